@@ -44,6 +44,7 @@ from synth.power import GROUPS
 from tb.kllm.test_layer import packed
 from tb.million import test_example
 from tb.runs import cycles
+from tb.runs.measure import vq_attention
 from tb.runs.soak.check import Mismatch
 from tb.runs.soak.faults import FAULTS
 from tb.runs.soak.run import Figures, constants, soak_config
@@ -521,6 +522,11 @@ def test_vq_rates(command, figures, monkeypatch, page):
     assert {figure.cycles for figure in figures()} == {CYCLES}
 
 
+def _silent(block):
+    block._MustUse__silence = True  # nothing elaborates it
+    return block
+
+
 @PAGE
 def test_vq_plans(command, figures, monkeypatch, page, capsys):
     build = command.measure.BUILDS["few banks"]
@@ -528,11 +534,21 @@ def test_vq_plans(command, figures, monkeypatch, page, capsys):
     small = dataclasses.replace(build, matrices=matrices, tiers=((0, 64), (8, 16)))
     monkeypatch.setattr(command.measure, "BUILDS", {"few banks": small})
     monkeypatch.setattr(command.measure, "HELD_OUT", 1)
+    others = command.measure.vq_plans_other
+    monkeypatch.setattr(others, "_cycles", lambda *_: CYCLES)
+    monkeypatch.setattr(others, "build_model", lambda block, **_: _silent(block))
+    monkeypatch.setattr(others, "_GEMM", ((8, 64, 2, 0.5),))
+    monkeypatch.setattr(others, "_GEMV", ((8, 64, 0.5),))
+    spent = vq_attention.Spent(tokens=8, others=(3 * CYCLES, CYCLES), alone=CYCLES)
+    monkeypatch.setattr(others, "attended", lambda *_: [spent] * 3)
     assert command.main(page) == 0
     assert len(command.ran) == 1
-    assert [figure.cycles for figure in figures()] == [CYCLES] * 4
-    assert all(figure.bound <= figure.predicted for figure in figures())
-    assert "| held out | 1 |" in capsys.readouterr().out
+    assert [figure.cycles for figure in figures()] == [CYCLES] * (4 + 4 + 9 + 6)
+    assert all(figure.bound <= figure.predicted for figure in figures() if figure.bound)
+    out = capsys.readouterr().out
+    assert "| gemv | 9 |" in out
+    assert "| tables | 1,000 | 0 of 1 |" in out
+    assert "| held out | 1 |" in out
     with pytest.raises(SystemExit):
         command.main(["--only", "no build"])
     assert "--only must be one of few banks" in capsys.readouterr().err
@@ -544,10 +560,14 @@ def test_vq_ablation(command, figures, monkeypatch, page, capsys):
     measure = command.measure
     weight = torch.randn(32, 512, generator=torch.Generator().manual_seed(3))
     monkeypatch.setattr(measure, "_weight", lambda rows: weight[:rows])
-    monkeypatch.setattr(measure, "CASES", (("gemv", "gptvq2_x4"), ("gemm", "gptvq2")))
+    cases = (("gemv", "gptvq2_x4"), ("gemm", "gptvq2"), ("attention", "cq4"))
+    monkeypatch.setattr(measure, "CASES", cases)
+    spent = [vq_attention.Spent(tokens=n, others=(3 * CYCLES, CYCLES)) for n in (16, 32)]
+    monkeypatch.setattr(measure, "attended", lambda *_: spent)
     assert command.main(["--rows", "32", *page]) == 0
     assert len(command.ran) == 1 + 4
-    assert len(figures()) == 5 + 4
+    assert len(figures()) == 5 + 4 + 2
+    assert [figure.cycles for figure in figures()[-2:]] == [2 * CYCLES, CYCLES]
     lines = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if "`" in line]
     gemm = [line[10] for line in lines if line[0] == "| gemm"]
     book = 2 * 256 * 8
@@ -609,9 +629,9 @@ def test_vq_batch(command, figures, monkeypatch, page):
     monkeypatch.setattr(command.measure, "PASSES", (1, 2))
     assert command.main(page) == 0
     assert len(command.ran) == 4
-    # Products of 3 rows of 2 beats, and the load of 2 x 256 entries
+    # Products of 3 rows of 2 beats, and the load of 2 x 256 entries, 4 in a word
     assert [figure.cycles for figure in figures()] == [CYCLES] * 4
-    assert figures()[3].bound == 512 + 3 * 2 * 64
+    assert figures()[3].bound == 128 + 3 * 2 * 64
 
 
 @PAGE

@@ -93,6 +93,7 @@ def part_work(matrix: VqMatrix, shape: ImageShape, plan: Plan, banks: int) -> li
                     cycles=int(looks.cycles(where).sum()),
                     words=part.code_bytes(shape) // shape.word_bytes + far,
                     load=plan.shared * shape.vq.stages * part.load,
+                    load_beats=shape.load_beats(plan.shared, banks) * part.load,
                     load_words=shape.load_words(plan.shared) * part.load,
                     far=far,
                 )

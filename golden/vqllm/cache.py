@@ -75,8 +75,11 @@ def large_or_nonfinite(words: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def load_fault(words: Tensor, expected: int) -> CodebookFault:
-    """Of the entries that were loaded, (entries, size); ``expected`` by what the load says."""
-    large, nonfinite = (bool(found.any()) for found in large_or_nonfinite(words))
+    """Of the entries that were loaded, (entries, size); ``expected`` by what the load says.
+
+    Of those that are too many nothing but their number counts.
+    """
+    large, nonfinite = (bool(found.any()) for found in large_or_nonfinite(words[:expected]))
     fault = CodebookFault(0)
     if nonfinite:
         fault |= CodebookFault.NONFINITE

@@ -38,6 +38,7 @@ __all__ = [
     "Plan",
     "VqPackConfig",
     "layout",
+    "load_width",
     "packed",
 ]
 
@@ -83,6 +84,12 @@ class Fault(enum.IntFlag):
     NO_CODE = 1 << 9  # memory refused codes
     NO_ENTRY = 1 << 10  # memory refused an entry beyond n_shared
     NO_SCALE = 1 << 11  # memory refused scales of rows
+    LENGTH = 1 << 12  # vectors of another length than the job states, or too many of them
+
+
+def load_width(word_entries: int, banks: int) -> int:
+    """Entries that a cache takes in a cycle: those of a word, each into another bank."""
+    return max(1, min(word_entries, banks))
 
 
 def packed(fields: Mapping[str, int], values: Mapping[str, int]) -> int:
@@ -130,6 +137,10 @@ class ImageShape(Config):
         """Of the codes of a beat."""
         return -(-self.lookups * self.vq.code_bits // 8)
 
+    def x_words(self, columns: int) -> int:
+        """Beats of a vector that a matrix of ``columns`` columns meets."""
+        return -(-columns // (self.beat_vectors * self.vq.size))
+
     @property
     def entry_bytes(self) -> int:
         """Of an entry: a power of two."""
@@ -152,6 +163,10 @@ class ImageShape(Config):
     def whole_words(self, count: int) -> int:
         """Bytes of the words that ``count`` bytes take."""
         return -(-count // self.word_bytes) * self.word_bytes
+
+    def load_beats(self, shared: int, banks: int) -> int:
+        """Cycles in which a cache takes ``shared`` entries of each stage."""
+        return self.vq.stages * -(-shared // load_width(self.word_bytes // self.entry_bytes, banks))
 
     def load_words(self, shared: int) -> int:
         """Words that a load of ``shared`` entries of each stage reads, header included."""
@@ -204,9 +219,7 @@ PACKS: dict[str, VqPackConfig] = {
     "gptvq2": VqPackConfig(
         image=ImageShape(vq=NAMED["gptvq2"], lookups=16), plan=Plan(registers=32)
     ),
-    "quip4": VqPackConfig(
-        image=ImageShape(vq=NAMED["quip4"]), plan=Plan(registers=32), banks=8
-    ),
+    "quip4": VqPackConfig(image=ImageShape(vq=NAMED["quip4"]), plan=Plan(registers=32), banks=8),
     "aqlm2x8": VqPackConfig(image=ImageShape(vq=NAMED["aqlm2x8"]), plan=Plan(registers=32)),
 }
 

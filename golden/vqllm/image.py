@@ -68,7 +68,8 @@ def image(
     job = {
         "descriptors": base, "scales": base + found.scales, "tensor": tensor,
         "rows": matrix.shape.rows, "stripe": found.stripe, "pieces": found.pieces,
-        "split": plan.split.bit_length() - 1, "exponent": matrix.exponent,
+        "split": plan.split.bit_length() - 1, "words": shape.x_words(matrix.shape.columns),
+        "exponent": matrix.exponent,
     }  # fmt: skip
     return Image(base, data, found, job)
 

@@ -32,8 +32,9 @@ def by_dequantizing(x: Tensor, matrix: VqMatrix) -> tuple[Tensor, Tensor]:
     """S[n] = sum over columns k of x[k] * W[n][k], W of ``matrix.dequantized``.
 
     x: (batch, columns) words. Returns y (batch, rows) words, and (batch,) booleans: x has a NaN or
-    an infinity, and its y is NaN (0x7E00).
+    an infinity, and its y is NaN (0x7E00). ConfigError: x has other columns than the matrix.
     """
+    _check_columns(x, matrix)
     sums = exact_sums(x, matrix.dequantized())
     words = rounded(sums, GRID_PRODUCT_EXACT + matrix.exponent, matrix.scales)
     return _or_nan(words, is_special(x.long()).any(-1))
@@ -47,6 +48,7 @@ def by_tables(x: Tensor, matrix: VqMatrix) -> tuple[Tensor, Tensor]:
     ConfigError: the entries are those of the lattice, whose signs differ from code to code.
     """
     shape = matrix.shape
+    _check_columns(x, matrix)
     if shape.vq.lattice:
         raise ConfigError("tables must be of entries as they are stored, not of a lattice's")
     total = torch.zeros(len(x), shape.rows, dtype=torch.int64, device=x.device)
@@ -92,6 +94,11 @@ def rounded(sums: Limbs, grid: int, scales: Tensor | None) -> Tensor:
         return from_fixed(sums.low, grid, FP16, high=sums.high)
     single = from_fixed(sums.low, grid, FP32, high=sums.high)
     return mul(single, scales.to(single.device), FP32, FP16, FP16)
+
+
+def _check_columns(x: Tensor, matrix: VqMatrix) -> None:
+    if x.ndim != 2 or x.shape[1] != matrix.shape.columns:
+        raise ConfigError(f"x must be (batch, {matrix.shape.columns}), not {tuple(x.shape)}")
 
 
 def _or_nan(words: Tensor, bad: Tensor) -> tuple[Tensor, Tensor]:

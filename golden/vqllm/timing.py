@@ -12,8 +12,10 @@ from golden.attention.timing import weights
 from golden.index.timing import table_lane, tree_levels
 from golden.timing import Timing
 from golden.vqllm.config import AttendShape, Budget, MatrixShape, Plan, VqShape, Work
+from golden.vqllm.format import DESCRIPTOR_BITS, load_width
 
 __all__ = [
+    "LOAD_IN_FLIGHT",
     "ROW_ROUNDING",
     "ROW_SCALING",
     "Beats",
@@ -41,6 +43,7 @@ __all__ = [
     "gemv_fill",
     "job_beats",
     "layout_buffer",
+    "load_cycles",
     "loaded_bits",
     "moved_bits",
     "plan_bound",
@@ -172,7 +175,7 @@ def beat_floor(chances: np.ndarray, lanes: int, least: int = 1) -> np.ndarray:
 class Beats:
     """Expected beats of a plan, by the look-ups of each stage in them: means over the tiles."""
 
-    cycles: dict[int, float]  # at least ``beat_least``
+    cycles: dict[int, float]  # of their look-ups
     variance: dict[int, float]  # of them
     waits: dict[int, float]  # chance that a beat looks up in memory
     far: float  # share of the look-ups that go to memory
@@ -186,8 +189,8 @@ def sum_bits(vq: VqShape, columns: int) -> int:
 IN_FLIGHT = 16  # beats between the look-up and the answer of memory
 FAR_IN_FLIGHT = 64  # entries of memory of a core on their way
 HELD = 64  # most groups of vectors that a beat of a gemm is held for
-_ANSWER = 13  # from the look-up to the answer of memory, beside its latency
-_LOAD_IN_FLIGHT = 32  # words of codebooks of a core on their way
+_ANSWER = 12  # from the look-up to the answer of memory, beside its latency
+LOAD_IN_FLIGHT = 64  # words of codebooks of a core on their way
 _ASK = 8  # from the room for a word to its request, and from the word to its entry
 _LOAD = 5  # cycles of a load beside its entries: from the switch before it, and to its switch
 _FIRST_LOAD = 10  # the same of the first load, beside the latency of memory
@@ -199,12 +202,19 @@ _NEXT_PART = 9  # from a descriptor to the next one, beside the latency of memor
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """Parts of tiles that the busiest core works on one after another."""
+    """Parts of tiles that the busiest core works on one after another.
+
+    passes: of the columns, with ``count / passes`` such parts each; loads: each part brings its own
+    codebooks; cores: that have such a part, too; whole: vectors of a row in the parts of all these
+    """
 
     count: int
+    passes: int
     rows: int
     vectors: int
-    loads: bool  # each brings its own codebooks
+    loads: bool
+    cores: int
+    whole: int
 
 
 def core_jobs(work: Work, plan: Plan) -> list[Job]:
@@ -218,13 +228,17 @@ def _core_jobs(
     shape: MatrixShape, row_parts: int, split: int, job_rows: int, lanes: int
 ) -> list[Job]:
     down, along = shape.grid
-    if along >= split > 1 or along == 1 == split or split == 1:
-        mine = math.ceil(along / split)
-        last = shape.vectors - (along - 1) * shape.tile_vectors
-        widths = [(mine - (split == 1), shape.tile_vectors), (int(split == 1), last)]
+    each = shape.tile_vectors
+    # Parts of the columns one after another, their vectors, and those of all cores.
+    if split == 1:
+        last = shape.vectors - (along - 1) * each
+        mine, widths = along, [(along - 1, each, each), (1, last, last)]
+    elif along >= split:  # some cores have one tile more than others
+        whole, more = divmod(along, split)
+        mine, widths = whole + (more > 0), [(whole, each, split * each), (1, each, more * each)]
     else:  # the columns are cut between beats
         beats = math.ceil(math.ceil(shape.vectors / lanes) / split)
-        mine, widths = 1, [(1, min(shape.vectors, beats * lanes))]
+        mine, widths = 1, [(1, min(shape.vectors, beats * lanes), shape.vectors)]
     jobs = []
     for tiles, height in [
         (down - 1, shape.tile_rows),
@@ -233,10 +247,23 @@ def _core_jobs(
         rows = math.ceil(height / row_parts)
         whole, rest = divmod(rows, job_rows)
         for chunks, size in ((whole, job_rows), (1 if rest else 0, rest)):
-            for columns, width in widths:
+            for columns, width, whole in widths:
+                parts = min(split, math.ceil(whole / min(width, lanes if along < split else width)))
                 # With one tile along the columns, the codebooks stay for all jobs of its rows.
-                jobs.append(Job(tiles * chunks * columns, size, width, mine > 1))
-    return [job for job in jobs if job.count]
+                passes = tiles * chunks
+                jobs.append(
+                    Job(passes * columns, passes, size, width, mine > 1, parts * row_parts, whole)
+                )
+    return [job for job in jobs if job.count and job.cores]
+
+
+def _followers(jobs: list[Job]) -> list[Job]:
+    """What a core does after the last part of each kind of a pass: the next kind, or the first."""
+    found = []
+    for job in jobs:
+        own = [each for each in jobs if (each.rows, each.passes) == (job.rows, job.passes)]
+        found.append(own[(own.index(job) + 1) % len(own)])
+    return found
 
 
 def job_beats(work: Work, plan: Plan, job: Job) -> list[tuple[int, int]]:
@@ -288,6 +315,17 @@ def _excess(mean: float, variance: float) -> float:
     return sigma * density + mean * (1 + math.erf(z / math.sqrt(2))) / 2
 
 
+def _held_cycles(looked: float, variance: float, held: int) -> float:
+    """Mean cycles of a beat that is held for ``held`` cycles after its look-ups.
+
+    The look-ups of the beats in flight go on meanwhile. So a beat with a full bank costs nothing
+    where others are faster.
+    """
+    if held == 1:
+        return looked
+    return held + _excess(IN_FLIGHT * (looked - held), IN_FLIGHT * variance) / IN_FLIGHT
+
+
 def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str, float]:
     """Cycles by resource, and the fill: the work takes their maximum, and the fill.
 
@@ -298,41 +336,62 @@ def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str
     if plan.method == "tables":
         return _table_terms(work, plan, budget)
     shape, vq = work.matrix, work.matrix.vq
-    passes = math.ceil(work.vectors / plan.side)
+    passes, lanes = math.ceil(work.vectors / plan.side), plan.lookups // vq.stages
     pieces = vq.size // plan.need if plan.need else 1
     held = beat_least(work, plan) // pieces
     repeats = math.ceil(passes / held)
     beat_bytes, word_bytes = math.ceil(plan.lookups * vq.code_bits / 8), budget.data_bits // 8
     book = 1 + vq.stages * _entry_words(vq, plan.shared, word_bytes)
-    load = max(vq.stages * plan.shared, book * (budget.latency + _ASK) / _LOAD_IN_FLIGHT)
+    width = load_width(word_bytes // _entry_bytes(vq), plan.banks)
+    load = load_cycles(vq.stages * math.ceil(plan.shared / width), book, budget.latency)
     jobs, answer = core_jobs(work, plan), budget.latency + _ANSWER
-    codes = sum(n for n, _ in job_beats(work, plan, jobs[0])) * beat_bytes / word_bytes
-    # Bursts of codebooks and of codes come in turn, for all cores.
-    shared = plan.cores * (
-        book + min(_BURST_WORDS * math.ceil(book / _BURST_WORDS), codes, _CODES_IN_FLIGHT)
-    )
-    load = max(load, shared)
-    start = budget.latency + _FIRST_LOAD + load
+    described = math.ceil(DESCRIPTOR_BITS / budget.data_bits)
+    row_parts = plan.cores // plan.split
+
+    def codes(job: Job) -> float:
+        """Words of codes of all cores that have such a job."""
+        return job.rows * row_parts * math.ceil(job.whole / lanes) * beat_bytes / word_bytes
+
+    def turn(job: Job) -> float:
+        """Words of memory between a core's codebooks and its next ones: those of all cores."""
+        ahead = min(_BURST_WORDS * math.ceil(book / _BURST_WORDS), _CODES_IN_FLIGHT)
+        return job.cores * (book + described) + min(codes(job), job.cores * ahead)
+
+    # The last codes of a core come after its codebooks.
+    rounds = _BURST_WORDS * (math.ceil(book / _BURST_WORDS) - 1)
+    after = min(_BURST_WORDS, max(0.0, codes(jobs[0]) / jobs[0].cores - rounds))
+    start = budget.latency + _FIRST_LOAD + max(load, turn(jobs[0]) - after)
     looked, products, words, cycles, far = 0.0, 0, 0.0, 0.0, 0.0
-    for job in jobs:
+    for job, follower in zip(jobs, _followers(jobs), strict=True):
         cycles, far, whole = 0.0, 0.0, 0
-        for count, lanes in job_beats(work, plan, job):
+        for count, filled in job_beats(work, plan, job):
             whole += count
-            expected, waits = beats.cycles[lanes], beats.waits[lanes]
-            late = _excess(answer - IN_FLIGHT * expected, IN_FLIGHT * beats.variance[lanes])
-            cycles += count * (expected + late * waits / (1 + (IN_FLIGHT - 1) * waits))
-            far += count * lanes * vq.stages * beats.far
+            variance, waits = beats.variance[filled], beats.waits[filled]
+            expected = _held_cycles(beats.cycles[filled], variance, held * pieces)
+            held_beats = IN_FLIGHT - 1  # that may begin before a beat has its answer
+            late = _excess(answer - held_beats * expected, held_beats * variance)
+            cycles += count * (expected + late * waits / (1 + held_beats * waits))
+            far += count * filled * vq.stages * beats.far
         products += job.count * whole * held * pieces
         held_bytes = whole * beat_bytes
         words += (
-            job.count * plan.cores * (math.ceil(held_bytes / word_bytes) - held_bytes / word_bytes)
+            job.count
+            * job.cores
+            * (described + math.ceil(held_bytes / word_bytes) - held_bytes / word_bytes)
         )
-        cycles = max(cycles, far * answer / FAR_IN_FLIGHT)
-        shortest = max((load + _LOAD) * job.loads, budget.latency + _NEXT_PART)
-        looked += job.count * max(cycles, shortest)
+        cycles = max(cycles, far * (budget.latency + _FAR) / FAR_IN_FLIGHT)
+        # The next codebooks are loaded meanwhile, and the next descriptor is read.
+        same, shortest = (
+            max((load + _LOAD) * job.loads, turn(each) * job.loads, budget.latency + _NEXT_PART)
+            for each in (job, follower)
+        )
+        looked += (job.count - job.passes) * max(cycles, same)
+        looked += job.passes * max(cycles, shortest)
+        words += book * job.count * job.cores * job.loads
     looked += cycles - max(cycles, shortest)  # no load follows the last job
     tail = max(0.0, cycles - far * plan.cores) * jobs[-1].loads
-    words += codebook_loads(work, plan) * book * plan.cores
+    if not jobs[0].loads:
+        words += book * shape.grid[0] * jobs[0].cores
     words += shape.rows * _row_beats(shape, plan.lookups // vq.stages) * beat_bytes / word_bytes
     words += shape.rows * shape.vectors * vq.stages * beats.far
     layout = {
@@ -361,8 +420,13 @@ def _row_beats(shape: MatrixShape, lanes: int) -> int:
 
 
 def _entry_words(vq: VqShape, entries: int, word_bytes: int) -> int:
-    """Words of memory of entries, each of a power of two bytes."""
-    return math.ceil(entries * (1 << (2 * vq.size - 1).bit_length()) / word_bytes)
+    """Words of memory of entries."""
+    return math.ceil(entries * _entry_bytes(vq) / word_bytes)
+
+
+def _entry_bytes(vq: VqShape) -> int:
+    """Of an entry in memory: a power of two."""
+    return 1 << (2 * vq.size - 1).bit_length()
 
 
 def plan_bound(work: Work, plan: Plan, budget: Budget) -> dict[str, float]:
@@ -418,17 +482,21 @@ def _table_terms(work: Work, plan: Plan, budget: Budget) -> dict[str, float]:
 
 
 def _attention_terms(work: Work, plan: Plan, budget: Budget) -> dict[str, float]:
-    """Passes of as many channel groups as look-ups: a token of a pass takes a cycle."""
+    """Passes of as many channel groups as look-ups: a token of a pass takes a cycle.
+
+    The first codebooks come before the first token, or the last tokens after the last codes.
+    """
     shape, vq = work.matrix, work.matrix.vq
     halves = 2 * work.heads * math.ceil(work.vectors / plan.side)  # K and V
     passes = math.ceil(shape.vectors / plan.lookups)
     books = math.ceil(plan.lookups * plan.shared * vq.size * 16 / budget.data_bits)
     codes = math.ceil(shape.rows * plan.lookups * vq.code_bits / budget.data_bits)
+    fill = _attend_fill(plan.lookups * vq.size, plan.side * (shape.columns + 1), budget.latency)
     return {
         "memory": float(halves * passes * (books + codes)),
         "look-ups": float(halves * passes * shape.rows),
         "products": float(halves * passes * shape.rows),
-        "fill": float(books + budget.latency),
+        "fill": float(fill + min(books, max(0, shape.rows - codes))),
     }
 
 
@@ -546,12 +614,17 @@ def attend_fill(shape: AttendShape, tokens: int, entries: int, memory_latency: i
     The first codebook comes before the first token, and the last tokens after the last codebook.
     One head waits for its weights, and for its outputs at an element per cycle.
     """
-    requested = 20  # cycles of the control, of the ports, and of the queues of words
+    outputs = shape.queries * (shape.pq.head_dim + 1)
     alone = min(tokens, shape.book_words(entries))
-    scores = row_sums(shape.part.head_dim).latency + row_finish(False).latency
+    return alone + _attend_fill(shape.part.head_dim, outputs, memory_latency)
+
+
+def _attend_fill(macs: int, outputs: int, memory_latency: int) -> int:
+    """Of ``macs`` channels of a pass, and of outputs that leave in as many cycles."""
+    requested = 20  # cycles of the control, of the ports, and of the queues of words
+    scores = row_sums(macs).latency + row_finish(False).latency
     softmax = weights().latency + weights().delay("from the last score to row")
-    outputs = shape.queries * (shape.pq.head_dim + 1) + 24
-    return requested + memory_latency + alone + scores + softmax + outputs
+    return requested + memory_latency + scores + softmax + outputs + 24
 
 
 def reduce() -> Timing:
@@ -571,6 +644,7 @@ class PartWork:
     cycles : of its look-ups: over beats the fullest bank, or memory, and at least one per beat
     words : of memory for codes and for entries beyond n_shared
     load : entries that are loaded first, of all stages; 0: none
+    load_beats : cycles in which the cache takes them
     load_words : words of memory for them, header included
     far : look-ups in memory among the cycles
     """
@@ -578,6 +652,7 @@ class PartWork:
     cycles: float
     words: float = 0
     load: int = 0
+    load_beats: int = 0
     load_words: int = 0
     far: float = 0
 
@@ -623,9 +698,19 @@ def gemv_cycles(
     return max(end, begin + path.latency + words, begin + added) + path.through
 
 
-def gemv_fill(load: int, path: GemvPath) -> int:
-    """Cycles of a job in which no look-up goes, with ``load`` entries that are loaded first."""
+def gemv_fill(beats: int, words: int, path: GemvPath) -> int:
+    """Cycles of a job in which no look-up goes.
+
+    The first load has ``words`` words of memory, and the cache takes its entries in ``beats``
+    cycles.
+    """
+    load = math.ceil(load_cycles(beats, words, path.latency))
     return _DESCRIPTOR + 2 * path.latency + _BOOK + load + _LOADED + path.through
+
+
+def load_cycles(beats: int, words: int, latency: int) -> float:
+    """Cycles of a load alone, from its header on: of the cache, or of the words in flight."""
+    return max(beats, words - 1, words * (latency + _ASK) / LOAD_IN_FLIGHT)
 
 
 _DESCRIPTOR = 8  # from a job to what its first descriptor asks for, and the latency of memory
@@ -649,7 +734,8 @@ def _core_end(core: int, parts: Sequence[PartWork], path: GemvPath) -> float:
         start = max(end, known + latency + _CODES if part.words else known)
         if part.load:
             come = known + latency + _BOOK + (turn if n == 0 else 0)
-            loaded = max(come, used + _SWITCH) + part.load
+            load = load_cycles(part.load_beats, part.load_words, latency)
+            loaded = max(come, used + _SWITCH) + load
             used = start = max(start, loaded + _LOADED)
         end = start + max(part.cycles, path.trips(part.far))
     return end + (latency + _FAR if parts and parts[-1].far else 0)

@@ -8,6 +8,7 @@ from golden.axi.format import Resp
 from golden.config import Config
 from golden.fp16.format import FP16
 from golden.vqllm.config import VqShape
+from golden.vqllm.format import load_width
 from hdl.axi.signature import Axi4Read, axi4_read
 from hdl.kinds import BITS, NUMBER, index_of, mask_of
 from hdl.memory.config import MemoryConfig
@@ -59,6 +60,15 @@ class VqCodebookCacheConfig(Config):
         return self.data_bits // 8 // self.entry_bytes
 
     @property
+    def load_entries(self) -> int:
+        """Entries of a stage that are loaded in a cycle: a word of memory, and one in a bank."""
+        return load_width(self.word_entries, self.banks)
+
+    def load_beats(self, shared: int) -> int:
+        """Cycles in which ``shared`` entries of each stage are loaded."""
+        return self.vq.stages * -(-shared // self.load_entries)
+
+    @property
     def bank_rows(self) -> int:
         """Words of a bank that a stage takes."""
         return -(-(self.shared + self.vq.stages - 1) // self.banks)
@@ -104,7 +114,8 @@ class VqCodebookCacheConfig(Config):
 
     @property
     def load_layout(self) -> data.StructLayout:
-        return Payload(word=(self.entry_layout, "an entry", FP16), last=LAST)
+        entries = data.ArrayLayout(self.entry_layout, self.load_entries)
+        return Payload(word=(entries, "neighbouring entries of a stage", FP16), last=LAST)
 
     @property
     def look_layout(self) -> data.StructLayout:

@@ -25,7 +25,8 @@ def wrong_entry(words) -> tuple:
 class VqCacheLoader(Block):
     """``load_info``, then the entries 0..shared-1 of stage 0, of stage 1 and so on; last ends them.
 
-    ``loaded`` until ``swap``, unless ``fault``. Another ``load_info`` takes the place of both.
+    A word has ``load_entries`` neighbours. Those of its entries that are not below shared are left
+    out. ``loaded`` until ``swap``, unless ``fault``. Another ``load_info`` takes the place of both.
     """
 
     def __init__(self, config: VqCodebookCacheConfig):
@@ -40,9 +41,9 @@ class VqCacheLoader(Block):
                 "side": Out(1, "The side in use."),
                 "used": Out(config.info_layout, "What the load of the side in use said."),
                 "next": Out(config.info_layout, "What the latest load said."),
-                "write": Out(1, "Write the entry of load to the other side."),
-                "stage": Out(range(max(2, config.vq.stages)), "Its stage."),
-                "entry": Out(range(max(2, config.shared)), "Its index."),
+                "write": Out(config.load_entries, "Write these of load to the other side."),
+                "stage": Out(range(max(2, config.vq.stages)), "Their stage."),
+                "entry": Out(range(max(2, config.shared)), "Index of the first one."),
             },
         )
 
@@ -52,7 +53,11 @@ class VqCacheLoader(Block):
         loading, complete, take = Signal(), Signal(), Signal()
         ends_stage, ends = Signal(), Signal()
         wrong = Signal(len(CodebookFault))
-        large, nonfinite = wrong_entry(self.load.p.word)
+        width, counts = config.load_entries, Signal(config.load_entries)
+        found = [wrong_entry(word) for word in self.load.p.word]
+        large, nonfinite = (
+            any_of(each[kind] & counts[k] for k, each in enumerate(found)) for kind in range(2)
+        )
         aligned = (config.data_bits // 8 - 1).bit_length()
         refused = let(
             m,
@@ -67,8 +72,9 @@ class VqCacheLoader(Block):
             self.load_info.ready.eq(~loading),
             self.load.ready.eq(loading),
             take.eq(loading & self.load.valid),
-            self.write.eq(take),
-            ends_stage.eq(self.entry == self.next.shared - 1),
+            counts.eq(Cat(~complete & (self.entry + k < self.next.shared) for k in range(width))),
+            self.write.eq(Mux(take, counts, 0)),
+            ends_stage.eq(self.entry + width >= self.next.shared),
             ends.eq(ends_stage & (self.stage == stages - 1)),
             wrong.eq(self.fault | Cat(nonfinite, large, complete | (self.load.p.last & ~ends))),
         ]
@@ -76,7 +82,7 @@ class VqCacheLoader(Block):
             m.d.sync += self.fault.eq(wrong)
             with m.If(~complete):
                 m.d.sync += [
-                    self.entry.eq(Mux(ends_stage, 0, self.entry + 1)),
+                    self.entry.eq(Mux(ends_stage, 0, self.entry + width)),
                     self.stage.eq(Mux(ends, 0, self.stage + ends_stage)),
                     complete.eq(ends),
                 ]

@@ -122,6 +122,7 @@ class VqFetch(Block):
             job.first.eq(needs.first),
             job.final.eq(needs.final),
             job.next_x.eq(needs.begins),
+            job.words.eq(needs.words),
         ]  # fmt: skip
         with m.If(self.go_on):
             m.d.sync += may_begin.eq(1)

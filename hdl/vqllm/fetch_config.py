@@ -63,6 +63,7 @@ class VqFetchConfig(Config):
             rows=(ROWS_BITS, "rows of the matrix", NUMBER),
             stripe=(ROWS_BITS, "rows of a stripe", NUMBER),
             pieces=(DESCRIPTOR["beats"], "descriptors of a stripe", NUMBER),
+            words=self.core.sums.words_field,
             later=(range(max(2, self.cores)), "cores that have the rows after this one's", NUMBER),
             shift=(range(self.cores.bit_length() + 1), "log2 of the cores that share rows"),
             void=(1, "the job is wrong: one row, no descriptor"),
@@ -84,6 +85,7 @@ class VqFetchConfig(Config):
                 "offset": range(max(2, sums.words)),
                 "beats": range(sums.words + 1),
                 "tail": DESCRIPTOR["tail"],
+                "words": range(sums.words + 1),
                 "first": 1, "final": 1, "begins": 1, "load": 1, "void": 1,
                 "status": self.status_layout,
             }

@@ -1,10 +1,11 @@
 """Codebooks of a core from memory to its cache, while others are in use."""
 
-from amaranth import Module, Mux, Signal
+from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 
 from golden.index.format import CodebookFault
 from golden.vqllm.format import HEADER, Fault
+from golden.vqllm.timing import LOAD_IN_FLIGHT
 from hdl.block import Block
 from hdl.emit import add
 from hdl.ports import In, Out
@@ -16,14 +17,13 @@ from hdl.vqllm.memory_port import VqReader
 __all__ = ["VqFetchLoad"]
 
 _HEADER = data.StructLayout(HEADER)
-_AHEAD = 32  # words of entries in flight
 
 
 class VqFetchLoad(Block):
     """Reads a header and the first entries of each stage, and tells how each load ended.
 
     The words are read ahead. They go to the cache when no load waits there for its switch.
-    Codebooks of another matrix or tile do not go there. An entry takes a cycle.
+    Codebooks of another matrix or tile do not go there. ``load_entries`` of them take a cycle.
     """
 
     def __init__(self, config: VqFetchConfig):
@@ -44,7 +44,7 @@ class VqFetchLoad(Block):
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
         cache, stages = config.core.cache, config.core.cache.vq.stages
-        reader = add(m, "reader", VqReader(config.reader(_AHEAD)))
+        reader = add(m, "reader", VqReader(config.reader(LOAD_IN_FLIGHT)))
         link(m, reader.axi.ar, self.axi.ar)
         link(m, self.axi.r, reader.axi.r)
         loads = self._elaborate_commands(m, reader)
@@ -55,20 +55,24 @@ class VqFetchLoad(Block):
         header = _HEADER(word.data[: _HEADER.size])
         is_other, ends_stage, ends_word, ends = Signal(), Signal(), Signal(), Signal()
         stage, entry = Signal(range(max(2, stages))), Signal(range(max(2, cache.shared)))
-        place = Signal(range(max(2, cache.word_entries)))
+        width = cache.load_entries
+        parts = cache.word_entries // width  # of a word, one after another
+        place = Signal(range(max(2, parts)))
         skips, entries, takes = Signal(), Signal.like(header.entries), Signal()
         status = Signal(config.status_layout)
+        some = word.data.word_select(place, 8 * cache.entry_bytes * width)
         refused = Mux(word.resp[1], Fault.NO_CODEBOOK.value, 0)
         m.d.comb += [
             is_other.eq((header.tensor != load.tensor) | (header.tile != load.tile)),
-            ends_stage.eq(entry == load.bounds.shared - 1),
-            ends_word.eq(ends_stage | (place == cache.word_entries - 1)),
+            ends_stage.eq(entry + width >= load.bounds.shared),
+            ends_word.eq(ends_stage | (place == parts - 1)),
             ends.eq(ends_stage & (stage == stages - 1)),
             self.info.p.registers.eq(load.bounds.registers),
             self.info.p.shared.eq(load.bounds.shared),
             self.info.p.base.eq(load.book + config.image.word_bytes),
-            self.entry.p.word.eq(
-                word.data.word_select(place, 8 * cache.entry_bytes)[: cache.entry_bits]
+            *(
+                Value.cast(self.entry.p.word[k]).eq(some[8 * cache.entry_bytes * k :])
+                for k in range(width)
             ),
             self.entry.p.last.eq(ends),
             loaded.i.p.entries.eq(entries),
@@ -109,7 +113,7 @@ class VqFetchLoad(Block):
                         status.fault.eq(status.fault | Mux(skips, 0, refused)),
                         status.resp.eq(status.resp | word.resp),
                         place.eq(Mux(ends_word, 0, place + 1)),
-                        entry.eq(Mux(ends_stage, 0, entry + 1)),
+                        entry.eq(Mux(ends_stage, 0, entry + width)),
                         stage.eq(Mux(ends, 0, stage + ends_stage)),
                     ]
                     with m.If(ends):

@@ -127,11 +127,10 @@ class VqFetchWalk(Block):
     def _faults(self, job, found, resp, known, tile):
         """Of a descriptor; one that memory refused has no other."""
         config, cache = self.config, self.config.core.cache
-        sums = config.core.sums
         aligned = config.image.word_bytes.bit_length() - 1
         is_used = found.beats != 0
         shape = is_used & any_of([
-            found.offset + found.beats > sums.words,
+            found.offset + found.beats > job.words,
             (found.tail == 0) | (found.tail > config.core.vectors),
             found.words == 0,
             (found.shared == 0) | (found.shared > cache.shared),
@@ -169,6 +168,7 @@ class VqFetchWalk(Block):
             p.offset.eq(Mux(void, 0, found.offset)),
             p.beats.eq(Mux(void, 1, found.beats)),
             p.tail.eq(found.tail),
+            p.words.eq(job.words),
             p.load.eq(loads),
             p.void.eq(void),
             p.status.fault.eq(fault),

@@ -86,10 +86,12 @@ class VqGemm(Block):
     | wrong | effect |
     |---|---|
     | NaN or infinity in a token | the token's results are NaN (0x7E00) |
+    | tokens of another length than ``words`` of their job, or too many | all results are NaN |
     | an entry that memory refuses, or that is above 1 or not finite | the row's results are NaN |
     | a load with faults | ``load_fault``; a ``switch`` waits for another load |
 
-    ``worst`` is the largest response of memory, ``bad`` an entry that was wrong, until ``clear``.
+    ``worst`` is the largest response of memory, ``bad`` an entry that was wrong, and ``uneven``
+    tokens of another length, until ``clear``.
 
     A group per cycle: a beat takes as many cycles as groups pass, or as its look-ups need. Latency
     golden.vqllm.timing.gemm, from the last beat of a row to its last group.
@@ -128,6 +130,7 @@ class VqGemm(Block):
             self.load_fault.eq(core.load_fault),
             self.worst.eq(core.worst),
             self.bad.eq(core.bad),
+            self.uneven.eq(core.uneven),
             self.counts.eq(core.counts),
             core.clear.eq(self.clear),
             finish.exponent.eq(self.exponent),

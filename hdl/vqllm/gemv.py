@@ -154,13 +154,16 @@ class VqGemv(Block):
         """What all parts found in the job that ran."""
         scale = Signal(2)
         m.d.sync += scale.eq(Mux(clear, 0, scale | refused))
+        found = [fetch.status for fetch in fetches]
+        # A job that is out of range states no length.
+        is_void = any_of((each.fault & Fault.JOB).any() for each in found)
         faults = flag_word({
             Fault.NONFINITE: nonfinite,
             Fault.CODEBOOK: any_of(core.bad for core in cores),
             Fault.NO_ENTRY: any_of(core.worst[1] for core in cores),
             Fault.NO_SCALE: scale[1],
+            Fault.LENGTH: cores[0].uneven & ~is_void,  # it has part in every job
         })  # fmt: skip
-        found = [fetch.status for fetch in fetches]
         p = self.status.p
         m.d.comb += [
             self.status.valid.eq(control.answer),

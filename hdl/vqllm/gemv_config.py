@@ -75,6 +75,7 @@ class VqGemvConfig(Config):
             stripe=(ROWS_BITS, "rows of a stripe: the sums that the cores keep", NUMBER),
             pieces=(DESCRIPTOR["beats"], "descriptors of a core and stripe, at least 1", NUMBER),
             split=(3, "log2 of the parts of the columns, up to log2 cores", NUMBER),
+            words=self.core.sums.words_field,
             exponent=(EXPONENT, "log2 of the scale of the codebooks"),
         )
 

@@ -3,7 +3,7 @@
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream
 
-from hdl.bits import any_of, let
+from hdl.bits import any_of, let, outside
 from hdl.block import Block
 from hdl.ports import In, Out
 from hdl.stream.link import link
@@ -77,6 +77,7 @@ class VqGemvControl(Block):
             (p.rows == 0) | (p.rows > 1 << 20),
             (p.stripe == 0) | (p.pieces == 0),
             p.split > most,
+            outside(p.words, range(1, config.core.sums.words + 1)),
             p.stripe > Const(config.core.rows) << room,
             p.descriptors[:aligned].any(),
             p.scales[:aligned].any() if config.scaled else 0,
@@ -117,6 +118,7 @@ class VqGemvControl(Block):
                 core.p.rows.eq(now["rows"]),
                 core.p.stripe.eq(now["stripe"]),
                 core.p.pieces.eq(now["pieces"]),
+                core.p.words.eq(job.words),
                 core.p.later.eq(last - (Const(k) >> now["split"])),
                 core.p.shift.eq(shift),
                 core.p.void.eq(void),

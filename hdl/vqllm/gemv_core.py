@@ -54,6 +54,7 @@ class VqGemvCoreConfig(Config):
             groups=self.groups,
             columns=self.columns,
             rows=self.rows,
+            states_words=True,
         )
 
     @property
@@ -81,8 +82,9 @@ def core_members(config: VqGemvCoreConfig) -> dict[str, Member]:
         "sum": Out(stream.Signature(sums.sum_layout), "Sums of final jobs, row by row."),
         "worst": Out(2, "Largest response of memory.", Resp),
         "bad": Out(1, "An entry of memory was above 1 or not finite."),
+        "uneven": Out(1, "Vectors had another length than their job states, or were too many."),
         "counts": Out(cache.counts_layout, "Counters of the look-ups."),
-        "clear": In(1, "Counters, worst and bad begin at 0 in the next cycle."),
+        "clear": In(1, "Counters, worst, bad and uneven begin at 0 in the next cycle."),
         "axi": Out(cache.axi_signature, "AXI4 manager: the memory of the entries."),
     }
 
@@ -103,11 +105,13 @@ class VqGemvCore(Block):
     | wrong | effect |
     |---|---|
     | NaN or infinity in x | ``bad`` of the vector in all sums |
+    | vectors of another length than ``words`` of their job, or too many | ``bad`` of all sums |
     | an entry that memory refuses, or that is above 1 or not finite | ``bad`` of all in the row |
     | ``wrong`` of a beat | ``bad`` of all in the row |
     | a load with faults | ``load_fault``; a ``switch`` waits for another load |
 
-    ``worst`` is the largest response of memory, ``bad`` an entry that was wrong, until ``clear``.
+    ``worst`` is the largest response of memory, ``bad`` an entry that was wrong, and ``uneven``
+    vectors of another length, until ``clear``.
 
     A beat per cycle where the cache gives one. Latency golden.vqllm.timing.gemv_core, from the last
     beat of a row. Source: VQ-LLM, sections II and V.
@@ -143,6 +147,7 @@ class VqGemvCore(Block):
         entry = cache.entry
         wrong = Signal()
         m.d.comb += wrong.eq(entry.p.bad | entry.p.resp[1] | entry.p.last)
+        m.d.sync += self.uneven.eq(sums.uneven | (self.uneven & ~self.clear))
         with m.If(self.clear):
             m.d.sync += [self.worst.eq(0), self.bad.eq(0)]
         with m.Elif(entry.valid & entry.ready):

@@ -18,9 +18,12 @@ class VqOperands(Block):
     """Buffers are filled and used in turn. ``ready``: the next one is full.
 
     ``swap`` while ``ready`` makes it the one in use from the next cycle on, and the one before is
-    filled anew. ``bad`` is that of the next cycle. The words come a cycle after ``read``. Vector n
-    of a buffer is vector n % batch of group n // batch. Word k of group g is at place
-    k * groups + g.
+    filled anew. ``bad`` and ``length`` are those of the next cycle. The words come a cycle after
+    ``read``. Vector n of a buffer is vector n % batch of group n // batch. Word k of group g is at
+    place k * groups + g.
+
+    Words beyond the room of a vector are dropped. They make all vectors of the buffer ``bad``. So
+    does a vector of another length than the first one, or one vector too many.
     """
 
     def __init__(self, config: VqRowSumsConfig):
@@ -33,7 +36,8 @@ class VqOperands(Block):
                 "read": In(1, "Read a word of each vector."),
                 "place": In(range(max(2, config.words * config.groups)), "Its place."),
                 "word": Out(config.vectors_layout, "The words."),
-                "bad": Out(config.batch * config.groups, "Vectors with a NaN or an infinity."),
+                "bad": Out(config.batch * config.groups, "Vectors without meaning."),
+                "length": Out(range(config.words + 1), "Words of each vector; 0: they differ."),
             },
         )
 
@@ -41,11 +45,12 @@ class VqOperands(Block):
         m, config = Module(), self.config
         used, filled = Signal(init=1), Signal()  # the buffer in use; the one that is filled
         is_used, full = Signal(), Signal(2)
-        place = Signal(range(max(2, config.words)))
+        place = Signal(range(config.words + 1))  # ``words``: the vector has no room left
         vector, group = Signal(range(max(2, config.batch))), Signal(range(max(2, config.groups)))
         vectors, side_words = config.batch * config.groups, config.words * config.groups
         bad = Array(Signal(vectors, name=f"bad_{side}", reset_less=True) for side in range(2))
-        take, ends, side = Signal(), Signal(), Signal()
+        length = Array(Signal.like(self.length, name=f"length_{side}") for side in range(2))
+        take, ends, side, has_room = Signal(), Signal(), Signal(), Signal()
         special = any_of(is_special(word) for word in self.x.p.word)
         m.d.comb += [
             self.x.ready.eq(~full.bit_select(filled, 1)),
@@ -53,21 +58,32 @@ class VqOperands(Block):
             ends.eq(take & self.x.p.last & self.x.p.end),
             self.ready.eq(full.bit_select(~used, 1)),
             side.eq(used ^ self.swap),
-            self.bad.eq(bad[side]),
+            has_room.eq(place != config.words),
+            self.length.eq(length[side]),
+            self.bad.eq(bad[side] | (self.length == 0).replicate(vectors)),
         ]
         for b in range(config.batch):
             memory = add(m, f"vector_{b}", Memory1R1W(config.operands))
             m.d.comb += [
                 memory.read_en.eq(self.read),
                 memory.read_addr.eq(self.place + Mux(used, side_words, 0)),
-                memory.write_en.eq(take & (vector == b)),
+                memory.write_en.eq(take & has_room & (vector == b)),
                 memory.write_addr.eq(
                     Cat(group[: config.group_bits], place) + Mux(filled, side_words, 0)
                 ),
                 memory.write_data.eq(self.x.p.word),
                 self.word[b].eq(memory.read_data),
             ]
-        begins = Signal(init=1)  # of a buffer
+        begins, is_first = Signal(init=1), Signal(init=1)  # of a buffer; its first vector
+        is_full, wrong = Signal(), Signal()  # no room for another vector; this one is not right
+        m.d.comb += [
+            is_full.eq((vector == config.batch - 1) & (group == config.groups - 1)),
+            wrong.eq(
+                ~has_room
+                | (self.x.p.last & ~is_first & (place + 1 != length[filled]))
+                | (self.x.p.last & ~self.x.p.end & is_full)
+            ),
+        ]
         with m.If(take):
             found = Cat(
                 special & (vector == n % config.batch) & (group == n // config.batch)
@@ -76,9 +92,12 @@ class VqOperands(Block):
             m.d.sync += [
                 bad[filled].eq(Mux(begins, 0, bad[filled]) | found),
                 begins.eq(ends),
-                place.eq(Mux(self.x.p.last, 0, place + 1)),
+                place.eq(Mux(self.x.p.last, 0, place + has_room)),
             ]
             with m.If(self.x.p.last):
+                m.d.sync += is_first.eq(self.x.p.end)
+                with m.If(is_first | wrong):  # no other vector is as long as 0 words
+                    m.d.sync += length[filled].eq(Mux(wrong, 0, place + 1))
                 ends_group = self.x.p.end | (vector == config.batch - 1)
                 m.d.sync += [
                     vector.eq(Mux(ends_group, 0, vector + 1)),

@@ -300,12 +300,12 @@ class Planner:
     def _tiers(self, registers: int, shared: int, banks: int) -> np.ndarray:
         return timing.tier_chances(self.counts, (registers, shared, banks))
 
-    def _cycles(self, tiers: tuple[int, int, int], lanes: int, least: int) -> tuple[float, float]:
+    def _cycles(self, tiers: tuple[int, int, int], lanes: int) -> tuple[float, float]:
         """Mean and variance of a beat."""
         chances = self._chances(tiers, lanes)
         return (
-            self._mean(timing.beat_cycles(chances, least)),
-            self._mean(timing.beat_variance(chances, least)),
+            self._mean(timing.beat_cycles(chances)),
+            self._mean(timing.beat_variance(chances)),
         )
 
     def _chances(self, tiers: tuple[int, int, int], lanes: int) -> np.ndarray:
@@ -321,8 +321,7 @@ class Planner:
         tiers = (plan.registers, plan.shared, plan.banks)
         if quick or plan.method == "tables" or self.work.operation == "attention":
             return self._floor(plan, self._tiers(*tiers))
-        least, used = timing.beat_least(self.work, plan), self._lanes(plan)
-        found = {lanes: self._cycles(tiers, lanes, least) for lanes in used}
+        found = {lanes: self._cycles(tiers, lanes) for lanes in self._lanes(plan)}
         floor = self._floor(plan, self._tiers(*tiers))
         return dataclasses.replace(
             floor,
@@ -337,10 +336,9 @@ class Planner:
         """
         if plan.method == "tables" or self.work.operation == "attention":
             return timing.Beats({}, {}, {}, 0.0)  # each lane has a memory of its own
-        least, used = timing.beat_least(self.work, plan), self._lanes(plan)
-        far = self._far(plan.shared)
+        used, far = self._lanes(plan), self._far(plan.shared)
         return timing.Beats(
-            cycles={n: self._mean(timing.beat_floor(chances, n, least)) for n in used},
+            cycles={n: self._mean(timing.beat_floor(chances, n)) for n in used},
             variance=dict.fromkeys(used, 0.0),
             waits={n: self._mean(1 - np.prod((1 - far) ** n, axis=1)) for n in used},
             far=self._mean(far.mean(1)),
@@ -385,7 +383,10 @@ class Planner:
         return best
 
     def _free(self, plan: Plan) -> tuple[int, int]:
-        """Cycles of a plan with any banks and registers, if no beat had a conflict; and moved."""
+        """Cycles of a plan with any registers, if no beat had a conflict; and moved.
+
+        No plan with fewer banks has fewer: their loads take no less.
+        """
         far = self._far(plan.shared)
         beats = self._floor(plan, np.stack((far, 1 - far), -1))
         terms = timing.plan_terms(self.work, plan, self.budget, beats)
@@ -397,7 +398,8 @@ class Planner:
         for outer, is_open in space.outer(self.work):
             plan = Plan(**outer, banks=1, registers=0) if is_open else Plan(**outer)
             fits = resources(self.work, plan).fits(self.budget)
-            key = self._free(plan) if fits else (0, 0)
+            most = dataclasses.replace(plan, banks=max(space.banks)) if is_open else plan
+            key = self._free(most) if fits else (0, 0)
             found.append(_Node(plan, is_open, fits, key))
         return sorted(found, key=lambda node: node.key)
 

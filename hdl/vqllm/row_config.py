@@ -70,8 +70,10 @@ class VqRowSumsConfig(SumsConfig):
     groups: int = 1  # most groups of vectors that a beat meets in turn, a power of two in 1..64
     columns: int = 11264  # most of a vector, a multiple of macs in macs..2**20
     rows: int = 256  # most rows of a job, 1..65,536
+    states_words: bool = False  # a job states the words of a vector, which are compared
 
     def __post_init__(self) -> None:
+        self._check_bool("states_words")
         self._check_range("macs", 1, 256)
         self._check_power_of_two("largest", 1, 8)
         self._check_range("batch", 1, 64)
@@ -88,6 +90,11 @@ class VqRowSumsConfig(SumsConfig):
     def words(self) -> int:
         """Beats of a vector."""
         return self.columns // self.macs
+
+    @property
+    def words_field(self) -> tuple:
+        """Of a job that states how long its vectors are."""
+        return range(self.words + 1), "words of each vector of x", NUMBER
 
     @property
     def dot(self) -> IndexDotProductConfig:
@@ -157,6 +164,7 @@ class VqRowSumsConfig(SumsConfig):
             first=(1, "the sums begin with 0"),
             final=(1, "the sums leave"),
             next_x=(1, "use the next buffer of vectors from this job on"),
+            **({"words": self.words_field} if self.states_words else {}),
             **(groups if self.groups > 1 else {}),
         )
 

@@ -37,19 +37,24 @@ class VqRowSums(Block):
     first job has ``next_x``. One more buffer is filled meanwhile.
 
     ``bad``: vectors with a NaN or an infinity, and all vectors of a row with ``wrong`` in any beat
-    of its jobs. Their sums have no meaning, nor have those of vectors that the buffer lacks.
+    of its jobs. Their sums have no meaning, nor have those of vectors that the buffer lacks. All
+    vectors of a buffer are ``bad`` if they differ in length, are too long or too many. With
+    ``states_words`` each job states how many words they have. Another length makes them ``bad``,
+    too, and ``uneven`` tells of each such buffer.
 
     A beat and group per cycle, jobs without a pause. Latency golden.vqllm.timing.row_sums, from the
     last beat of a row. No combinational path leads from an input to an output.
     Contract: |w| <= largest; offset + beats, group + groups and rows within the configuration;
-    beats, groups and rows at least 1.
+    beats, groups and rows at least 1. All jobs of a buffer have the same ``words``.
     Source: VQ-LLM, section II. Golden: golden.vqllm.product.exact_sums.
     """
 
     def __init__(self, config: VqRowSumsConfig):
+        uneven = {"uneven": Out(1, "A job takes a buffer with vectors of another length.")}
         super().__init__(
             config,
             {
+                **(uneven if config.states_words else {}),
                 "x": In(stream.Signature(config.x_layout), "Vectors, one after another."),
                 "job": In(stream.Signature(config.job_layout), "Which rows and columns."),
                 "w": In(stream.Signature(config.w_layout), "Rows of the matrix."),
@@ -108,8 +113,12 @@ class VqRowSums(Block):
                 now.group.eq(group),
                 now.row_end.eq(walk.last.groups),
             ]
+        is_other = Const(0, 1)
+        if config.states_words:
+            is_other = operands.length != jobs.o.p.words
+            m.d.comb += self.uneven.eq(operands.swap & is_other)
         with m.If(begin):
-            m.d.sync += [job.eq(jobs.o.p), bad.eq(operands.bad)]
+            m.d.sync += [job.eq(jobs.o.p), bad.eq(operands.bad | is_other.replicate(len(bad)))]
 
         depth = self.timing.latency - 3  # cycles from a beat to its dot product
         word = Signal(config.beat_layout, reset_less=True)

@@ -1,8 +1,9 @@
 """``python -m tb.runs.vq_ablation``: what each step of VQ-LLM saves, as switches of one engine.
 
-Trained codes of SmolLM2-135M, in the Verilated vq_gemv and vq_gemm. The steps are run-time numbers:
-entries in registers and on chip, rows of a stripe, and the split. Every result and counter is
-compared with golden. ``--page`` rewrites the tables of docs/vqllm-ablation.md.
+Trained codes of SmolLM2-135M in the Verilated vq_gemv and vq_gemm, random ones in vq_attention. The
+steps are run-time numbers: entries in registers and on chip, rows of a stripe or tokens of a
+request, and the split. Every result and counter is compared with golden. ``--page`` rewrites the
+tables of docs/vqllm-ablation.md.
 """
 
 from golden import command
@@ -13,10 +14,10 @@ from tb.runs.cycles import add_option
 __all__ = ["CASES", "PAGE", "main"]
 
 PAGE = ROOT / "docs" / "vqllm-ablation.md"
-# Operation, configuration of vq_gemv or vq_gemm
+# Operation, configuration of its engine
 CASES = (
     ("gemv", "gptvq2_x4"), ("gemv", "aqlm2x8_x4"), ("gemv", "aqlm3"),
-    ("gemm", "gptvq2"), ("gemm", "aqlm3"),
+    ("gemm", "gptvq2"), ("gemm", "aqlm3"), ("attention", "cq4"),
 )  # fmt: skip
 MARKERS = ("vq_ablation",)
 

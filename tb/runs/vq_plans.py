@@ -1,7 +1,8 @@
 """``python -m tb.runs.vq_plans``: plans of VQ-LLM in Verilated engines next to their predictions.
 
 Every result is also compared with golden. A plan's expected cycles come from the histogram of the
-codes alone. 24 plans are held out by a hash of their names, whatever they take.
+codes alone. 24 plans are held out by a hash of their names, whatever they take. Plans of gemm, of
+tables, of both layouts and of attention follow.
 ``--page`` rewrites the tables of docs/vqllm-planner.md.
 """
 
@@ -21,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     add_option(parser)
     parser.add_argument("--only", metavar="BUILD", help="measure one build, and hold out nothing")
     options = parser.parse_args(arguments)
-    check_page(parser, options.page, ["vq_plans", "vq_choices"])
+    check_page(parser, options.page, ["vq_plans", "vq_choices", "vq_plan_operations"])
     if options.only and options.page:
         parser.error("--page needs all builds")
     from tb.runs.measure.vq_plans import BUILDS, report  # torch, only now

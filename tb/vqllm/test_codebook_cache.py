@@ -10,6 +10,9 @@ Shown to fail with:
 - the latest response in place of the worst; the highest lane first
 - a load that is too short, misaligned, or above 1, in use; the fault of the load before
 - conflicts not counted; one beat too many in flight
+- entries beyond the last of a stage written, or looked at; the first of a word alone looked at
+- the bank of a neighbour without the stage, or of another round; the row of the first one for all
+- the first neighbour in each register; a word too many for a stage
 """
 
 import dataclasses
@@ -45,6 +48,8 @@ CONFIGS = {
     "one": cache(1, 4, 1, 1, registers=1, shared=1, banks=1, beats=8, data_bits=64),
     "three": cache(3, 32, 3, 6, registers=5, shared=21, banks=4, beats=9, data_bits=64),
     "four": cache(16, 64, 4, 8, registers=64, shared=64, banks=2, data_bits=256),
+    # The last word of a stage has entries that go beyond the rows of the stage.
+    "part_word": cache(4, 32, 2, 4, registers=0, shared=14, banks=4, data_bits=256),
     "quip4": VqCodebookCacheConfig(vq=NAMED["quip4"], lookups=4, registers=8, shared=100, banks=4),
     "most_banks": cache(2, 65536, 1, 4, registers=7, shared=100, banks=64, data_bits=1024),
 }
@@ -142,7 +147,11 @@ def bad_loads(rng, config, phase: Phase) -> list[dict]:
         words = sound.copy()
         words[rng.integers(len(words)), rng.integers(config.vq.size)] = wrong
         found.append(load(config, phase.tiers, phase.base, words))
-    for words in (sound[:-1], np.concatenate([sound, sound[:1]]), np.concatenate([sound] * 2)):
+    last = (phase.tiers.shared - 1) % config.load_entries + 1  # entries of the last beat
+    first = min(phase.tiers.shared, config.load_entries)
+    for words in (
+        sound[:-last], np.concatenate([sound, sound[:first]]), np.concatenate([sound] * 2),
+    ):  # fmt: skip
         if len(words):
             found.append(load(config, phase.tiers, phase.base, words))
     plain = load(config, phase.tiers, phase.base, sound)

@@ -6,6 +6,7 @@ Shown to fail with:
 - partial sums that the groups of a row share; a scale taken for each group
 - a wrong beat that spoils the last group alone; a NaN of group 0 that spoils all groups
 - a wrong entry that ``bad`` does not report
+- vectors not compared with the first one of their buffer, or with the job; ``uneven`` for ever
 """
 
 import dataclasses
@@ -22,7 +23,14 @@ from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.gemm import VqGemm, VqGemmConfig
 from tb.run import simulate
 from tb.vqllm.support.codebooks import host_params
-from tb.vqllm.support.matrices import is_nonfinite, random_matrix, tile_jobs, x_beats
+from tb.vqllm.support.matrices import (
+    UNEVEN,
+    is_nonfinite,
+    random_matrix,
+    tile_jobs,
+    uneven_x,
+    x_beats,
+)
 from tb.vqllm.support.phases import phases_of
 from tb.words import layout_word
 
@@ -37,6 +45,7 @@ class Work:
     streamed: bool = False
     faults: bool = False
     is_long: bool = False
+    uneven: str = ""  # what is wrong with the length or the number of the tokens
 
 
 def gemm(vq, lookups, columns, rows, batch, tokens, scaled=False, **cache):
@@ -52,12 +61,13 @@ CONFIGS = {
     "small": (
         gemm(SMALL, 6, 24, 20, 3, 12, True, registers=2, shared=11, banks=2, beats=8, data_bits=64),
         [Work(9, 24, 11), Work(5, 22, 1), Work(4, 24, 8, streamed=True),
-         Work(6, 24, 12, faults=True)],
+         Work(6, 24, 12, faults=True),
+         *(Work(3, 12, 7, uneven=kind) for kind in UNEVEN), Work(5, 24, 12)],
     ),
     "tiles": (
         gemm(TILES, 8, 96, 16, 1, 4, registers=4, shared=64, banks=4),
         [Work(17, 68, 3), Work(20, 36, 4, streamed=True), Work(16, 64, 4, faults=True),
-         Work(1, 4, 1)],
+         Work(1, 4, 1), Work(17, 68, 4, uneven="longest"), Work(17, 68, 3)],
     ),
     "aqlm2x8": (
         gemm(NAMED["aqlm2x8"], 8, 128, 16, 2, 16, registers=8, shared=256, banks=8),
@@ -97,6 +107,9 @@ def matrix_params(config, rng, work: Work, base: int) -> dict:
     words = {name: [] for name in ("code", "x", "job", "y")}
     scale_words, masks, all_phases = [], [], []
     words["x"] = x_beats(config, x)
+    if work.uneven:
+        words["x"] = uneven_x(rng, config.sums, words["x"], work.tokens, work.uneven)
+        y[:] = FP16.canonical_nan
     for number, groups in enumerate(passes(config, work)):
         jobs = tile_jobs(config, matrix)
         for job in jobs:
@@ -128,6 +141,7 @@ def matrix_params(config, rng, work: Work, base: int) -> dict:
         "phases": all_phases, "exponent": matrix.exponent, "words": words, "masks": masks,
         "worst": max(phase["worst"] for phase in phases),
         "bad": max(phase["bad"] for phase in phases), "is_long": work.is_long,
+        "uneven": int(bool(work.uneven)),
     }  # fmt: skip
 
 

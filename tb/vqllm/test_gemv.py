@@ -1,6 +1,11 @@
 """VqGemv against golden.vqllm.product.by_dequantizing: images, cores, splits, plans, faults.
 
-Shown to fail with 21 faults of descriptors, loads, codes, readers and rows. Two are worth a word:
+Shown to fail with 21 faults of descriptors, loads, codes, readers and rows, and with:
+
+- the length of x not told, or also told of a job that is void; ``words`` of a job not checked
+- of a word of a codebook: its first part for all parts; a word too many for a stage
+
+Two are worth a word:
 
 - a load told at the command of its last stage: with many words of a stage, the reader of
   codebooks waits for ever;
@@ -22,7 +27,7 @@ from hdl.vqllm.gemv_config import VqGemvConfig
 from hdl.vqllm.gemv_core import VqGemvCoreConfig
 from tb.run import simulate
 from tb.runs.measure.vq import fill_of, path_of
-from tb.vqllm.support.engine import SPOILS, engine_job, random_x
+from tb.vqllm.support.engine import SPOILS, beyond_x, engine_job, random_x
 from tb.vqllm.support.matrices import random_matrix
 
 LATENCY = 20  # of the memory, for the rate
@@ -108,6 +113,8 @@ def jobs_of(config, rng, shapes, long) -> tuple[list[dict], list[dict]]:
         add(size, (most, least)[len(found) % 2], split)
     for spoil in SPOILS:
         add(shapes[0], least, int(rng.choice(splits)), spoil)
+    for size in shapes[1:]:
+        add(size, least, int(rng.choice(splits)), beyond_x)
     add(shapes[0], most, splits[-1])
     for split in splits if long else ():
         add(long, most, split, into=rates)

@@ -11,6 +11,8 @@ Shown to fail with:
 - the total of a group read before it is written, or that of another group
 - ``bad`` of group 0 for all groups; a beat that is not held; the first group of a job ignored
 - a buffer that goes on with the group of the one before; a group of more than ``batch`` vectors
+- words beyond the room of a vector written, or counted from 0 again; too many vectors not told
+- a vector longer than the room not told; the length of the buffer in use; not told to ``bad``
 - sums of a row that groups share, or that go to another group; ``row_end`` once in a job
 """
 
@@ -27,7 +29,8 @@ from golden.vqllm.product import exact_sums
 from hdl.vqllm.row_config import VqRowSumsConfig
 from hdl.vqllm.row_sums import VqRowSums
 from tb.run import simulate
-from tb.words import layout_words
+from tb.vqllm.support.matrices import uneven_x
+from tb.words import layout_field, layout_word, layout_words
 
 CONFIGS = {
     "default": VqRowSumsConfig(),
@@ -38,6 +41,7 @@ CONFIGS = {
     "one_row": VqRowSumsConfig(macs=4, largest=1, columns=20, rows=1),
     "one_word": VqRowSumsConfig(macs=16, columns=16, rows=40, batch=3),
     "groups": VqRowSumsConfig(macs=4, batch=3, groups=4, columns=20, rows=4),
+    "words": VqRowSumsConfig(macs=4, batch=2, groups=2, columns=20, rows=4, states_words=True),
     "two_groups": VqRowSumsConfig(macs=1, largest=4, groups=2, columns=7, rows=3),
 }
 LARGEST = 0x7BFF
@@ -82,6 +86,11 @@ def stripes(rng, config) -> list[Stripe]:
     return found
 
 
+def elements(word: int, count: int) -> list[int]:
+    """The FP16 words of a beat."""
+    return [word >> FP16.bits * n & (1 << FP16.bits) - 1 for n in range(count)]
+
+
 class Words:
     """Words of each stream, buffer by buffer of vectors."""
 
@@ -96,7 +105,8 @@ class Words:
     def buffer(self, number: int) -> None:
         config, rng = self.config, self.rng
         kind = (1, 2, 0, 3, 4, 1, 0, 4, 0)[number]
-        most = config.batch * config.groups
+        most, stated = config.batch * config.groups, config.words
+        uneven = {1: "longest", 4: "many", 7: "all long"}.get(number)
         count = most if number % 2 == 0 else int(rng.integers(1, most + 1))
         x = words_of(rng, kind, 0, count, config.columns)
         if number in (3, 5, 6):
@@ -106,6 +116,11 @@ class Words:
                 last = n == config.words - 1
                 end = b == count - 1 if last else rng.integers(2)
                 self.fields["x"].append({"word": word, "end": end, "last": last})
+        if uneven:
+            self.spoil_x(count, uneven)
+        elif config.states_words and number == 2:  # all vectors have another length than is stated
+            stated -= 1
+        is_bad = bool(uneven) or stated != config.words
         first = len(self.fields["w"])
         for n, stripe in enumerate(stripes(rng, config)[:: 1 if number == 0 else 2]):
             shape = stripe.rows, config.columns
@@ -114,12 +129,24 @@ class Words:
             groups = -(-count // config.batch)
             cut = int(rng.integers(0, groups)) if n % 2 else 0
             for part in filter(len, (range(cut), range(cut, groups))):
-                self.stripe(x, w, stripe.cuts, part, is_new=n == 0)
+                self.stripe(x, w, stripe.cuts, part, is_new=n == 0, stated=stated, is_bad=is_bad)
         self.gapless.append((first, len(self.fields["w"]) - 1))
         for name, ends in self.ends.items():
             ends.append(len(self.fields[name]))
 
-    def stripe(self, x, w, cuts, groups: range, *, is_new) -> None:
+    def spoil_x(self, vectors: int, kind: str) -> None:
+        """The last buffer has vectors of another length, or too many."""
+        layout, fields = self.config.x_layout, self.fields["x"]
+        at = self.ends["x"][-1] if self.ends["x"] else 0
+        beats = [layout_word(layout, **field) for field in fields[at:]]
+        found = uneven_x(self.rng, self.config, beats, vectors, kind)
+        fields[at:] = [
+            {name: layout_field(layout, word, name) for name, _ in layout}
+            | {"word": elements(layout_field(layout, word, "word"), self.config.macs)}
+            for word in found
+        ]
+
+    def stripe(self, x, w, cuts, groups: range, *, is_new, stated, is_bad) -> None:
         """The jobs of a stripe for some groups of vectors, and its sums."""
         config, fields, rows = self.config, self.fields, len(w)
         beats, wrong = w.reshape(rows, -1, config.macs), np.zeros(rows, dtype=bool)
@@ -128,7 +155,7 @@ class Words:
             fields["job"].append({
                 "offset": first, "beats": last - first, "rows": rows, "first": is_first,
                 "final": final, "next_x": is_new and is_first, "group": groups.start,
-                "groups": len(groups),
+                "groups": len(groups), "words": stated,
             })  # fmt: skip
             faults = self.rng.random((rows, last - first)) < 0.2 / (last - first)
             wrong |= faults.any(1)
@@ -144,7 +171,7 @@ class Words:
                 self.early += [*range(len(groups))[::-1]] * rows
         some = slice(cuts[0] * config.macs, cuts[-1] * config.macs)
         sums = exact_sums(torch.tensor(x[:, some]), torch.tensor(w[:, some])).integers()
-        bad = ((x & FP16.infinity) == FP16.infinity).any(1)
+        bad = ((x & FP16.infinity) == FP16.infinity).any(1) | is_bad
         for r, group in itertools.product(range(rows), groups):
             value, known = [0] * config.batch, [0] * config.batch
             places = range(group * config.batch, min(len(x), (group + 1) * config.batch))

@@ -66,6 +66,7 @@ def test_look_ups(stages, tiers):
         ([[0x3C01, 0]], 1, CodebookFault.MAGNITUDE),
         ([[0x7BFF, 0xFC00]], 1, CodebookFault.MAGNITUDE | CodebookFault.NONFINITE),
         ([[0x7C01, 0]], 2, CodebookFault.SHAPE | CodebookFault.NONFINITE),
+        ([[0, 0], [0x7C01, 0]], 1, CodebookFault.SHAPE),
     ],
 )
 def test_load_fault(words, expected, fault):

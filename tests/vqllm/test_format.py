@@ -165,6 +165,14 @@ def test_pieces_of_named_matrices():
     assert loads == [18 * 4, 18 * 2, 18]
 
 
+@pytest.mark.parametrize(
+    ("banks", "shared", "beats"), [(16, 4096, 2048), (4, 4093, 2048), (2, 4096, 4096), (1, 3, 6)]
+)
+def test_load_of_a_stage(banks, shared, beats):
+    """Four entries of 16 bytes in a word, as far as there are banks; a stage begins a new word."""
+    assert ImageShape(vq=NAMED["aqlm3"]).load_beats(shared, banks) == beats
+
+
 @pytest.mark.parametrize("name", ["two stages", "ragged tiles"])
 def test_bounds_of_a_job(name):
     matrix, shape = matrix_of(name), shape_of(name)
@@ -184,13 +192,14 @@ def test_bounds_of_a_job(name):
 def test_cycles_of_a_job():
     """Of the slowest of core, memory and reduction; loads during the work cost nothing."""
     path = GemvPath(core_latency=18, scaled=False, latency=40)
-    fill = gemv_fill(64, path)
-    at_work = [[PartWork(1000, words=10, load=64, load_words=9), PartWork(1000, 10, 64, 9)]]
+    fill = gemv_fill(64, 9, path)
+    load = {"load": 64, "load_beats": 64, "load_words": 9}
+    at_work = [[PartWork(1000, words=10, **load)] * 2]
     cycles = gemv_cycles(at_work, path, rows=4, split=1, lanes=1)
     assert cycles == fill + 2000
-    short = [[PartWork(10, words=1, load=64, load_words=9)] * 4]
+    short = [[PartWork(10, words=1, **load)] * 4]
     assert gemv_cycles(short, path, rows=4, split=1, lanes=1) > fill + 3 * 64
-    many = [[PartWork(10, words=900, load=64, load_words=9)] * 4]
+    many = [[PartWork(10, words=900, **load)] * 4]
     assert gemv_cycles(many, path, rows=4, split=1, lanes=1) > 3600
     added = gemv_cycles(at_work, path, rows=2000, split=4, lanes=1)
     assert added > 8000

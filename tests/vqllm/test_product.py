@@ -9,6 +9,7 @@ from fractions import Fraction
 import pytest
 import torch
 
+from golden.config import ConfigError
 from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import bits_from_float, float_from_bits, mul
 from golden.vqllm.matrix import VqMatrix
@@ -51,6 +52,16 @@ def test_by_dequantizing(name, scaled):
         for row, weight in enumerate(weights):
             total = sum(a * b for a, b in zip(vector, weight, strict=True))
             assert int(y[n, row]) == _expected(total * Fraction(2) ** matrix.exponent, matrix, row)
+
+
+@pytest.mark.parametrize("product", [by_dequantizing, by_tables])
+@pytest.mark.parametrize("more", [-1, 1, 8])
+def test_x_of_another_length(product, more):
+    matrix = matrix_of("two stages")
+    columns = matrix.shape.columns
+    with pytest.raises(ConfigError) as error:
+        product(_vectors(columns + more), matrix)
+    assert str(error.value) == f"x must be (batch, {columns}), not (5, {columns + more})"
 
 
 @pytest.mark.parametrize("scaled", [False, True])

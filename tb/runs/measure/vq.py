@@ -56,7 +56,8 @@ def path_of(config: VqGemvConfig, latency: int) -> GemvPath:
 
 def fill_of(config: VqGemvConfig, shared: int, latency: int) -> int:
     """Cycles of a job without look-ups, its first load included."""
-    return gemv_fill(shared * config.core.cache.vq.stages, path_of(config, latency))
+    beats = config.image.load_beats(shared, config.core.cache.banks)
+    return gemv_fill(beats, config.image.load_words(shared), path_of(config, latency))
 
 
 def _jobs(config: VqGemvConfig, pack: Pack) -> list[dict]:

@@ -1,4 +1,4 @@
-"""``tb.runs.vq_ablation``: the steps of VQ-LLM one after another, on vq_gemv and vq_gemm."""
+"""``tb.runs.vq_ablation``: the steps of VQ-LLM one after another, on its three engines."""
 
 import argparse
 import dataclasses
@@ -11,15 +11,17 @@ import torch
 from golden import checkpoint
 from golden.command import elapsed
 from golden.eval.command import quiet
+from golden.fp16.format import FP16
 from golden.index.lloyd import Training
 from golden.markers import table
 from golden.vqllm.access import reordered
 from golden.vqllm.bounds import job_bounds
 from golden.vqllm.cache import Tiers
-from golden.vqllm.config import MatrixShape, VqShape
+from golden.vqllm.config import ATTEND, MatrixShape, VqShape
 from golden.vqllm.crossover import Engine, gemm_cycles, plain_cycles, slowest
 from golden.vqllm.format import Plan
 from golden.vqllm.matrix import VqMatrix, quantize
+from hdl.vqllm.attention import VqAttentionConfig
 from hdl.vqllm.gemm import VqGemm, VqGemmConfig
 from hdl.vqllm.gemv import VqGemv
 from hdl.vqllm.gemv_config import VqGemvConfig
@@ -27,9 +29,12 @@ from hdl.vqllm.room import BLOCKS
 from tb.run import build_model, run_model
 from tb.runs.cycles import Figure, described, give
 from tb.runs.measure.vq import SPAN, fill_of
+from tb.runs.measure.vq_attention import COUNTED as COUNTED_HEADS
+from tb.runs.measure.vq_attention import measure as attended
 from tb.runs.vq_ablation import CASES
 from tb.vqllm.support.core_words import core_params, look_cycles
 from tb.vqllm.support.engine import COUNTED, engine_job, random_x
+from tb.vqllm.support.one_image import OneImage
 
 __all__ = ["STEPS", "Step", "report", "striped"]
 
@@ -37,6 +42,7 @@ LAYER, MATRIX = 15, "up_proj"
 TOKENS = 8  # of a gemm
 STRIPE = 16  # rows for which all codebooks come, where the codebooks do not lead
 _ITERATIONS = 5
+_HEAD_SPAN = "from the status of the head before to its own, for all its tokens"
 _GEMM_SPAN = "from the first word of any stream to the last result"
 
 
@@ -189,12 +195,42 @@ def _gemm(name: str, rows: int, latency: int, say) -> list[Measured]:
             parameters={"rows": rows, "columns": matrix.shape.columns, "tokens": TOKENS,
                         "step": step.name},
             span=_GEMM_SPAN, cycles=cycles,
-            bound=cache.vq.stages * tiers.shared
+            bound=cache.load_beats(tiers.shared)
             + max(look_cycles(config, matrix, tiers), bounds["products"]),
         )  # fmt: skip
         found.append(Measured(
             "gemm", name, step, counts, loads + counts["memory"] * cache.data_bits // 8,
             matrix.shape.code_bits // 8, plain, figure,
+        ))  # fmt: skip
+    return found
+
+
+def _attention(name: str, tokens: int, latency: int, say) -> list[Measured]:
+    """A KV head among others: its codebooks again for each few tokens, or once for all.
+
+    All entries are on chip and each group has a memory of its own, so no look-up has a conflict.
+    """
+    shape = dataclasses.replace(ATTEND[name], max_tokens=tokens)
+    config, pq = VqAttentionConfig(shape=shape), shape.pq
+    words = 2 * shape.passes * shape.book_words(pq.entries)  # of the codebooks of K and V
+    codes = 2 * shape.passes * shape.code_words(tokens) * shape.data_bits // 8
+    plain = 2 * tokens * max(-(-pq.head_dim * FP16.bits // shape.data_bits), shape.passes)
+    counts = dict.fromkeys(COUNTED, 0) | {"shared": 2 * tokens * pq.subspaces}
+    image = OneImage.random(pq, shape.queries, tokens)
+    say(f"vq_attention, {name}: {tokens} tokens")
+    sizes = {"entries in SRAM": STRIPE, "codebook by codebook": tokens}
+    spent = attended(config, [image.first(size) for size in sizes.values()], latency)
+    found = []
+    for step, size, each in zip(sizes, sizes.values(), spent, strict=True):
+        times, (cycles, bound) = tokens // size, each.others
+        figure = Figure(
+            command="tb.runs.vq_ablation", block="vq_attention", configuration=described(config),
+            parameters={"tokens": tokens, "step": step, "memory_latency": latency},
+            span=_HEAD_SPAN, cycles=times * cycles // COUNTED_HEADS, bound=times * bound,
+        )  # fmt: skip
+        found.append(Measured(
+            "attention", name, Step(step, leads=size == tokens), counts,
+            times * words * shape.data_bits // 8, codes, plain, figure,
         ))  # fmt: skip
     return found
 
@@ -231,7 +267,7 @@ def report(options: argparse.Namespace) -> int:
     """Measure and print for the ``options`` of the command; its exit status."""
     say = elapsed(lambda line: print(line, flush=True))
     quiet()
-    run = {"gemv": _gemv, "gemm": _gemm}
+    run = {"gemv": _gemv, "gemm": _gemm, "attention": _attention}
     found: list[Measured] = []
     for operation, name in CASES:
         if options.only in (None, f"{operation} {name}"):

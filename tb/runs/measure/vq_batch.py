@@ -98,7 +98,7 @@ def _cycles(matrix, looks: int) -> tuple[str, list[Figure]]:
     core, gemm = _core(), _gemm()
     engine = Engine(macs=core.sums.macs, look_cycles=looks / _beats(core, shape))
     rng, rows, figures = np.random.default_rng(4), [], []
-    loads = shape.vq.stages * CACHE.shared
+    loads = CACHE.load_beats(CACHE.shared)
     for name, block, sink, runs, formula in (
         ("vq_gemv_core", VqGemvCore(core), "sum", PASSES, gemv_cycles),
         ("vq_gemm", VqGemm(gemm), "y", RUNS, gemm_cycles),

@@ -10,13 +10,11 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-import torch
 
 from golden.vqllm import format as image_format
 from golden.vqllm import timing
-from golden.vqllm.access import look_ups, reordered
+from golden.vqllm.access import look_ups
 from golden.vqllm.config import Budget, MatrixShape, Plan, VqShape, Work
-from golden.vqllm.matrix import VqMatrix
 from hdl.arguments import write_page
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.gemv import VqGemv
@@ -25,6 +23,8 @@ from hdl.vqllm.gemv_core import VqGemvCoreConfig
 from hdl.vqllm.plan_search import Estimate, Planner
 from tb.run import simulate
 from tb.runs.cycles import Figure, described, predicted, save
+from tb.runs.measure import vq_plans_other
+from tb.runs.measure.vq_draws import drawn
 from tb.vqllm.support.engine import engine_job, random_x
 
 __all__ = ["BUILDS", "report"]
@@ -81,26 +81,26 @@ BUILDS = {
     "few banks": Build(
         config=_engine(_SMALL, 8, 256, 64, registers=32, banks=2, data_bits=256),
         latency=20,
-        matrices=(Matrix(88, 256, 0.8), Matrix(104, 224, 0.2)),
+        matrices=(Matrix(72, 192, 0.9), Matrix(112, 256, 0.3)),
         tiers=((0, 64), (2, 64), (8, 64), (32, 64), (0, 16), (8, 16), (16, 32), (0, 1)),
     ),
     "narrow memory": Build(
         config=_engine(_SMALL, 8, 256, 64, registers=8, banks=8, data_bits=64),
         latency=60,
-        matrices=(Matrix(80, 240, 1.1), Matrix(44, 256, 0.1)),
+        matrices=(Matrix(64, 224, 1.0), Matrix(52, 192, 0.2)),
         tiers=((0, 64), (8, 64), (0, 32), (8, 32), (0, 8), (8, 8), (4, 16), (0, 1)),
     ),
     "tiles on four cores": Build(
         config=_engine(_TILES, 8, 256, 64, cores=4, registers=16, banks=4, data_bits=128),
         latency=20,
-        matrices=(Matrix(128, 256, 1.0), Matrix(64, 192, 0.3)),
+        matrices=(Matrix(192, 192, 0.9), Matrix(64, 256, 0.4)),
         tiers=((0, 64), (16, 64), (0, 16), (8, 16)),
         splits=(1, 2, 4),
     ),
     "few rows of a codebook": Build(
         config=_engine(_SHORT, 8, 256, 8, registers=16, banks=8, data_bits=256),
         latency=10,
-        matrices=(Matrix(48, 192, 1.1), Matrix(24, 256, 0.1)),
+        matrices=(Matrix(40, 256, 1.0), Matrix(32, 128, 0.2)),
         tiers=((0, 256), (16, 256), (0, 64), (16, 64), (0, 16), (16, 16), (0, 4), (0, 1)),
     ),
     "two stages on two cores": Build(
@@ -108,28 +108,18 @@ BUILDS = {
             VqShape(entries=64), 8, 256, 64, cores=2, registers=16, banks=8, data_bits=256
         ),
         latency=30,
-        matrices=(Matrix(80, 256, 1.0),),
+        matrices=(Matrix(96, 192, 0.9),),
         tiers=((0, 64), (4, 64), (16, 64), (0, 32), (16, 32), (0, 8)),
         splits=(1, 2),
     ),
     "narrow matrix on four cores": Build(
         config=_engine(_SMALL, 8, 128, 64, cores=4, registers=16, banks=8, data_bits=256),
         latency=20,
-        matrices=(Matrix(224, 64, 0.6),),
+        matrices=(Matrix(208, 96, 0.5),),
         tiers=((0, 64), (16, 64), (8, 32), (0, 16)),
         splits=(1, 2, 4),
     ),
 }  # fmt: skip
-
-
-def drawn(rng: np.random.Generator, shape: MatrixShape, skew: float) -> VqMatrix:
-    """Codes drawn independently, codebooks of random words; reordered by its look-ups."""
-    vq, tiles = shape.vq, len(shape.tiles)
-    books = rng.normal(0, 0.3, (tiles, vq.stages, vq.entries, vq.size)).clip(-1, 1)
-    words = books.astype(np.float16).view(np.uint16).astype(np.int64)
-    share = np.arange(1.0, vq.entries + 1) ** -skew
-    codes = rng.choice(vq.entries, (shape.rows, shape.vectors, vq.stages), p=share / share.sum())
-    return reordered(VqMatrix(shape, torch.tensor(words), 0, torch.tensor(codes)))
 
 
 @dataclasses.dataclass
@@ -304,6 +294,11 @@ def report(options: argparse.Namespace) -> int:
     if options.only is None:
         hold_out(found)
     made = tables(found)
+    if options.only is None:
+        others = vq_plans_other.runs()
+        print(f"other operations: {len(others)} plans, {time.monotonic() - began:.0f} s")
+        made["vq_plan_operations"] = vq_plans_other.section(others)
+        figures += vq_plans_other.figures(others)
     print("\n".join(made.values()))
     write_page(options.page, made)
     save(options.json, figures)

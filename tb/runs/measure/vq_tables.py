@@ -27,7 +27,7 @@ from tb.vqllm.support.core_words import core_params
 from tb.vqllm.support.matrices import random_matrix
 from tb.vqllm.support.tables import TableWords
 
-__all__ = ["report"]
+__all__ = ["report", "table_params"]
 
 MATRICES = ((11008, 4096), (1536, 576))  # of LLaMA-7B and of SmolLM2-135M
 _VECTORS = 16  # of an error
@@ -134,7 +134,8 @@ def _areas() -> str:
     return table(["codes", "engine", "multipliers", "kGE", "flip-flops", "RAM bits"], rows)
 
 
-def _table_params(config: VqTableGemvConfig, rng, matrix: VqMatrix, x: np.ndarray):
+def table_params(config: VqTableGemvConfig, rng, matrix: VqMatrix, x: np.ndarray):
+    """Words of an engine of tables with all its results, and the cycles that are expected."""
     made = TableWords(config, matrix, rng, config.vq.entries)
     made.vectors(x)
     y = by_tables(torch.tensor(x), matrix)[0].numpy().T
@@ -149,7 +150,7 @@ def _cycles() -> tuple[str, list[Figure]]:
             matrix = random_matrix(rng, shape, 0, scaled=False)
             matrix.codes.copy_(torch.tensor(rng.integers(0, shape.vq.entries, matrix.codes.shape)))
             x = bits_from_float(torch.tensor(rng.normal(0, 1, (1, inputs)))).numpy()
-            params, expected = _table_params(pair.tables, rng, matrix, x)
+            params, expected = table_params(pair.tables, rng, matrix, x)
             core = core_params(pair.core, rng, matrix, x)
             spent = []
             for block, given in ((VqGemvCore(pair.core), core), (VqTableGemv(pair.tables), params)):

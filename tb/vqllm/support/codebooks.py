@@ -13,9 +13,7 @@ def host_params(config) -> dict:
     """What CacheHost knows of a cache."""
     return {
         "load_last": config.load_layout["last"].offset,
-        "count_fields": [
-            (key, field.offset, field.width) for key, field in config.counts_layout
-        ],
+        "count_fields": [(key, field.offset, field.width) for key, field in config.counts_layout],
     }
 
 
@@ -28,16 +26,27 @@ def image(config, rng, books: np.ndarray) -> str:
 
 
 def load(config, tiers, base, words: np.ndarray) -> dict:
-    """words: (entries, size) of all stages."""
+    """words: (entries, size) of all stages, ``tiers.shared`` of each; fewer or more are a fault.
+
+    A beat has neighbours of a stage. Beyond the last one of a stage come wrong entries, which do
+    not count.
+    """
     expected = tiers.shared * config.vq.stages
     fault = load_fault(torch.tensor(words), expected)
+    beats = []
+    for first in range(0, len(words), tiers.shared):
+        stage = words[first : first + tiers.shared]
+        for at in range(0, len(stage), config.load_entries):
+            some = stage[at : at + config.load_entries].tolist()
+            rest = config.load_entries - len(some)
+            beats.append([*some, *[[0x7C00] * config.vq.size] * rest])
     return {
         "info": layout_word(
             config.info_layout, registers=tiers.registers, shared=tiers.shared, base=base
         ),
         "words": [
-            layout_word(config.load_layout, word=word, last=n == len(words) - 1)
-            for n, word in enumerate(words.tolist())
+            layout_word(config.load_layout, word=word, last=n == len(beats) - 1)
+            for n, word in enumerate(beats)
         ],
         "fault": int(fault),
     }

@@ -14,10 +14,10 @@ from golden.vqllm.format import DESCRIPTOR, HEADER, Fault, ImageShape, Plan
 from golden.vqllm.image import Image, image, part_look_ups, tiers
 from golden.vqllm.matrix import VqMatrix
 from golden.vqllm.product import by_dequantizing
-from tb.vqllm.support.matrices import x_beats
+from tb.vqllm.support.matrices import UNEVEN, uneven_x, x_beats
 from tb.words import layout_word
 
-__all__ = ["COUNTED", "SPOILS", "EngineJob", "engine_job", "random_x"]
+__all__ = ["COUNTED", "SPOILS", "EngineJob", "beyond_x", "engine_job", "random_x"]
 
 _NONE = Fault(0)
 COUNTED = ("registers", "shared", "memory", "conflicts")
@@ -40,6 +40,10 @@ class EngineJob:
     refused: list = dataclasses.field(default_factory=list)
     fault: Fault = _NONE
     resp: int = 0
+    x_words: list = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.x_words = x_beats(self.config.core, self.x)
 
     @property
     def parts(self):
@@ -104,7 +108,7 @@ class EngineJob:
         fields = {name: job[name] for name, _ in config.job_layout}
         return {
             "base": self.image.base, "memory": self.image.data.tobytes().hex(),
-            "refused": self.refused, "x": x_beats(config.core, self.x),
+            "refused": self.refused, "x": self.x_words,
             "job": [layout_word(config.job_layout, **fields)],
             "y": [layout_word(y_layout, word=row, last=int(n == len(words) - 1))
                   for n, row in enumerate(words.tolist())],
@@ -201,6 +205,14 @@ def _shape(job, rng):
         {"book": job.image.base + 4},
     ])  # fmt: skip
     job.patch(DESCRIPTOR, job.descriptor(number), **wrong)
+    job.spoil([part])
+    job.fault = Fault.SHAPE
+
+
+def beyond_x(job, rng):
+    """A part that ends beyond the vectors of the job, though not beyond those of the engine."""
+    number, part = _any(rng, job.parts)
+    job.patch(DESCRIPTOR, job.descriptor(number), offset=job.image.job["words"] + 1 - part.beats)
     job.spoil([part])
     job.fault = Fault.SHAPE
 
@@ -349,6 +361,11 @@ def _no_scale(job, rng):
     return True
 
 
+def _after(config) -> int:
+    """More words than a vector may have, or 0 where the bits of the field pass none."""
+    return (config.core.sums.words + 1) % (1 << config.job_layout["words"].width)
+
+
 # Numbers of a job that are out of range; an engine gives one row for it, so all of them run.
 _BAD_JOBS = (
     lambda job: {"rows": 0},
@@ -357,6 +374,8 @@ _BAD_JOBS = (
     lambda job: {"stripe": job.config.core.rows * (job.config.cores // job.plan.split) + 1},
     lambda job: {"pieces": 0},
     lambda job: {"split": 7},
+    lambda job: {"words": 0},
+    lambda job: {"words": _after(job.config)},
     lambda job: {"split": job.config.cores.bit_length()},
     lambda job: {"descriptors": job.image.job["descriptors"] + 2},
 )
@@ -370,6 +389,18 @@ def _bad_job(wrong, job, rng):
 def _bad_x(job, rng):
     x = job.x
     x[rng.integers(len(x)), rng.integers(x.shape[1])] = rng.choice([0x7C00, 0xFE01])
+    job.x_words = x_beats(job.config.core, x)
+
+
+def _other_length(wrong, job, rng):
+    """Vectors of other words than the job states, or more of them than a buffer holds."""
+    words = uneven_x(rng, job.config.core.sums, job.x_words, len(job.x), wrong)
+    if words is None:
+        return False
+    job.x_words = words
+    job.wrong[:] = True
+    job.fault = Fault.LENGTH
+    return True
 
 
 SPOILS = (
@@ -377,4 +408,5 @@ SPOILS = (
     _few_codes, _more_codes, _wrong_entry, _no_codebook, _few_entries, _no_code, _wrong_far_entry,
     _no_entry, _no_scale, *(functools.partial(_bad_job, wrong) for wrong in _BAD_JOBS),
     _bad_x,
+    *(functools.partial(_other_length, wrong) for wrong in UNEVEN),
 )  # fmt: skip

@@ -8,9 +8,17 @@ from golden.vqllm.config import MatrixShape, Tile
 from golden.vqllm.matrix import VqMatrix
 from tb.words import layout_word
 
-__all__ = ["code_beats", "is_nonfinite", "random_matrix", "tile_jobs", "x_beats"]
+__all__ = [
+    "UNEVEN",
+    "code_beats",
+    "is_nonfinite",
+    "random_matrix",
+    "tile_jobs",
+    "uneven_x",
+    "x_beats",
+]
 
-
+UNEVEN = ("short", "long", "longest", "all long", "many")  # buffers that ``uneven_x`` makes
 
 
 def random_matrix(rng, shape: MatrixShape, exponent: int, scaled: bool) -> VqMatrix:
@@ -52,6 +60,7 @@ def tile_jobs(config, matrix: VqMatrix) -> list[dict]:
             "offset": first // macs, "beats": -(-(last - first) // macs),
             "rows": tile.rows.stop - tile.rows.start, "first": int(first == 0),
             "final": int(last == shape.columns), "next_x": int(number == 0),
+            "words": -(-shape.columns // macs),
         })  # fmt: skip
     return found
 
@@ -70,6 +79,31 @@ def x_beats(config, x: np.ndarray) -> list[int]:
         for b, vector in enumerate(beats)
         for n, word in enumerate(vector)
     ]  # fmt: skip
+
+
+def uneven_x(rng, sums, beats: list[int], vectors: int, kind: str) -> list[int] | None:
+    """A buffer like that of ``beats``, whose vectors are not what an engine of ``sums`` expects.
+
+    short, long: one vector lacks a word or has one more; longest: it has more than both buffers
+    have room for; all long: all have one more; many: more vectors than a buffer has room for. None:
+    there is no such buffer.
+    """
+    words = len(beats) // vectors
+    flags = sum(1 << sums.x_layout[name].offset for name in ("last", "end"))
+    end = 1 << sums.x_layout["end"].offset
+    parts = [beats[at : at + words] for at in range(0, len(beats), words)]
+    if kind == "many":
+        before = [*parts[0][:-1], parts[0][-1] & ~end | flags & ~end]
+        return before * (sums.batch * sums.groups) + parts[-1]
+    if kind == "short" and words == 1:
+        return None
+    more = {"short": -1, "long": 1, "longest": 2 * sums.words, "all long": 1}[kind]
+    some = range(vectors) if kind == "all long" else [int(rng.integers(vectors))]
+    for n in some:
+        own, last = [word & ~flags for word in parts[n]], parts[n][-1] & flags
+        own = own[:more] if more < 0 else own + [own[0]] * more
+        parts[n] = [*own[:-1], own[-1] | last]
+    return [word for part in parts for word in part]
 
 
 def is_nonfinite(words: np.ndarray) -> np.ndarray:

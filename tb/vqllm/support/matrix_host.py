@@ -37,6 +37,7 @@ class _Host(CacheHost):
             found.check(sink, words[sink], masks=matrix["masks"])
             assert int(self.dut.worst.value) == matrix["worst"]
             assert int(self.dut.bad.value) == matrix["bad"]
+            assert int(self.dut.uneven.value) == matrix.get("uneven", 0)
             await self.clear()
         return found
 
