@@ -35,7 +35,6 @@ __all__ = ["GOLDEN", "PAGE", "image", "talk", "tokenizer_of"]
 PAGE = ROOT / "docs" / "talk.md"
 PICTURE = "timeline.svg"
 GOLDEN = "golden"  # folder of golden's tokens
-GOLDEN = "golden"  # folder of golden's tokens
 PAGE_PICTURE = ROOT / "docs" / "talk" / PICTURE
 
 
@@ -87,6 +86,10 @@ def _prompt(pack: ModelPack, options: argparse.Namespace) -> tuple[Tokenizer, li
     return tokenizer, prompt
 
 
+def _shown(path: Path) -> Path:
+    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+
+
 def tokenizer_of(pack: ModelPack) -> Tokenizer:
     """ConfigError: the image has none."""
     if pack.tokenizer is None:
@@ -118,7 +121,7 @@ def talk(options: argparse.Namespace) -> int:
         session = Session.open(folder, made, prompt, Sizes.of(pack.layout))
         done = len(session.tokens)
         if done > len(prompt):
-            say.print(f"going on after {done - len(prompt)} tokens of {folder.relative_to(ROOT)}")
+            say.print(f"going on after {done - len(prompt)} tokens of {_shown(folder)}")
         elif session.cached:
             say.print(f"going on after {session.cached} tokens of the prompt")
         ends = set(pack.manifest.model.get("end", ()))

@@ -154,23 +154,6 @@ def _kept_tokens(kept: object) -> dict[int, int]:
     return {int(place): token for place, token in kept.items()}
 
 
-def kept_file(folder: Path, made_for: dict[str, Any]) -> Path:
-    """Where golden's tokens of a run are kept: those of other code are not read."""
-    from golden.eval.accuracy.bench import code_version
-
-    said = json.dumps([made_for, code_version(_CODE)], sort_keys=True)
-    return folder / f"{hashlib.sha256(said.encode()).hexdigest()[:20]}.json"
-
-
-def _kept_tokens(kept: object) -> dict[int, int]:
-    """None of a file that is damaged."""
-    if not isinstance(kept, dict):
-        return {}
-    if not all(place.isdecimal() and type(token) is int for place, token in kept.items()):
-        return {}
-    return {int(place): token for place, token in kept.items()}
-
-
 class KeptTokens:
     """Golden's tokens of one run by their place, each computed once."""
 
