@@ -189,9 +189,15 @@ async def loads_at_full_rate(dut):
     (aw, w, b), idle = (stream_port(dut, f"host__{name}") for name in ("aw", "w", "b")), dut.idle
     b[2].value = 1
     taken, reads, rows, is_idle = [], [], [], []
+
+    def taken_most(cycle: int) -> int:
+        """Words of the commands that have begun by then, one per interval."""
+        return min(len(words), (int(cycle / timing.interval) + 1) * COMMAND_WORDS)
+
     for cycle in range(timing.interval.numerator * len(words) // COMMAND_WORDS + 100):
         memory.drive(cycle, rng, 0.0)
-        more = len(taken) < len(words)
+        # The registers take a command faster than the interval: their queue would fill.
+        more = taken_most(cycle) > len(taken)
         aw[0].value = REGISTERS["COMMAND"].offset
         w[0].value = words[len(taken)] | 0xF << 32 if more else 0
         aw[1].value = w[1].value = more
