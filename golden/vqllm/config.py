@@ -111,6 +111,19 @@ class VqShape(Shape):
         """Bits of the codebooks of one tile."""
         return self.stages * self.stored * self.size * _WORD_BITS
 
+    @property
+    def entry_bytes(self) -> int:
+        """Of an entry in memory: a power of two."""
+        return 1 << (self.size * _WORD_BITS // 8 - 1).bit_length()
+
+    def load_width(self, word_bytes: int, banks: int) -> int:
+        """Entries that a cache takes in a cycle: those of a memory word, each into another bank."""
+        return max(1, min(word_bytes // self.entry_bytes, banks))
+
+    def load_beats(self, shared: int, word_bytes: int, banks: int) -> int:
+        """Cycles in which a cache takes ``shared`` entries of each stage."""
+        return self.stages * -(-shared // self.load_width(word_bytes, banks))
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExchangeShape(Shape):

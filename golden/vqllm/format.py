@@ -38,7 +38,6 @@ __all__ = [
     "Plan",
     "VqPackConfig",
     "layout",
-    "load_width",
     "packed",
 ]
 
@@ -85,11 +84,6 @@ class Fault(enum.IntFlag):
     NO_ENTRY = 1 << 10  # memory refused an entry beyond n_shared
     NO_SCALE = 1 << 11  # memory refused scales of rows
     LENGTH = 1 << 12  # vectors of another length than the job states, or too many of them
-
-
-def load_width(word_entries: int, banks: int) -> int:
-    """Entries that a cache takes in a cycle: those of a word, each into another bank."""
-    return max(1, min(word_entries, banks))
 
 
 def packed(fields: Mapping[str, int], values: Mapping[str, int]) -> int:
@@ -143,8 +137,7 @@ class ImageShape(Config):
 
     @property
     def entry_bytes(self) -> int:
-        """Of an entry: a power of two."""
-        return 1 << (2 * self.vq.size - 1).bit_length()
+        return self.vq.entry_bytes
 
     @property
     def stage_bytes(self) -> int:
@@ -165,8 +158,7 @@ class ImageShape(Config):
         return -(-count // self.word_bytes) * self.word_bytes
 
     def load_beats(self, shared: int, banks: int) -> int:
-        """Cycles in which a cache takes ``shared`` entries of each stage."""
-        return self.vq.stages * -(-shared // load_width(self.word_bytes // self.entry_bytes, banks))
+        return self.vq.load_beats(shared, self.word_bytes, banks)
 
     def load_words(self, shared: int) -> int:
         """Words that a load of ``shared`` entries of each stage reads, header included."""

@@ -12,7 +12,7 @@ from golden.attention.timing import weights
 from golden.index.timing import table_lane, tree_levels
 from golden.timing import Timing
 from golden.vqllm.config import AttendShape, Budget, MatrixShape, Plan, VqShape, Work
-from golden.vqllm.format import DESCRIPTOR_BITS, load_width
+from golden.vqllm.format import DESCRIPTOR_BITS
 
 __all__ = [
     "LOAD_IN_FLIGHT",
@@ -165,10 +165,10 @@ def beat_variance(chances: np.ndarray, least: int = 1) -> np.ndarray:
     return np.maximum(0, square - beat_cycles(chances, least) ** 2)
 
 
-def beat_floor(chances: np.ndarray, lanes: int, least: int = 1) -> np.ndarray:
+def beat_floor(chances: np.ndarray, lanes: int) -> np.ndarray:
     """At most ``beat_cycles`` of the same beat, and quick to find: (tiles,)."""
     # A little less, so that no rounding of a float puts it above.
-    return np.maximum(least, lanes * chances[..., :-1].sum(1).max(-1)) * (1 - 1e-9)
+    return np.maximum(1, lanes * chances[..., :-1].sum(1).max(-1)) * (1 - 1e-9)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -342,8 +342,7 @@ def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str
     repeats = math.ceil(passes / held)
     beat_bytes, word_bytes = math.ceil(plan.lookups * vq.code_bits / 8), budget.data_bits // 8
     book = 1 + vq.stages * _entry_words(vq, plan.shared, word_bytes)
-    width = load_width(word_bytes // _entry_bytes(vq), plan.banks)
-    load = load_cycles(vq.stages * math.ceil(plan.shared / width), book, budget.latency)
+    load = load_cycles(vq.load_beats(plan.shared, word_bytes, plan.banks), book, budget.latency)
     jobs, answer = core_jobs(work, plan), budget.latency + _ANSWER
     described = math.ceil(DESCRIPTOR_BITS / budget.data_bits)
     row_parts = plan.cores // plan.split
@@ -421,12 +420,7 @@ def _row_beats(shape: MatrixShape, lanes: int) -> int:
 
 def _entry_words(vq: VqShape, entries: int, word_bytes: int) -> int:
     """Words of memory of entries."""
-    return math.ceil(entries * _entry_bytes(vq) / word_bytes)
-
-
-def _entry_bytes(vq: VqShape) -> int:
-    """Of an entry in memory: a power of two."""
-    return 1 << (2 * vq.size - 1).bit_length()
+    return math.ceil(entries * vq.entry_bytes / word_bytes)
 
 
 def plan_bound(work: Work, plan: Plan, budget: Budget) -> dict[str, float]:

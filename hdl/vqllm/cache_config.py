@@ -8,7 +8,6 @@ from golden.axi.format import Resp
 from golden.config import Config
 from golden.fp16.format import FP16
 from golden.vqllm.config import VqShape
-from golden.vqllm.format import load_width
 from hdl.axi.signature import Axi4Read, axi4_read
 from hdl.kinds import BITS, NUMBER, index_of, mask_of
 from hdl.memory.config import MemoryConfig
@@ -51,8 +50,7 @@ class VqCodebookCacheConfig(Config):
 
     @property
     def entry_bytes(self) -> int:
-        """Of an entry in memory: a power of two."""
-        return 1 << (self.entry_bits // 8 - 1).bit_length()
+        return self.vq.entry_bytes
 
     @property
     def word_entries(self) -> int:
@@ -62,11 +60,10 @@ class VqCodebookCacheConfig(Config):
     @property
     def load_entries(self) -> int:
         """Entries of a stage that are loaded in a cycle: a word of memory, and one in a bank."""
-        return load_width(self.word_entries, self.banks)
+        return self.vq.load_width(self.data_bits // 8, self.banks)
 
     def load_beats(self, shared: int) -> int:
-        """Cycles in which ``shared`` entries of each stage are loaded."""
-        return self.vq.stages * -(-shared // self.load_entries)
+        return self.vq.load_beats(shared, self.data_bits // 8, self.banks)
 
     @property
     def bank_rows(self) -> int:
