@@ -22,7 +22,7 @@ namespace {
 
 constexpr uint64_t SILENCE = 200000;  // cycles without any transfer: a hang
 constexpr unsigned PAGE_BYTES = 4096, COMMAND_WORDS = 16, UNITS = 5;
-constexpr unsigned CONTROL = 0x08, COMMAND = 0x10, STATUS = 0x14, READBACK = 0x18;
+constexpr unsigned CONTROL = 0x08, LEVELS = 0x0C, COMMAND = 0x10, STATUS = 0x14, READBACK = 0x18;
 constexpr unsigned OKAY = 0, SLVERR = 2, DECERR = 3;
 constexpr uint32_t FAILED = (1u << 11) - 1;  // status bits without output
 
@@ -178,28 +178,58 @@ struct Report {
     uint64_t cycle;
 };
 
+// Words that the queue of commands has room for, as far as the host knows.
+class Room {
+    uint64_t written = 0, answered = 0, known = 0;  // words of COMMAND; words that have room
+
+  public:
+    // The queue is empty.
+    void restart(unsigned depth) { written = answered = 0, known = depth; }
+    bool is_left() const { return written < known; }
+    void write() { written++; }
+    void answer() { answered++; }
+    uint64_t taken() const { return answered; }
+    // LEVELS gave `levels`, when at least `taken` words were in.
+    void learn(uint32_t levels, uint64_t taken) {
+        known = std::max(known, taken + (levels & 0xFFFF));
+    }
+};
+
 // Which register the host reads next, and how the reads on their way are answered.
 class Polls {
     static constexpr unsigned EMPTY = 8;  // empty answers one after another: nothing comes any more
-    std::deque<unsigned> asked;
+    struct Read {
+        unsigned which;
+        uint64_t taken;  // words of commands that were in when the read was sent
+    };
+    std::deque<Read> asked;
     unsigned empty = 0, turn = 0;
-    bool in_a_row = false;
+    bool in_a_row = false, asks_room = false;
 
   public:
     // Words read back come in rows: go on with them, and look for a status now and then.
-    unsigned next() {
-        const bool status = in_a_row ? turn % 16 == 0 : turn % 2 == 0;
-        turn++;
-        asked.push_back(status ? STATUS : READBACK);
-        return asked.back();
+    unsigned next(bool room_wanted, const Room& room) {
+        unsigned which = LEVELS;
+        if (!room_wanted || asks_room) {
+            const bool status = in_a_row ? turn % 16 == 0 : turn % 2 == 0;
+            turn++;
+            which = status ? STATUS : READBACK;
+        }
+        asks_room |= which == LEVELS;
+        asked.push_back({which, room.taken()});
+        return which;
     }
     // The register of the oldest read. complete: no status is to come.
-    unsigned answered(bool okay, bool complete) {
-        const unsigned which = asked.front();
+    unsigned answered(uint32_t word, bool okay, bool complete, Room& room) {
+        const Read read = asked.front();
         asked.pop_front();
-        if (which == READBACK) in_a_row = okay;
+        if (read.which == LEVELS) {
+            asks_room = false, room.learn(word, read.taken);
+            return LEVELS;
+        }
+        if (read.which == READBACK) in_a_row = okay;
         empty = okay || !complete ? 0 : empty + 1;
-        return which;
+        return read.which;
     }
     // No read is wanted, and none is on its way.
     bool done() const { return is_over() && asked.empty(); }
@@ -212,6 +242,7 @@ class Accelerator {
     std::vector<Mapped> memories;  // the ports', then the data memory
     uint16_t counted[UNITS] = {};  // commands of each unit since reset
     uint16_t began[UNITS] = {};    // the same at the beginning of this pass
+    unsigned depth = 0;            // words of the queue of commands
 
   public:
     std::vector<ReadPort> ports;  // as memories
@@ -256,6 +287,7 @@ class Accelerator {
         for (int n = 0; n < 3; n++) edge();
         dut::rst(model) = 0;
         std::fill(counted, counted + UNITS, 0);
+        depth = read(LEVELS) & 0xFFFF;
         begin();
     }
     // A pass begins: the waits of its programs count from here.
@@ -274,58 +306,59 @@ class Accelerator {
     // Sends the words; takes all statuses and words read back. abort_at: from that cycle of the
     // program on no word is sent, CONTROL is written, and what is in flight is taken.
     //
-    // A word is written when the one before it was answered, as a full queue refuses words. Reads
-    // are on their way one per cycle: a word of a queue that was empty is read again later.
+    // Words and reads are on their way one per cycle: as many words as the queue has room for. A
+    // read of a queue that was empty is repeated later.
     bool run(const std::vector<uint32_t>& words, int64_t abort_at, int64_t stop_at) {
         reports.clear(), readback.clear();
         const size_t wanted = words.size() / COMMAND_WORDS;
         const uint64_t start = cycle;
         size_t sent = 0;
-        bool writing = false, is_control = false, aborting = false, aborted = false;
+        bool aborting = false, ends = false, aborted = false;  // ends: CONTROL is written
+        std::deque<unsigned> writes;  // registers, not answered yet
+        Room room;
+        room.restart(depth);
         Polls polls;
         moved = cycle;
         for (;;) {
             const int64_t now = int64_t(cycle - start);
             if (stop_at >= 0 && now >= stop_at) return false;
             // Answers, which depend on no input of this cycle.
-            if (writing && dut::host_b::valid(model)) {
-                writing = false;
+            if (dut::host_b::valid(model)) {
                 const bool okay = get(dut::host_b::payload(model), dut::host_b::resp) == OKAY;
-                if (is_control) aborted = true;
-                else if (okay) sent++, moved = cycle;
+                if (!okay) fail("a word was refused, though LEVELS gave room for it");
+                if (writes.front() == COMMAND) room.answer(), moved = cycle;
+                else aborted = true;
+                writes.pop_front();
             }
             if (dut::host_r::valid(model)) {
                 const auto& payload = dut::host_r::payload(model);
                 const auto word = uint32_t(get(payload, dut::host_r::data));
                 const bool okay = get(payload, dut::host_r::resp) == OKAY;
                 const bool complete = reports.size() == wanted || (aborted && dut::idle(model));
-                if (polls.answered(okay, complete) == READBACK) {
-                    if (okay) readback.push_back(word);
-                } else if (okay) {
-                    take_report(word, cycle - start);
-                }
-                if (okay) moved = cycle;
+                const unsigned which = polls.answered(word, okay, complete, room);
+                if (which == READBACK && okay) readback.push_back(word);
+                if (which == STATUS && okay) take_report(word, cycle - start);
+                if (which != LEVELS && okay) moved = cycle;
             }
-            if (polls.done() && !writing) break;
+            if (polls.done() && writes.empty()) break;
             // What the host offers.
             aborting = abort_at >= 0 && now >= abort_at;
             dut::host_aw::valid(model) = dut::host_w::valid(model) = 0;
-            if (!writing && dut::host_aw::ready(model) && dut::host_w::ready(model) &&
-                (aborting ? !aborted : sent < words.size())) {
-                writing = true, is_control = aborting;
-                put(dut::host_aw::payload(model), dut::host_aw::addr, aborting ? CONTROL : COMMAND);
-                put(dut::host_w::payload(model), dut::host_w::data, aborting ? 1 : words[sent]);
-                put(dut::host_w::payload(model), dut::host_w::strb, 0xF);
-                dut::host_aw::valid(model) = dut::host_w::valid(model) = 1;
+            const bool sending = !aborting && sent < words.size();
+            if (dut::host_aw::ready(model) && dut::host_w::ready(model)) {
+                if (aborting && !ends) {
+                    ends = true, writes.push_back(CONTROL), write(CONTROL, 1);
+                } else if (sending && room.is_left()) {
+                    room.write(), writes.push_back(COMMAND), write(COMMAND, words[sent++]);
+                }
             }
             dut::host_ar::valid(model) = 0;
             if (!polls.is_over() && dut::host_ar::ready(model)) {
-                put(dut::host_ar::payload(model), dut::host_ar::addr, polls.next());
+                put(dut::host_ar::payload(model), dut::host_ar::addr,
+                    polls.next(sending && !room.is_left(), room));
                 dut::host_ar::valid(model) = 1;
             }
-            for (ReadPort& port : ports) port.drive();
-            for (ReadPort& port : ports) port.step();
-            edge();
+            step();
             if (cycle - moved > SILENCE)
                 fail("no transfer for " + std::to_string(SILENCE) + " cycles: " +
                      std::to_string(sent) + " of " + std::to_string(words.size()) + " words sent, " +
@@ -333,11 +366,7 @@ class Accelerator {
         }
         // Let the memories' last words end.
         dut::host_aw::valid(model) = dut::host_w::valid(model) = dut::host_ar::valid(model) = 0;
-        for (int n = 0; n < 4; n++) {
-            for (ReadPort& port : ports) port.drive();
-            for (ReadPort& port : ports) port.step();
-            edge();
-        }
+        for (int n = 0; n < 4; n++) step();
         return true;
     }
 
@@ -346,6 +375,31 @@ class Accelerator {
     void take_report(uint32_t word, uint64_t at) {
         reports.push_back({word, at});
         counted[word >> 13 & 7]++;
+    }
+    // Offers a write, which is taken in this cycle.
+    void write(unsigned address, uint32_t word) {
+        put(dut::host_aw::payload(model), dut::host_aw::addr, address);
+        put(dut::host_w::payload(model), dut::host_w::data, word);
+        put(dut::host_w::payload(model), dut::host_w::strb, 0xF);
+        dut::host_aw::valid(model) = dut::host_w::valid(model) = 1;
+    }
+    // A read with nothing else on its way.
+    uint32_t read(unsigned address) {
+        put(dut::host_ar::payload(model), dut::host_ar::addr, address);
+        dut::host_ar::valid(model) = 1;
+        while (!dut::host_ar::ready(model)) step();
+        step();
+        dut::host_ar::valid(model) = 0;
+        while (!dut::host_r::valid(model)) step();
+        const auto word = uint32_t(get(dut::host_r::payload(model), dut::host_r::data));
+        step();
+        return word;
+    }
+    // A cycle with the memories.
+    void step() {
+        for (ReadPort& port : ports) port.drive();
+        for (ReadPort& port : ports) port.step();
+        edge();
     }
     void edge() {
         dut::clk(model) = 0, model.eval();

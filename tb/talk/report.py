@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from golden.kllm.bounds import Rates, ahead_max, bounds, schedule
 from golden.kllm.isa import COMMAND_WORDS, MatmulMode, Opcode, Unit, decode
 from golden.kllm.model.program import PassProgram
-from golden.kllm.timing import readback
+from golden.kllm.timing import dispatcher, readback
 from hdl.kllm.accelerator import KllmAcceleratorConfig
 from sim.kllm.schedule import timeline
 from sim.kllm.units import CommandCycles, Timings, Units
@@ -15,8 +15,8 @@ from tb.talk.driver import PartRun
 
 __all__ = ["HOST", "Figures", "Placed", "figures", "predicted", "rates"]
 
-# main.cpp writes a word of a command every other cycle, and reads a word in every cycle.
-HOST = {"command": 2 * COMMAND_WORDS, "poll": 1}
+# main.cpp writes and reads a word in every cycle. The dispatcher takes a command less often.
+HOST = {"command": int(dispatcher(COMMAND_WORDS).interval), "poll": 1}
 
 
 @dataclasses.dataclass(frozen=True)

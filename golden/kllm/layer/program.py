@@ -184,7 +184,8 @@ class LayerCommands:
         """Loads x; q, k, v; rotated q and k, with its offset, are left; v and k go to the host.
 
         The lanes load their first codebook during QUANTIZE, and the codebook of the scores during
-        ROTARY. v goes first because it does not wait for ROTARY.
+        ROTARY. v goes first because it does not wait for ROTARY. k is rotated before q, which the
+        host does not wait for.
         """
         asm, shape, size = self.asm, self.shape, self.shape.head_size
         q, kv = shape.heads * size, shape.kv_heads * size
@@ -207,18 +208,18 @@ class LayerCommands:
         lanes = next(iter(attention_steps(self.options.scores)))
         self._lanes(lanes, _LANES[lanes])
         rotated = asm.vector(q + kv, self.tokens)
-        for t in range(self.tokens):
-            cos, sin = (self._load(f"{name}{t}", size // 2) for name in ("cos", "sin"))
-            asm.rotary(
-                src=made.token(t), dst=rotated.token(t), cos=cos, sin=sin,
-                heads=shape.heads + shape.kv_heads, head_size=size,
-            )  # fmt: skip
-            asm.free(cos, sin)
+        angles = [
+            tuple(self._load(f"{name}{t}", size // 2) for name in ("cos", "sin"))
+            for t in range(self.tokens)
+        ]
+        self._rotate(made, rotated, angles, q, shape.kv_heads)
         if self.options.center:
             constant = self._load("key_offset", kv)
             keys = rotated.part(q, kv, self.tokens, rotated.stride)
             asm.binary(op=Binary.ADD, a=keys, b=constant, dst=keys)
             asm.free(constant)
+        self._rotate(made, rotated, angles, 0, shape.heads)
+        asm.free(*(vector for pair in angles for vector in pair))
         step = max(1, min(shape.kv_heads, self.config.slots // 2))
         for name, source, first in (("v", made, q + kv), ("k", rotated, q)):
             self._clustering(name)
@@ -232,6 +233,16 @@ class LayerCommands:
                     asm.free(slots)
         asm.free(made)
         return rotated
+
+    def _rotate(
+        self, made: Vector, rotated: Vector, angles: list[tuple[Vector, Vector]], first: int,
+        heads: int,
+    ) -> None:  # fmt: skip
+        """Heads of all tokens, from element ``first`` on."""
+        size = self.shape.head_size
+        for t, (cos, sin) in enumerate(angles):
+            src, dst = (each.token(t).part(first, heads * size) for each in (made, rotated))
+            self.asm.rotary(src=src, dst=dst, cos=cos, sin=sin, heads=heads, head_size=size)
 
     def _attend(self, rotated: Vector) -> Vector:
         """Attention of all heads: KV heads in blocks that the slots hold.
@@ -407,9 +418,7 @@ def layer_program(
     )  # fmt: skip
 
 
-def check_layer(
-    shape: LayerShape, options: LayerOptions, config: MachineConfig, job: Job
-) -> None:
+def check_layer(shape: LayerShape, options: LayerOptions, config: MachineConfig, job: Job) -> None:
     """ConfigError: a layer that the machine has no room for."""
     attended = job.attended
     longest = max(shape.hidden, shape.intermediate, attended, shape.heads * shape.head_size)
