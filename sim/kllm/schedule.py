@@ -38,7 +38,7 @@ class Placed:
     words : of a port, that a MATMUL reads; address : of its weights, or of what a LOAD reads
     rows : of a LOAD
     compute : cycles of its lanes
-    reads : rows of the vector memory per cycle
+    reads : rows of the vector memory per cycle; until : the functional unit reads in each cycle
     taken : when the next command of its unit is looked at
     """
 
@@ -55,6 +55,11 @@ class Placed:
     reads: float = 0.0
     taken: float = 0.0
     rows: int = 0
+    until: float = 0.0
+
+    def taken_from(self, begin: float, until: float) -> float:
+        """Rows that it reads between two cycles."""
+        return self.reads * max(0.0, min(until, self.end) - max(begin, self.begin))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +95,9 @@ class Timeline:
         return [(None, until), *reversed(found)]
 
 
+_TURNS = 4  # until the rows that are lost settle
+
+
 class _Reading:
     """Who reads the vector memory while a command of the functional unit does.
 
@@ -102,13 +110,16 @@ class _Reading:
         self._function: int | None = None  # the last command of the functional unit
         self._others: list[int] = []  # readers of other units, the latest last
 
-    def lost(self, begin: float, end: float, rate: float) -> float:
-        """Cycles of a command of the functional unit for the readers placed before it."""
-        found = 0.0
-        for number in self._others[-8:]:
-            each = self._placed[number]
-            found += each.reads * rate * max(0.0, min(end, each.end) - max(begin, each.begin))
-        return found
+    def lost(self, begin: float, rows: int) -> float:
+        """Cycles that other readers, placed before, take from ``rows`` rows of the functional unit.
+
+        It reads longer for them, and so meets more of them.
+        """
+        lost = 0.0
+        for _ in range(_TURNS):
+            until = begin + rows + lost
+            lost = sum(self._placed[n].taken_from(begin, until) for n in self._others[-8:])
+        return lost
 
     def note(self, number: int, after: Sequence[int]) -> None:
         """A command has its place; those that it waits for keep theirs."""
@@ -121,10 +132,10 @@ class _Reading:
             self._others.append(number)
             if self._function is not None:
                 own = self._placed[self._function]
-                both = min(own.end, each.end) - max(own.begin, each.begin)
-                if both > 0:
-                    longer = own.end + own.reads * each.reads * both
-                    self._placed[self._function] = dataclasses.replace(own, end=longer)
+                lost = each.taken_from(own.begin, own.until)
+                self._placed[self._function] = dataclasses.replace(
+                    own, end=own.end + lost, until=own.until + lost
+                )
 
 
 def _next_pass(
@@ -216,14 +227,16 @@ def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]
             host = max(host, begin) + given * t.poll
         compute = taken if opcode == Opcode.MATMUL else 0
         looked = end - cycles.tail(o) if opcode == Opcode.MATMUL else begin
-        rate = min(1.0, cycles.row_reads(opcode, o) / (end - begin))
+        rows, until = cycles.row_reads(opcode, o), 0.0
+        rate = min(1.0, rows / (end - begin))
         if unit == Unit.FUNCTION:
-            end += reading.lost(begin, end, rate)
+            lost = reading.lost(begin, rows)
+            end, until = end + lost, begin + rows + lost
         placed.append(
             Placed(
                 opcode, unit, begin, end, by, at, cycles.bound(opcode, o), port_words,
                 o.get("address", o.get("weights", 0)), compute, rate, looked,
-                o["rows"] if opcode == Opcode.LOAD else 0,
+                o["rows"] if opcode == Opcode.LOAD else 0, until,
             )
         )  # fmt: skip
         reading.note(number, command.after)

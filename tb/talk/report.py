@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from golden.kllm.bounds import Rates, ahead_max, bounds, schedule
 from golden.kllm.isa import COMMAND_WORDS, MatmulMode, Opcode, Unit, decode
 from golden.kllm.model.program import PassProgram
-from golden.kllm.timing import dispatcher, readback
+from golden.kllm.timing import dispatcher
 from hdl.kllm.accelerator import KllmAcceleratorConfig
 from sim.kllm.schedule import timeline
 from sim.kllm.units import CommandCycles, Timings, Units
@@ -100,9 +100,7 @@ def _name(opcode: Opcode, words: Sequence[int]) -> str:
 
 def predicted(program: PassProgram, config: KllmAcceleratorConfig, latency: int) -> int:
     """Cycles that the system simulator says, for the host of main.cpp."""
-    # The runs that the delays were fitted on had a READ that awaited each row.
-    word = float(readback().interval)
-    timings = dataclasses.replace(Timings.fitted(latency=latency, **HOST), read_word=word)
+    timings = Timings.fitted(latency=latency, **HOST)
     units = Units(
         counter=config.build.counter, macs=config.build.macs, function_width=config.width,
         queue=config.queue,

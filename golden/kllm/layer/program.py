@@ -207,9 +207,10 @@ class LayerCommands:
         asm.free(slots)
         lanes = next(iter(attention_steps(self.options.scores)))
         self._lanes(lanes, _LANES[lanes])
+        self._give("v", made, q + kv)
         rotated = asm.vector(q + kv, self.tokens)
         angles = [
-            tuple(self._load(f"{name}{t}", size // 2) for name in ("cos", "sin"))
+            (self._load(f"cos{t}", size // 2), self._load(f"sin{t}", size // 2))
             for t in range(self.tokens)
         ]
         self._rotate(made, rotated, angles, q, shape.kv_heads)
@@ -220,19 +221,23 @@ class LayerCommands:
             asm.free(constant)
         self._rotate(made, rotated, angles, 0, shape.heads)
         asm.free(*(vector for pair in angles for vector in pair))
-        step = max(1, min(shape.kv_heads, self.config.slots // 2))
-        for name, source, first in (("v", made, q + kv), ("k", rotated, q)):
-            self._clustering(name)
-            for t in range(self.tokens):
-                for head in range(0, shape.kv_heads, step):
-                    count = min(step, shape.kv_heads - head)
-                    heads = source.token(t).part(first + head * size, size, count, self.head_rows)
-                    slots = self._quantize(name, heads)
-                    for n in range(count):
-                        asm.read_slot(slot=slots.first + n)
-                    asm.free(slots)
+        self._give("k", rotated, q)
         asm.free(made)
         return rotated
+
+    def _give(self, name: str, source: Vector, first: int) -> None:
+        """Slots of the KV heads of all tokens, which begin at element ``first``, to the host."""
+        asm, heads, size = self.asm, self.shape.kv_heads, self.shape.head_size
+        step = max(1, min(heads, self.config.slots // 2))
+        self._clustering(name)
+        for t in range(self.tokens):
+            for head in range(0, heads, step):
+                count = min(step, heads - head)
+                some = source.token(t).part(first + head * size, size, count, self.head_rows)
+                slots = self._quantize(name, some)
+                for n in range(count):
+                    asm.read_slot(slot=slots.first + n)
+                asm.free(slots)
 
     def _rotate(
         self, made: Vector, rotated: Vector, angles: list[tuple[Vector, Vector]], first: int,
