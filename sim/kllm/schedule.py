@@ -95,7 +95,7 @@ class Timeline:
         return [(None, until), *reversed(found)]
 
 
-_TURNS = 4  # until the rows that are lost settle
+_TURNS = 16  # until the rows that are lost settle
 
 
 class _Reading:

@@ -27,7 +27,7 @@ from hdl.kllm.accelerator import KllmLaneBuild
 from hdl.kllm.function_pipeline import KllmFunctionPipelineConfig
 from hdl.kllm.room import BLOCKS
 from sim.engine import engine_of
-from sim.kllm.schedule import timeline
+from sim.kllm.schedule import Placed, _Reading, timeline
 from sim.kllm.units import CommandCycles, Timings, Units, crowded, slot_words
 from sim.model import find_model
 from sim.work import Pass
@@ -328,6 +328,18 @@ def test_functions_wait_for_other_readers():
     # It reads in 72 of its cycles. Meanwhile QUANTIZE reads 24 rows, and the codebook some of 17.
     quantized = 24 * 72 / alone
     assert alone + quantized + 1 < rotary.end - rotary.begin < alone + 24 + 17
+
+
+def test_readers_that_meet():
+    """By hand: 24 rows, and another unit that reads every other cycle, for 60 and for 10 cycles.
+
+    Shown to fail: rows lost in the first 24 cycles alone.
+    """
+    for cycles, lost in ((60, 24), (10, 5)):
+        other = Placed(Opcode.QUANTIZE, Unit.QUANTIZE, 0.0, 0.0 + cycles, None, 0.0, 0, reads=0.5)
+        reading = _Reading([other])
+        reading.note(0, ())
+        assert reading.lost(0.0, 24) == pytest.approx(lost, abs=0.01)
 
 
 def test_loads_have_bytes():
