@@ -207,7 +207,7 @@ def test_bounds_change_no_answer(seed):
     ends, commands = [], []
     run = mmu.table.command
     mmu.table.command = lambda command: commands.append(command.op) or run(command)
-    for _ in range(4000):
+    for _ in range(8000):
         op = rng.choices([Op.OPEN, Op.APPEND, Op.TRIM, Op.FREE], [1, 60, 20, 0.5])[0]
         number = rng.choice([*lengths, rng.randrange(CONFIG.sequences)])
         tokens = lengths.get(number, [0] * 4)
