@@ -29,9 +29,18 @@ def pytest_addoption(parser):
     parser.addoption("--seeded-only", action="store_true", help="only tests that use the seed")
 
 
+def _has_own_seeds(item):
+    """It is parametrized with seeds, so those of the command line do not reach it."""
+    marks = item.iter_markers("parametrize")
+    return any("seed" in str(mark.args[0]).replace(",", " ").split() for mark in marks)
+
+
 def pytest_collection_modifyitems(config, items):
     if config.getoption("--seeded-only"):
-        unseeded = [item for item in items if "seed" not in getattr(item, "fixturenames", ())]
+        unseeded = [
+            item for item in items
+            if "seed" not in getattr(item, "fixturenames", ()) or _has_own_seeds(item)
+        ]  # fmt: skip
         items[:] = [item for item in items if item not in unseeded]
         config.hook.pytest_deselected(items=unseeded)
 
@@ -61,7 +70,7 @@ def pytest_configure(config):
 @pytest.hookimpl(trylast=True)  # the last parameter varies first: a test's seeds follow each other
 def pytest_generate_tests(metafunc):
     count, first = metafunc.config.getoption("--seeds"), int(metafunc.config.getoption("--seed"))
-    if count > 1 and "seed" in metafunc.fixturenames:
+    if count > 1 and "seed" in metafunc.fixturenames and not _has_own_seeds(metafunc.definition):
         seeds = range(first, first + count)
         metafunc.parametrize("seed", seeds, ids=[f"seed{each}" for each in seeds])
 

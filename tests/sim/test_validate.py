@@ -187,11 +187,15 @@ def copied(tmp_path):
     return tmp_path
 
 
+COMMIT = load_runs(FOLDER)[0].commit
+LOADS = (FOLDER / calibration.CYCLES).read_text().splitlines()[1]  # of the first run
+
+
 @pytest.mark.parametrize(
     ("old", "new", "line"),
     [
         (",train,", ",held-out,", "mark of run 0 must be train, not held-out"),
-        ("06d9ba525e\n1,", "0123456789\n1,", "commit must be one, not 0123456789, 06d9ba525e"),
+        (f"{COMMIT}\n1,", "0123456789\n1,", f"commit must be one, not 0123456789, {COMMIT}"),
         ("run,mark,", "number,mark,", "'run'"),
     ],
 )
@@ -214,11 +218,11 @@ PRODUCT = "4096,512,1,1,online,618,3069,f218761072\n"  # the end of a row of PRO
 @pytest.mark.parametrize(
     ("name", "old", "new", "line"),
     [
-        (calibration.RUNS, ",06d9ba525e\n", "\n", "row 0 must have a cell for each column"),
-        (calibration.CYCLES, "\n0,0,LOAD,8,971", "\n0,0,LOAD", "row 0 must have a cell"),
+        (calibration.RUNS, f",{COMMIT}\n", "\n", "row 0 must have a cell for each column"),
+        (calibration.CYCLES, f"\n{LOADS}", "\n0,0,LOAD", "row 0 must have a cell"),
         (calibration.CYCLES, "run,", "\udcff,", "codec"),
-        (calibration.CYCLES, "0,0,LOAD,8,971", "0,0,TRIM,8,971", "TRIM must be in the program"),
-        (calibration.CYCLES, "0,0,LOAD,8,971", "0,0,LOAD,8,-1", "cycles must be 1 or more"),
+        (calibration.CYCLES, LOADS, LOADS.replace("LOAD", "TRIM"), "TRIM must be in the program"),
+        (calibration.CYCLES, LOADS, "0,0,LOAD,8,-1", "cycles must be 1 or more"),
         (calibration.UNITS, ",06d9ba525e\n", ",06d9ba525e,1\n", "row 0 must have a cell"),
         (calibration.PRODUCTS, ",f218761072\n", "\n", "row 0 must have a cell"),
         (calibration.PRODUCTS, PRODUCT, PRODUCT.replace("f21", "021"), "commit must be one, not"),
