@@ -95,47 +95,61 @@ class Timeline:
         return [(None, until), *reversed(found)]
 
 
-_TURNS = 16  # until the rows that are lost settle
+def _lost(readers: Sequence[Placed], begin: float, until: float) -> float:
+    """Cycles that other readers take from one that would read in each cycle of ``begin..until``.
+
+    It reads longer for them, and so meets more of them. 16 turns settle that.
+    """
+    longer = 0.0
+    for _ in range(16):
+        longer = sum(each.taken_from(begin, until + longer) for each in readers)
+    return longer
 
 
 class _Reading:
-    """Who reads the vector memory while a command of the functional unit does.
+    """Who reads the vector memory while commands of the functional unit do.
 
-    A later command may begin while the functional unit still works. It makes that command longer,
-    unless one that waits for it has its place already.
+    A reader that is placed later makes them longer, and so moves those that follow them. A command
+    of another unit keeps its place, and so do those that it waits for.
     """
 
     def __init__(self, placed: list[Placed]):
         self._placed = placed
-        self._function: int | None = None  # the last command of the functional unit
+        self._functions: list[int] = []  # of the functional unit, which may still move
         self._others: list[int] = []  # readers of other units, the latest last
 
     def lost(self, begin: float, rows: int) -> float:
-        """Cycles that other readers, placed before, take from ``rows`` rows of the functional unit.
-
-        It reads longer for them, and so meets more of them.
-        """
-        lost = 0.0
-        for _ in range(_TURNS):
-            until = begin + rows + lost
-            lost = sum(self._placed[n].taken_from(begin, until) for n in self._others[-8:])
-        return lost
+        """Of ``rows`` rows of the functional unit, for the readers placed before."""
+        return _lost([self._placed[n] for n in self._others[-8:]], begin, begin + rows)
 
     def note(self, number: int, after: Sequence[int]) -> None:
-        """A command has its place; those that it waits for keep theirs."""
-        if self._function in after:
-            self._function = None
+        """A command has its place."""
         each = self._placed[number]
         if each.unit == Unit.FUNCTION:
-            self._function = number
-        elif each.reads:
+            self._functions.append(number)
+            return
+        kept = max((n for n in self._functions if n in after), default=-1)
+        self._functions = [n for n in self._functions if n > kept]
+        if each.reads:
             self._others.append(number)
-            if self._function is not None:
-                own = self._placed[self._function]
-                lost = each.taken_from(own.begin, own.until)
-                self._placed[self._function] = dataclasses.replace(
-                    own, end=own.end + lost, until=own.until + lost
-                )
+            self._move(each)
+
+    def _move(self, reader: Placed) -> None:
+        """Functions take longer for ``reader``, or begin later as the one before ends later."""
+        late, before, ended = 0.0, None, 0.0
+        for n in self._functions:
+            own = self._placed[n]
+            if own.cause != before:
+                late = max(0.0, late - (own.begin - ended))
+            begin, until = own.begin + late, own.until + late
+            lost = _lost([reader], begin, until)
+            moved = dataclasses.replace(
+                own, begin=begin, end=own.end + late + lost, until=until + lost
+            )
+            if late:
+                moved = dataclasses.replace(moved, cause=before, since=ended + late)
+            self._placed[n] = moved
+            late, before, ended = late + lost, n, own.end
 
 
 def _next_pass(

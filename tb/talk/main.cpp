@@ -198,24 +198,26 @@ class Room {
 // Which register the host reads next, and how the reads on their way are answered.
 class Polls {
     static constexpr unsigned EMPTY = 8;  // empty answers one after another: nothing comes any more
+    static constexpr unsigned PAUSE = 16;  // reads between two of LEVELS: room comes that slowly
     struct Read {
         unsigned which;
         uint64_t taken;  // words of commands that were in when the read was sent
     };
     std::deque<Read> asked;
-    unsigned empty = 0, turn = 0;
+    unsigned empty = 0, turn = 0, pause = 0;
     bool in_a_row = false, asks_room = false;
 
   public:
     // Words read back come in rows: go on with them, and look for a status now and then.
     unsigned next(bool room_wanted, const Room& room) {
         unsigned which = LEVELS;
-        if (!room_wanted || asks_room) {
+        if (!room_wanted || asks_room || pause) {
+            pause -= pause != 0;
             const bool status = in_a_row ? turn % 16 == 0 : turn % 2 == 0;
             turn++;
             which = status ? STATUS : READBACK;
         }
-        asks_room |= which == LEVELS;
+        if (which == LEVELS) asks_room = true, pause = PAUSE;
         asked.push_back({which, room.taken()});
         return which;
     }
@@ -243,6 +245,7 @@ class Accelerator {
     uint16_t counted[UNITS] = {};  // commands of each unit since reset
     uint16_t began[UNITS] = {};    // the same at the beginning of this pass
     unsigned depth = 0;            // words of the queue of commands
+    bool is_stopped = false;       // in mid-program: answers are on their way
 
   public:
     std::vector<ReadPort> ports;  // as memories
@@ -287,6 +290,7 @@ class Accelerator {
         for (int n = 0; n < 3; n++) edge();
         dut::rst(model) = 0;
         std::fill(counted, counted + UNITS, 0);
+        is_stopped = false;
         depth = read(LEVELS) & 0xFFFF;
         begin();
     }
@@ -309,6 +313,7 @@ class Accelerator {
     // Words and reads are on their way one per cycle: as many words as the queue has room for. A
     // read of a queue that was empty is repeated later.
     bool run(const std::vector<uint32_t>& words, int64_t abort_at, int64_t stop_at) {
+        if (is_stopped) fail("a program was stopped: reset the accelerator first");
         reports.clear(), readback.clear();
         const size_t wanted = words.size() / COMMAND_WORDS;
         const uint64_t start = cycle;
@@ -321,7 +326,10 @@ class Accelerator {
         moved = cycle;
         for (;;) {
             const int64_t now = int64_t(cycle - start);
-            if (stop_at >= 0 && now >= stop_at) return false;
+            if (stop_at >= 0 && now >= stop_at) {
+                is_stopped = true;
+                return false;
+            }
             // Answers, which depend on no input of this cycle.
             if (dut::host_b::valid(model)) {
                 const bool okay = get(dut::host_b::payload(model), dut::host_b::resp) == OKAY;

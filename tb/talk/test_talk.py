@@ -10,7 +10,9 @@ Shown to fail:
 - K's scales left out;
 - V's images not written anew when a beat is added;
 - waits not counted from the pass's beginning;
-- logits of a batch's first token.
+- logits of a batch's first token;
+- a host that takes LEVELS for one word more than it gives;
+- a program after a stopped one without a reset.
 """
 
 import hashlib
@@ -151,13 +153,23 @@ def test_faults_have_names_and_end(one_pack, native, tmp_path):
                 step(driver, 1, 141)
             driver.set_error(port, word, False)
             assert same(step(driver, 1, 141), right[1])
-        with pytest.raises(CommandFailed, match=r"part 2: command \d+ \(\w+\): ABORTED"):
-            step(driver, 1, 141, abort=(2, 900))
-        assert same(step(driver, 1, 141), right[1])
+        for part, cycle in ((2, 900), (0, 0), (0, 3), (0, 17), (0, 24)):  # words on their way
+            with pytest.raises(CommandFailed, match=rf"part {part}: .*(ABORTED|stopped)"):
+                step(driver, 1, 141, abort=(part, cycle))
+            assert same(step(driver, 1, 141), right[1])
         words = pass_program(layout, Job(1, 1)).with_tokens([141])[0]
         assert driver.run(words, stop_at=700).failed
         driver.reset()
         assert same(step(driver, 1, 141), right[1])
+
+
+def test_a_stopped_program_needs_a_reset(one_pack, native):
+    """Answers of the stopped program would be taken for those of the next. One line."""
+    words = pass_program(one_pack.layout, Job(1)).with_tokens([3])[0]
+    with Driver(native.executable, one_pack.folder, one_pack.layout, 5) as driver:
+        assert driver.run(words, stop_at=50).failed
+        with pytest.raises(DriverError, match="a program was stopped: reset the accelerator first"):
+            driver.run(words)
 
 
 def same(found, wanted):

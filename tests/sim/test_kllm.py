@@ -342,6 +342,38 @@ def test_readers_that_meet():
         assert reading.lost(0.0, 24) == pytest.approx(lost, abs=0.01)
 
 
+def test_a_reader_moves_what_follows():
+    """By hand: a reader of every other cycle up to cycle 10, and two functions of 24 rows.
+
+    Shown to fail: a second function that keeps its place; one that moves though it began later; a
+    function that moves though the reader waited for it.
+    """
+    first = Placed(Opcode.ROTARY, Unit.FUNCTION, 0.0, 30.0, None, 0.0, 0, until=24.0)
+    for begin, waits_for, ends in ((33.0, (), (35.0, 65.0)), (45.0, (), (35.0, 72.0)),
+                                   (33.0, (0,), (30.0, 60.0))):  # fmt: skip
+        cause = 0 if begin == 33.0 else None
+        second = Placed(
+            Opcode.BINARY, Unit.FUNCTION, begin, begin + 27, cause, 30.0, 0, until=begin + 24
+        )
+        reader = Placed(Opcode.QUANTIZE, Unit.QUANTIZE, 0.0, 10.0, None, 0.0, 0, reads=0.5)
+        placed = [first, second, reader]
+        reading = _Reading(placed)
+        for number in range(3):
+            reading.note(number, waits_for if number == 2 else ())
+        assert tuple(each.end for each in placed[:2]) == pytest.approx(ends)
+
+
+def test_keys_of_one_token_are_rotated_alone():
+    """With several tokens a ROTARY turns q and k, as more commands would fill the unit's queue.
+
+    Shown to fail: a split for every number of tokens.
+    """
+    for tokens, expected in ((1, 2), (6, 6)):
+        words = layer_program(SMOLLM2, LayerOptions(), MACHINES["smollm2"], tokens).parts[0]
+        made = waits(words, dict.fromkeys(Unit, 0))
+        assert sum(each.opcode == Opcode.ROTARY for each in made) == expected
+
+
 def test_loads_have_bytes():
     """By hand, a layer of SmolLM2 after 100 tokens: the rows of its LOADs, 32 bytes each."""
     shape = SMOLLM2

@@ -184,8 +184,8 @@ class LayerCommands:
         """Loads x; q, k, v; rotated q and k, with its offset, are left; v and k go to the host.
 
         The lanes load their first codebook during QUANTIZE, and the codebook of the scores during
-        ROTARY. v goes first because it does not wait for ROTARY. k is rotated before q, which the
-        host does not wait for.
+        ROTARY. v goes first because it does not wait for ROTARY. k of one token is rotated before
+        q, which the host does not wait for.
         """
         asm, shape, size = self.asm, self.shape, self.shape.head_size
         q, kv = shape.heads * size, shape.kv_heads * size
@@ -207,20 +207,24 @@ class LayerCommands:
         asm.free(slots)
         lanes = next(iter(attention_steps(self.options.scores)))
         self._lanes(lanes, _LANES[lanes])
-        self._give("v", made, q + kv)
         rotated = asm.vector(q + kv, self.tokens)
         angles = [
             (self._load(f"cos{t}", size // 2), self._load(f"sin{t}", size // 2))
             for t in range(self.tokens)
         ]
-        self._rotate(made, rotated, angles, q, shape.kv_heads)
+        # k alone for one token: with more, the commands would fill the queue of the unit.
+        is_split = self.tokens == 1
+        heads = shape.kv_heads if is_split else shape.heads + shape.kv_heads
+        self._rotate(made, rotated, angles, q if is_split else 0, heads)
         if self.options.center:
             constant = self._load("key_offset", kv)
             keys = rotated.part(q, kv, self.tokens, rotated.stride)
             asm.binary(op=Binary.ADD, a=keys, b=constant, dst=keys)
             asm.free(constant)
-        self._rotate(made, rotated, angles, 0, shape.heads)
+        if is_split:
+            self._rotate(made, rotated, angles, 0, shape.heads)
         asm.free(*(vector for pair in angles for vector in pair))
+        self._give("v", made, q + kv)
         self._give("k", rotated, q)
         asm.free(made)
         return rotated
