@@ -72,14 +72,21 @@ def test_fake_restore_at_the_ends_of_fp16():
 @pytest.mark.parametrize("ratios", RATIOS[:4])
 @pytest.mark.parametrize("whole", [False, True])
 def test_fake_artifact_is_close_to_the_float64_one(ratios, whole, seed):
-    """Not equal: its scales are never rounded to FP16, so float32 and float64 differ in ties."""
+    """Not equal: its scales are never rounded to FP16, so float32 and float64 differ in ties.
+
+    With one scale for all tokens, values of one code differ together: they count once.
+    """
     shares = Ratios.parse(ratios)
     x = values(seed)
     intervals = ordered(boundaries(x, shares), shares)
     words = restore_artifact(bits_from_float(x), intervals, shares.middle_index, whole=whole)
     wanted = float_from_bits(words).float()
     back, _ = fake_artifact(x[None], intervals, shares.middle_index, whole=whole)
-    assert float((back[0] == wanted).float().mean()) >= 0.97
+    if whole:
+        unequal = wanted[back[0] != wanted].unique()
+        assert len(unequal) <= 1 + 0.03 * len(wanted.unique())
+    else:
+        assert float((back[0] == wanted).float().mean()) >= 0.97
     near = torch.isclose(back[0], wanted, rtol=2**-10, atol=1e-6)
     assert float(near.float().mean()) >= 0.999
 

@@ -331,7 +331,7 @@ def test_the_vectors_reach_every_case(seed: int) -> None:
     """Bins that the comparison above rests on; an empty bin is a hole in it."""
     rng = random.Random(seed)
     bins: set[str] = set()
-    for t in THRESHOLDS + [random_thresholds(rng) for _ in range(12)]:
+    for t in THRESHOLDS + [random_thresholds(rng) for _ in range(40)]:
         for x in vectors(rng, t, 16):
             found = oracle(x, t)
             scale = dict(zip(ScaleWord, found["scale"], strict=True))
@@ -432,7 +432,8 @@ def test_error_in_steps(seed: int) -> None:
     """At most half a step of the group, but for the largest values of the middle group: one step.
 
     Its codes of a side begin half a step from zero and are a step apart. Their number on a side is
-    rounded to a whole number. Roundings to 11 bits come on top.
+    rounded to a whole number. Roundings to 11 bits come on top, of a subnormal step to its grid: up
+    to half a unit for each of 31 codes.
     """
     g = torch.Generator().manual_seed(seed)
     x = torch.randn((50, 128), generator=g, dtype=torch.float64)
@@ -458,6 +459,8 @@ def test_error_in_steps(seed: int) -> None:
                 name = "outer"
                 step = scale[ScaleWord.OUTER_LOW_STEP if word >> 15 else ScaleWord.OUTER_HIGH_STEP]
             off = abs(real(word) - real(got)) - abs(real(word)) / 1024
+            if step < Fraction(1, 1 << 14):
+                off -= Fraction(31, 1 << 25)
             worst[name] = max(worst[name], off / step)
     slack = Fraction(1, 32)
     assert worst.pop("far") <= 1 + slack
@@ -662,7 +665,6 @@ def test_share_of_single_bit_flips_that_is_found(seed: int) -> None:
     assert share[0] == 0
     assert 0.40 < share[1] < 0.52
     assert 6 / 96 <= share[2] <= 9 / 96  # the signs, and exponents with a single 0
-    assert 0.07 < sum(found) / sum(bits) < 0.12
 
 
 def test_no_bytes_crash_the_reader(seed: int) -> None:
