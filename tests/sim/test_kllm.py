@@ -345,8 +345,11 @@ def test_readers_that_meet():
 def test_a_reader_moves_what_follows():
     """By hand: a reader of every other cycle up to cycle 10, and two functions of 24 rows.
 
-    Shown to fail: a second function that keeps its place; one that moves though it began later; a
-    function that moves though the reader waited for it.
+    Shown to fail:
+
+    - a second function that keeps its place;
+    - one that moves though it began later;
+    - a function that moves though the reader waited for it.
     """
     first = Placed(Opcode.ROTARY, Unit.FUNCTION, 0.0, 30.0, None, 0.0, 0, until=24.0)
     for begin, waits_for, ends in ((33.0, (), (35.0, 65.0)), (45.0, (), (35.0, 72.0)),
