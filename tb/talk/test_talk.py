@@ -153,9 +153,12 @@ def test_faults_have_names_and_end(one_pack, native, tmp_path):
                 step(driver, 1, 141)
             driver.set_error(port, word, False)
             assert same(step(driver, 1, 141), right[1])
-        for part, cycle in ((2, 900), (0, 0), (0, 3), (0, 17), (0, 24)):  # words on their way
-            with pytest.raises(CommandFailed, match=rf"part {part}: .*(ABORTED|stopped)"):
-                step(driver, 1, 141, abort=(part, cycle))
+        with pytest.raises(CommandFailed, match=r"part 2: command \d+ \(\w+\): ABORTED"):
+            step(driver, 1, 141, abort=(2, 900))
+        assert same(step(driver, 1, 141), right[1])
+        for cycle in (0, 3, 17, 24):  # words are on their way
+            with pytest.raises(CommandFailed, match=r"part 0: .*(ABORTED|stopped)"):
+                step(driver, 1, 141, abort=(0, cycle))
             assert same(step(driver, 1, 141), right[1])
         words = pass_program(layout, Job(1, 1)).with_tokens([141])[0]
         assert driver.run(words, stop_at=700).failed
