@@ -1,6 +1,7 @@
 """Reports on VQ: rows and sections, errors of matrices, look-ups of codebooks, refusals."""
 
 import math
+import shutil
 
 import pytest
 import torch
@@ -88,6 +89,25 @@ def test_a_run_keeps_its_rows(tiny, tmp_path, monkeypatch, capsys):
     again = capsys.readouterr()
     assert "[1/" not in again.err
     assert again.out == first.out
+    kept = tmp_path / "work" / "vqllm.json"
+    # Another folder of parts, as on another machine: rows come from the file alone.
+    more = arguments[:-2]
+    more[more.index("--windows") + 1] = "1"
+    for part in (tmp_path / "work").iterdir():
+        if part != kept:
+            shutil.rmtree(part) if part.is_dir() else part.unlink()
+    assert vqllm.main(more) == 0
+    report = load_report(kept)
+    methods = {row.method: len(record.window_losses) for row, record in report.records.items()}
+    assert methods["aqlm2x8"] == methods["kivi-like"] == 2
+    assert methods["fp32"] == 2, "the row of one window replaced that of two"
+    assert report.settings["windows"] == 2
+    more[more.index("--seq") + 1] = "24"
+    before = kept.read_text()
+    capsys.readouterr()
+    assert vqllm.main(more) == 2
+    assert capsys.readouterr().err.endswith("holds rows of another seq: move the file away\n")
+    assert kept.read_text() == before
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,14 @@ def test_an_unchanged_block_is_not_mapped_and_a_changed_flow_is(tmp_path, monkey
     assert baseline.main([]) == 2
 
 
+def test_only_the_statements_of_the_flow_decide():
+    """Shown to fail: a hash of the whole source; statements without their numbers."""
+    source = '"""What it does."""\n\ndef area(cells):\n    """um2."""\n    return 2 * cells\n'
+    other = '"""What it is for."""\ndef area(cells):  # in um2\n    return (2\n    * cells)\n'
+    assert baseline._statements(source) == baseline._statements(other)
+    assert baseline._statements(source) != baseline._statements(source.replace("2 *", "3 *"))
+
+
 def test_an_improvement_is_printed_and_passes(tmp_path, monkeypatch, capsys):
     planted(tmp_path, monkeypatch, um2=0.5)
     assert baseline.main([]) == 0

@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from golden import command
@@ -30,6 +31,8 @@ __all__ = ["LEARNED", "Counted"]
 # Windows of the calibration by kind. A head's codebook of 256 entries needs 39 tokens for each, so
 # 39 windows of 256 at least.
 LEARNED = {"weights": 8, "kv": 40}
+# What rows of one page may differ in: a row keeps its own windows.
+_OF_A_RUN = ("windows", "seeds", "rows", "device")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,12 +116,15 @@ class Counted:
         return runners, settings(options, bench, texts, LEARNED, self.tables)
 
     def _run(self, options: argparse.Namespace) -> int:
-        from golden.eval.accuracy.report import Report, save_report
+        from golden.eval.accuracy.report import Report, load_report, save_report
         from golden.eval.reports.million.run import wanted_rows
 
         runners, own = self._runners(options)
         names = [each["name"] for each in own["texts"]]
+        folder = options.page.with_suffix("") if options.page else options.work
         report = Report(own, {})
+        if (folder / self.rows).exists():
+            report = _continued(load_report(folder / self.rows), own, folder / self.rows)
         ends = []
         for which in self.tables:
             runner = runners[self.kinds[which.name]]
@@ -126,8 +132,11 @@ class Counted:
             if not options.table or which.name in options.table:
                 chosen = [row for row in rows if fits(row.method, options.row)]
                 ends.append(runner.run(chosen, options.seeds, options.minutes))
-            report.records |= {row: found for row in rows if (found := runner.record(row))}
-        folder = options.page.with_suffix("") if options.page else options.work
+            for row in rows:
+                found, kept = runner.record(row), report.records.get(row)
+                if found and (not kept or len(found.window_losses) >= len(kept.window_losses)):
+                    report.records[row] = found
+        report.settings["rows"] = len(wanted_rows(self.tables, names, report.settings["seeds"]))
         save_report(folder / self.rows, report)
         give(options.page, self.sections(report))
         print(f"{self.name}: {', '.join(ends)}", file=sys.stderr)
@@ -148,6 +157,31 @@ class Counted:
             return self._run(options)
 
         return status(self.name, run)
+
+
+def _continued(before: "Report", own: dict[str, Any], path: Path) -> "Report":
+    """The rows of ``before`` under the settings ``own``, with the seeds and windows of both.
+
+    CheckpointError: they were made with another setting, and a page has one.
+    """
+    from golden.checkpoint import CheckpointError
+    from golden.eval.accuracy.report import Report
+
+    of_each = [dict(own), dict(before.settings)]
+    if own["windows"] != before.settings["windows"]:  # then the hashes are of other windows too
+        for each in of_each:
+            each["texts"] = [text["name"] for text in each["texts"]]
+    new, old = of_each
+    for name in sorted(own.keys() - set(_OF_A_RUN)):
+        if old.get(name) != new[name]:
+            raise CheckpointError(f"{path} holds rows of another {name}: move the file away")
+    longest = max((before.settings, own), key=lambda each: each["windows"])
+    both = {
+        "texts": longest["texts"],
+        "windows": longest["windows"],
+        "seeds": sorted({*own["seeds"], *before.settings["seeds"]}),
+    }
+    return Report(own | both, dict(before.records))
 
 
 def _settings(report: "Report") -> str:
