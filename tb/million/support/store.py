@@ -3,7 +3,7 @@
 import random
 
 import cocotb
-from cocotb.triggers import FallingEdge
+from cocotb.triggers import FallingEdge, RisingEdge
 
 from tb.ports import Signal
 
@@ -22,6 +22,7 @@ async def serve(dut, words, *, grant=None, log=None) -> None:
     kv = Signal(dut.read_kv) if hasattr(dut, "read_kv") else None
     granted = None if grant is None else Signal(dut.read_grant)
     data = rng.getrandbits(data_port.width)
+    await RisingEdge(dut.clk)  # until the first edge of a reset read_en and the address are random
     while True:
         await FallingEdge(dut.clk)
         data_port.put(data)
