@@ -4,6 +4,8 @@ VENV ?= .venv
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/ready
 SEED ?= 1
+# Processes that run tests next to each other; a process may take 4 GB.
+JOBS ?= 2
 # Seeds of `make sweep`: how many, and the first.
 SEEDS ?= 10
 FIRST ?= 2
@@ -48,14 +50,14 @@ vq: $(READY)  ## run a vector-quantized layer of SmolLM2-135M in VQ-LLM's Verila
 qet: $(READY)  ## encode, decode and multiply matrices of SmolLM2-135M in the Verilated blocks of QET
 	@$(PYTHON) -m tb.runs.qet $(PAGE_OPTION)
 
-test: $(READY)  ## all tests: golden, command lines, structure, co-simulation, quick proofs
-	@$(PYTHON) -m pytest -n 2 --dist worksteal --seed $(SEED)
+test: $(READY)  ## all tests: golden, command lines, structure, co-simulation, quick proofs; JOBS=2
+	@$(PYTHON) -m pytest -n $(JOBS) --dist worksteal --seed $(SEED)
 
 tests: $(READY)  ## the tests that need no Verilog
-	@$(PYTHON) -m pytest -n 2 --dist worksteal --seed $(SEED) tests
+	@$(PYTHON) -m pytest -n $(JOBS) --dist worksteal --seed $(SEED) tests
 
 tb: $(READY)  ## every block's Verilog: co-simulation, lint, netlist, page
-	@$(PYTHON) -m pytest -n 2 --dist worksteal --seed $(SEED) tb
+	@$(PYTHON) -m pytest -n $(JOBS) --dist worksteal --seed $(SEED) tb
 
 sweep: $(READY)  ## every bench at SEEDS=10 fresh seeds from FIRST=2; resumes; a table of failures
 	@$(PYTHON) -m tb.sweep --seeds $(SEEDS) --first $(FIRST)

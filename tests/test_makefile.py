@@ -1,4 +1,7 @@
-"""What make passes on. Shown to fail: an empty --prompt where the user gave no PROMPT."""
+"""What make passes on.
+
+Shown to fail: an empty --prompt where the user gave no PROMPT; two processes whatever JOBS is.
+"""
 
 import os
 import subprocess
@@ -26,3 +29,14 @@ def test_prompt(words, environment, passed):
     )
     (line,) = (line for line in said.stdout.splitlines() if "tb.talk" in line)
     assert " ".join(line.split()).partition("-m tb.talk")[2].strip() == passed
+
+
+@pytest.mark.parametrize("target", ["test", "tests", "tb"])
+def test_jobs(target):
+    for words, processes in (([], "2"), (["JOBS=5"], "5")):
+        command = ["make", "--dry-run", target, *words]
+        environment = {name: value for name, value in os.environ.items() if name != "JOBS"}
+        said = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+        )
+        assert f"-n {processes} " in said.stdout
