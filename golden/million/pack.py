@@ -35,7 +35,18 @@ from golden.million.config import SYSTEMS, MillionConfig
 from golden.million.format import Op
 from golden.million.script import REQUEST_FIELDS, STATUS_FIELDS, STREAMS, Script, fields
 
-__all__ = ["BLOCK", "LLAMA", "Pack", "StreamConfig", "inputs", "joined", "load", "make", "write"]
+__all__ = [
+    "BLOCK",
+    "LLAMA",
+    "Pack",
+    "StreamConfig",
+    "inputs",
+    "joined",
+    "load",
+    "make",
+    "training_text",
+    "write",
+]
 
 BLOCK = "million_attention"
 LLAMA = "llama"  # --model: a LLaMA of random weights
@@ -173,9 +184,13 @@ def _needed(config: StreamConfig, requests: list[int]) -> dict[str, int]:
 
 
 def training_text() -> str:
-    """Python's own manual, by topic: nothing of it is in golden.text."""
+    """golden.text's sample, and Python's own manual for codebooks that need more tokens.
+
+    The manual differs from one release of Python to the next. The sample, 13,075 tokens of SmolLM2,
+    is enough for 256 entries. So the codebooks of all named configurations are the same everywhere.
+    """
     topics = pydoc_data.topics.topics
-    return "\n\n".join(topics[name] for name in sorted(topics))
+    return "\n\n".join([text.sample(), *(topics[name] for name in sorted(topics))])
 
 
 def _random_llama(config: MillionConfig) -> Any:
@@ -253,11 +268,12 @@ def make(options: argparse.Namespace, say: Callable[[str], None]) -> None:
         "name": name, "layers": layers, "context": context, "tokens": steps,
         "error": {str(layer): round(error, 6) for layer, error in errors.items()},
     }  # fmt: skip
+    learned = "golden.text, sample, then topics of Python's pydoc"
     made = {
         "tool": "golden.pack",
         "torch": torch.__version__,
         "text": "random tokens" if name == LLAMA else "golden.text, CALIBRATION then EVALUATION",
-        "training": "random tokens" if name == LLAMA else "topics of Python's pydoc",
+        "training": "random tokens" if name == LLAMA else learned,
         "training_tokens": windows.numel(),
     }
     manifest = write(options.output, config, script, described, made)

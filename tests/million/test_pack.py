@@ -6,10 +6,13 @@ The replay reads the words of the streams by itself. Shown to fail:
 - the parts of a record in the wrong order, V before K (replay);
 - a LOAD of the layer before (the pack refuses it);
 - without the checks of words or of sums (a changed folder is accepted);
-- an assertion about statuses, no check of layers and tokens (a traceback, not a line).
+- an assertion about statuses, no check of layers and tokens (a traceback, not a line);
+- codebooks trained on Python's own manual, which is not the same everywhere.
 """
 
 import json
+import pydoc_data.topics
+import re
 import shutil
 from pathlib import Path
 
@@ -27,7 +30,7 @@ from golden.million.attention import Codebook
 from golden.million.cache import Cache, Codebooks
 from golden.million.config import SYSTEMS, HeadShape, MillionConfig, PqShape, WindowShape
 from golden.million.format import Op, Status
-from golden.million.pack import StreamConfig, load
+from golden.million.pack import StreamConfig, load, training_text
 from golden.million.script import REQUEST_FIELDS, STATUS_FIELDS, STREAMS, fields
 from golden.patch import Patch
 from hdl.million.layouts import REQUEST_LAYOUT, STATUS_LAYOUT
@@ -171,6 +174,17 @@ def test_outputs_are_near_the_attention_of_the_model(made: Path) -> None:
         model(ids[None])
     exact = example.exact_outputs(seen, 5).flatten(1)
     assert float((outputs[0][0, 5:] - exact).norm() / exact.norm()) < 2e-3  # FP16 words
+
+
+def test_codebooks_do_not_depend_on_the_release_of_python(monkeypatch) -> None:
+    """The tokens of 256 entries come first, and they are our own."""
+    texts = []
+    for topics in ({"a": "another manual"}, {"b": "a manual"}):
+        monkeypatch.setattr(pydoc_data.topics, "topics", topics)
+        texts.append(training_text().removesuffix(next(iter(topics.values()))))
+    assert texts[0] == texts[1]
+    least = len(re.findall(r"\w+|[^\w\s]", texts[0]))  # a token does not cross a word's end
+    assert least >= 39 * 256
 
 
 def test_codebooks_of_each_head() -> None:
