@@ -124,6 +124,10 @@ class VqShape(Shape):
         """Cycles in which a cache takes ``shared`` entries of each stage."""
         return self.stages * -(-shared // self.load_width(word_bytes, banks))
 
+    def load_words(self, shared: int, word_bytes: int) -> int:
+        """Words that a load of ``shared`` entries of each stage reads, header included."""
+        return 1 + self.stages * -(-shared * self.entry_bytes // word_bytes)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExchangeShape(Shape):

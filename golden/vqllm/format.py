@@ -162,7 +162,7 @@ class ImageShape(Config):
 
     def load_words(self, shared: int) -> int:
         """Words that a load of ``shared`` entries of each stage reads, header included."""
-        return 1 + self.vq.stages * (self.whole_words(shared * self.entry_bytes) // self.word_bytes)
+        return self.vq.load_words(shared, self.word_bytes)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

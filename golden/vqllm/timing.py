@@ -341,7 +341,7 @@ def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str
     held = beat_least(work, plan) // pieces
     repeats = math.ceil(passes / held)
     beat_bytes, word_bytes = math.ceil(plan.lookups * vq.code_bits / 8), budget.data_bits // 8
-    book = 1 + vq.stages * _entry_words(vq, plan.shared, word_bytes)
+    book = vq.load_words(plan.shared, word_bytes)
     load = load_cycles(vq.load_beats(plan.shared, word_bytes, plan.banks), book, budget.latency)
     jobs, answer = core_jobs(work, plan), budget.latency + _ANSWER
     described = math.ceil(DESCRIPTOR_BITS / budget.data_bits)
@@ -416,11 +416,6 @@ def _row_beats(shape: MatrixShape, lanes: int) -> int:
     along = shape.grid[1]
     last = shape.vectors - (along - 1) * shape.tile_vectors
     return (along - 1) * math.ceil(shape.tile_vectors / lanes) + math.ceil(last / lanes)
-
-
-def _entry_words(vq: VqShape, entries: int, word_bytes: int) -> int:
-    """Words of memory of entries."""
-    return math.ceil(entries * vq.entry_bytes / word_bytes)
 
 
 def plan_bound(work: Work, plan: Plan, budget: Budget) -> dict[str, float]:
