@@ -10,7 +10,7 @@ from fractions import Fraction
 from golden.attention.timing import softmax
 from golden.axi import timing as axi
 from golden.index.timing import table, table_row
-from golden.kllm.isa import MatmulMode, Norm
+from golden.kllm.isa import ROW_ELEMENTS, MatmulMode, Norm
 from golden.stream.timing import fifo
 from golden.timing import Timing
 
@@ -243,6 +243,16 @@ def load() -> Timing:
 def readback() -> Timing:
     """Of READ: a row is on order while the words of the row before it leave."""
     return Timing(latency=2, start="command", end="row_request")
+
+
+def read_slot_cycles(length: int, outliers: int) -> int:
+    """From a READ_SLOT to its status, where memories answer in the next cycle and nothing stalls.
+
+    A word per cycle, and two cycles for each outlier, which is requested when the one before it
+    has left.
+    """
+    rows = -(-length // ROW_ELEMENTS)
+    return 11 + 5 * rows + 2 * outliers
 
 
 def slot_memory() -> Timing:

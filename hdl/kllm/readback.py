@@ -56,7 +56,8 @@ class KllmReadback(Block):
 
     RANGE: rows is 0, a row leaves the vector memory, no such slot. SLOT_MISMATCH: the slot holds
     nothing. Both give no words. One word per cycle of READ: the block requests a row while the
-    row before it leaves. Golden: golden.kllm.machine.
+    row before it leaves. READ_SLOT takes 11 cycles, 5 per row and 2 per outlier
+    (golden.kllm.timing.read_slot_cycles). Golden: golden.kllm.machine.
     """
 
     def __init__(self, config: KllmReadbackConfig):

@@ -3,6 +3,7 @@
 import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly
 
+from golden.kllm.timing import read_slot_cycles
 from tb.bench import Bench, params
 from tb.contract import block_timing
 
@@ -84,6 +85,17 @@ async def full_rate(dut):
     assert flow.cycles["row_row"] == cycles[7::8]
     interval = block_timing().interval
     assert cycles == [cycles[0] + int(interval * n) for n in range(len(cycles))]
+
+
+@cocotb.test()
+async def slots_at_full_rate(dut):
+    """Every READ_SLOT takes the cycles that golden states, from a memory without stalls."""
+    flow = await play(await started(dut), params["slots"], delay=0)
+    begin, ends = 0, []
+    for length, outliers in params["slot_sizes"]:
+        ends.append(begin + read_slot_cycles(length, outliers))
+        begin = ends[-1] + 1
+    assert flow.cycles["status"] == ends
 
 
 @cocotb.test()

@@ -6,7 +6,8 @@ Shown to fail:
 - a range check one row too lax;
 - an empty slot that is read;
 - a descriptor that changes where its outliers have bit 8 or its length bit 1;
-- a row that is requested only when the row before it has left.
+- a row that is requested only when the row before it has left, of READ and of READ_SLOT;
+- a cycle more before the words of the outliers.
 """
 
 import dataclasses
@@ -149,11 +150,20 @@ def made(config, seed):
     return steps, memory, [memory.step(Opcode.READ, src=3, rows=12)]
 
 
+def full_slots(memory) -> dict[str, list]:
+    """READ_SLOTs of every slot that holds something, and (length, outliers) of each."""
+    held = {n: each for n, each in enumerate(memory.machine.slots) if each is not None}
+    return {
+        "slots": [memory.step(Opcode.READ_SLOT, slot=number) for number in held],
+        "slot_sizes": [(each.length, int(each.outlier.sum())) for each in held.values()],
+    }
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_readback(name, seed):
     config = CONFIGS[name]
     program, memory, rows = made(config, seed)
-    params = {"program": program, "tables": memory.tables, "rows": rows}
+    params = {"program": program, "tables": memory.tables, "rows": rows, **full_slots(memory)}
     simulate(KllmReadback(config), "tb.kllm.tb_readback", params=params, seed=seed)
 
 
