@@ -216,6 +216,33 @@ async def levels_can_be_trusted(dut):
 
 
 @cocotb.test()
+@cocotb.parametrize(p_pause=[0.0, 0.5])
+async def levels_while_writes_are_on_the_way(dut, p_pause):
+    """The words that had an answer when a read was sent, and its room, say how many may be sent.
+
+    Reads and writes go on at once, and no write waits for an answer.
+    """
+    registers = Registers(dut, p_pause)
+    registers.command.set_pause_generator(pauses("command", 0.8))
+    await registers.start()
+    total, writes, answered, met = 12 * config.command_depth, [], 0, 0
+    while len(writes) < total:
+        while answered < len(writes) and writes[answered].is_set():
+            answered += 1
+        limit = answered  # a word on the way may be in LEVELS already, so this may be too few
+        levels, _ = await registers.read(LEVELS)
+        met += not all(each.is_set() for each in writes)
+        limit += levels & 0xFFFF
+        for word in range(len(writes), min(limit, total)):
+            writes.append(registers.master.init_write(COMMAND, word.to_bytes(4, "little")))
+    for each in writes:
+        await with_timeout(each.wait(), 100, "us")
+        assert each.data.resp == RESP_OKAY
+    assert met > 4, "reads met no writes on the way"
+    assert await registers.drain() == list(range(total))
+
+
+@cocotb.test()
 async def latency_and_rate(dut):
     """An access per cycle, answered 2 cycles after its address, in both directions at once."""
     registers = Registers(dut, 0.0)
