@@ -27,6 +27,8 @@ def pytest_addoption(parser):
     )
     parser.addoption("--testfloat", default=None, help="folder of Berkeley TestFloat vectors")
     parser.addoption("--seeded-only", action="store_true", help="only tests that use the seed")
+    parser.addoption("--leave-out", help="a file of ids, a line each: tests that do not run")
+    parser.addoption("--passed", help="a file that takes the id of each test that passes")
 
 
 def _has_own_seeds(item):
@@ -36,13 +38,19 @@ def _has_own_seeds(item):
 
 
 def pytest_collection_modifyitems(config, items):
+    left_out = []
     if config.getoption("--seeded-only"):
-        unseeded = [
+        left_out = [
             item for item in items
             if "seed" not in getattr(item, "fixturenames", ()) or _has_own_seeds(item)
         ]  # fmt: skip
-        items[:] = [item for item in items if item not in unseeded]
-        config.hook.pytest_deselected(items=unseeded)
+    if config.getoption("--leave-out"):
+        named = set(Path(config.getoption("--leave-out")).read_text().splitlines())
+        left_out += [item for item in items if item.nodeid in named]
+    if left_out:
+        gone = set(map(id, left_out))
+        items[:] = [item for item in items if id(item) not in gone]
+        config.hook.pytest_deselected(items=left_out)
 
 
 def pytest_configure(config):
@@ -57,6 +65,8 @@ def pytest_configure(config):
         raise pytest.UsageError(f"--seeds must be 1..{most}, not {count}")
     if count > 1:
         os.environ["TB_RESIDENT"] = "1"  # tb.resident
+    if config.getoption("--passed") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Passed(config.getoption("--passed")))
     if config.getoption("--wave"):
         if count > 1:
             raise pytest.UsageError("--wave is for one seed: it does not go with --seeds")
@@ -127,6 +137,20 @@ def pytest_runtest_makereport(item, call):
         waves = sys.modules.get("tb.waves")
         for file in waves.new_files() if waves else ():
             item.user_properties.append(("wave", str(file)))
+
+
+class _Passed:
+    """Adds the id of each test that passes to a file, in the process that starts the workers."""
+
+    def __init__(self, path):
+        self._path, self._called = Path(path), set()
+
+    def pytest_runtest_logreport(self, report):
+        if report.passed and report.when == "call":
+            self._called.add(report.nodeid)
+        elif report.passed and report.when == "teardown" and report.nodeid in self._called:
+            with self._path.open("a") as names:
+                names.write(f"{report.nodeid}\n")
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -5,10 +5,11 @@ the pytest arguments. Each test runs at these seeds in turn, in one simulator (`
 Other arguments, such as ``-k`` or ``-n``, are added to that. Tests that do not use the seed run at
 the first seed only. The cache in ``build/sim`` compiles each model once.
 
-``build/sweep/KEY`` keeps ``report.md``, ``seed-N.json`` of each finished seed, and the logs. KEY is
-the hash of the pytest arguments and of every source file. So a sweep that was interrupted resumes,
-and a sweep of other sources starts anew. Exit status: 0 if every test passed
-at every seed, 1 if a test failed, 2 if pytest could not run, 130 if interrupted.
+``build/sweep/KEY`` keeps ``report.md``, ``seed-N.json`` of each finished seed, the logs, and the
+names of tests that passed in a pytest run that has not ended. KEY is the hash of the pytest
+arguments and of every source file. So a sweep that was interrupted resumes: those tests do not run
+again, and those that failed do. A sweep of other sources starts anew. Exit status: 0 if every test
+passed at every seed, 1 if a test failed, 2 if pytest could not run, 130 if interrupted.
 """
 
 import json
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from pathlib import Path
 
 from golden import command
@@ -68,15 +70,11 @@ def _reason(text: str) -> str:
 
 
 def _read_results(xml: Path, seeds: range) -> dict[int, tuple[int, dict[str, str]]]:
-    """seed -> (tests that ran, {test: reason} of those that failed).
-
-    Tests that do not use the seed count as of the first.
-    """
+    """seed -> (tests that ran, {test: reason} of those that failed)."""
     found: dict[int, tuple[int, dict[str, str]]] = {seed: (0, {}) for seed in seeds}
     for case in ElementTree.parse(xml).getroot().iter("testcase"):
         name = f"{case.get('classname')}.{case.get('name')}"
-        of_seed = _SEED.search(name)
-        seed = int(of_seed[1]) if of_seed else seeds[0]
+        seed = _seed_of(name, seeds)
         tests, failed = found[seed]
         found[seed] = tests + (case.find("skipped") is None), failed
         for kind in ("failure", "error"):
@@ -92,41 +90,70 @@ def _without_seed(match: re.Match) -> str:
     return "]" if match[0].startswith("-") else ""
 
 
-def run_seeds(seeds: range, arguments: list[str], folder: Path, seeded_only: bool) -> list[dict]:
-    """Run pytest once for all ``seeds``; SweepError if it was interrupted or could not start."""
-    name = f"seed-{seeds[0]}" if len(seeds) == 1 else f"seed-{seeds[0]}-{seeds[-1]}"
-    which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
-    xml, log = folder / f"{name}.xml", folder / f"{name}.log"
-    command = [sys.executable, "-m", "pytest", "-v", "--color=no", "--seed", str(seeds[0])]
-    command += ["--seeds", str(len(seeds)), f"--junitxml={xml}"]
-    command += [*(["--seeded-only"] if seeded_only else []), *arguments]
-    begin, ended, bad = time.monotonic(), 0, 0
+def _run_pytest(command: list[str], which: str, log: Path) -> int:
+    """Run ``command`` and add its output to ``log``; the exit status."""
+    count = bad = 0
     with (
-        log.open("w", buffering=1) as out,
+        log.open("a", buffering=1) as out,
         subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as process,
     ):
+        assert process.stdout is not None
         for line in process.stdout:
             out.write(line)
             result = _ENDED.search(line)
             if result and "::" in line and "%]" in line:
-                ended += 1
+                count += 1
                 bad += result[1] in ("FAILED", "ERROR")
                 if result[1] in ("FAILED", "ERROR"):
                     print(f"  {which}: {line.strip()}", flush=True)
                 elif sys.stdout.isatty():
-                    print(f"\r  {which}: {ended} ended, {bad} failed ", end="", flush=True)
-    if process.returncode == 5 and seeded_only:
-        return [{"seed": seed, "tests": 0, "failed": {}, "seconds": 0} for seed in seeds]
-    if process.returncode not in (0, 1) or not xml.exists():
+                    print(f"\r  {which}: {count} ended, {bad} failed ", end="", flush=True)
+    return process.returncode
+
+
+def _seed_of(test: str, seeds: range) -> int:
+    """A test that does not use the seed counts as of the first."""
+    found = _SEED.search(test)
+    return int(found[1]) if found else seeds[0]
+
+
+def run_seeds(seeds: range, arguments: list[str], folder: Path, seeded_only: bool) -> list[dict]:
+    """Run pytest once for all ``seeds``, without what passed in a run before that did not end.
+
+    SweepError if it was interrupted or could not start.
+    """
+    name = f"seed-{seeds[0]}" if len(seeds) == 1 else f"seed-{seeds[0]}-{seeds[-1]}"
+    which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
+    xml, log, passed = (folder / f"{name}.{suffix}" for suffix in ("xml", "log", "passed"))
+    # A worker that takes the place of another one reads it too, so it does not grow in the run.
+    left_out = folder / f"{name}.left-out"
+    kept = passed.read_text() if passed.exists() else ""
+    kept = kept[: kept.rfind("\n") + 1]  # a line that was cut is no test
+    for file in (passed, left_out):
+        file.write_text(kept)
+    xml.unlink(missing_ok=True)
+    before = kept.splitlines()
+    if before:
+        print(f"  {which}: {len(before)} tests have passed already", flush=True)
+    command = [sys.executable, "-m", "pytest", "-v", "--color=no", "--seed", str(seeds[0])]
+    command += ["--seeds", str(len(seeds)), f"--junitxml={xml}"]
+    command += [f"--leave-out={left_out}", f"--passed={passed}"]
+    command += [*(["--seeded-only"] if seeded_only else []), *arguments]
+    begin = time.monotonic()
+    status = _run_pytest(command, which, log)
+    has_none = status == 5 and (seeded_only or before)
+    if (status not in (0, 1) and not has_none) or not (has_none or xml.exists()):
         last = (log.read_text().strip().splitlines() or ["no output"])[-1]
-        raise SweepError(f"{which}: pytest ended with {process.returncode}: {last}; see {log}")
-    results = _read_results(xml, seeds)
-    xml.unlink()
+        raise SweepError(f"{which}: pytest ended with {status}: {last}; see {log}")
+    results = _read_results(xml, seeds) if xml.exists() else {seed: (0, {}) for seed in seeds}
+    earlier = Counter(_seed_of(test, seeds) for test in before)
+    for file in (xml, passed, left_out):
+        file.unlink(missing_ok=True)
     seconds = round((time.monotonic() - begin) / len(seeds))
     return [
-        {"seed": seed, "tests": tests, "failed": failed, "seconds": seconds}
+        {"seed": seed, "tests": tests + earlier[seed], "failed": failed, "seconds": seconds}
         for seed, (tests, failed) in results.items()
     ]
 

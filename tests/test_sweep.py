@@ -7,7 +7,9 @@ Shown to fail:
 - tests without a seed run at every seed;
 - ``-k`` in the place of the two workers and of tb;
 - a test that reads the option instead of the fixture;
-- a key that ignores the sources.
+- a key that ignores the sources;
+- tests that passed before an interruption and run again, or are not counted; one that failed and
+  does not.
 """
 
 import argparse
@@ -90,6 +92,42 @@ def test_seeds_of_one_run_are_told_apart(benches, capsys):
     assert counts == {4: 0, 5: 1, 6: 1, 7: 1}
 
 
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_what_passed_before_an_interruption_does_not_run_again(workers, benches, capsys):
+    with (benches / "test_two.py").open("a") as tests:
+        tests.write(
+            "import os, pytest\n"
+            "@pytest.mark.parametrize('n', ['a, b'])\n"
+            "def test_wide(n, seed):\n"
+            "    ended = Path(__file__).parent / 'ended'\n"
+            "    if seed == 6 and not ended.exists():\n"
+            "        ended.touch()\n"
+            "        os.kill(int(os.environ['SWEEP_TEST_PYTEST']), 9)\n"
+            "        os._exit(3)\n"
+        )
+    shutil.copy(benches / "conftest.py", benches / "root.py")
+    (benches / "conftest.py").write_text(
+        "import os\nfrom root import *\n"
+        "os.environ.setdefault('SWEEP_TEST_PYTEST', str(os.getpid()))\n"
+    )
+    options = ["--first", "4", "--seeds", "3", "--together", "3"]
+    folder = ["--folder", str(benches / "kept"), "-n", workers, "-p", "no:cacheprovider"]
+    command = [*options, *folder, "--dist", "no", str(benches / "test_two.py")]
+    assert sweep.main(command) == 2
+    assert "pytest ended with -9" in capsys.readouterr().err
+    (passed,) = (benches / "kept").glob("*/seed-4-6.passed")
+    with passed.open("a") as names:
+        names.write("a line that is c")
+    before = (benches / "ran").read_text()
+    assert before == "4 5 6 unseeded "
+    assert sweep.main(command) == 1
+    assert (benches / "ran").read_text() == before + "5 ", "only what failed runs again"
+    shown = capsys.readouterr().out
+    assert "seeds 4 to 6: 5 tests have passed already" in shown
+    assert "3 seeds (4, 5, 6), 7 tests, 1 failed." in shown
+    assert not passed.exists()
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"seed": 4}'])
 def test_a_damaged_seed_runs_again(text, tmp_path, monkeypatch):
     """Shown to fail: JSONDecodeError and KeyError."""
@@ -116,7 +154,7 @@ def test_a_seed_that_is_no_seed_is_one_line(given):
     path.loader.exec_module(root)
 
     class Config:
-        option = argparse.Namespace(seed=given, seeds=1, wave=False)
+        option = argparse.Namespace(seed=given, seeds=1, wave=False, passed=None)
 
         def getoption(self, name):
             return getattr(self.option, name.removeprefix("--"))
