@@ -360,6 +360,7 @@ def test_a_run_is_a_fork(monkeypatch):
 
     Shown to fail: a fork that keeps the environment of its server.
     """
+    monkeypatch.delenv(resident.RESIDENT, raising=False)  # --seeds sets it
     block = StreamRegister(StreamRegisterConfig(width=8))
     model = build_model(block)
 
@@ -379,8 +380,9 @@ def test_a_run_is_a_fork(monkeypatch):
     assert forks[0][3] == forks[2][3] != forks[1][3]
 
 
-def test_a_fork_that_fails_or_ends():
+def test_a_fork_that_fails_or_ends(monkeypatch):
     """Shown to fail: an exit status that is dropped."""
+    monkeypatch.delenv(resident.RESIDENT, raising=False)
     block = StreamRegister(StreamRegisterConfig(width=8))
     model = build_model(block)
     given = {"config": block.config, "vectors": {"of": [0]}}
