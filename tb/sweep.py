@@ -7,9 +7,9 @@ the first seed only. The cache in ``build/sim`` compiles each model once.
 
 ``build/sweep/KEY`` keeps ``report.md``, ``seed-N.json`` of each finished seed, the logs, and the
 names of tests that passed in a pytest run that has not ended. KEY is the hash of the pytest
-arguments and of every source file. So a sweep that was interrupted resumes: those tests do not run
-again, and those that failed do. A sweep of other sources starts anew. Exit status: 0 if every test
-passed at every seed, 1 if a test failed, 2 if pytest could not run, 130 if interrupted.
+arguments and of every source file. So the same sweep resumes where it was interrupted: those tests
+do not run again, and those that failed do. A sweep of other sources starts anew. Exit status: 0 if
+every test passed at every seed, 1 if a test failed, 2 if pytest could not run, 130 if interrupted.
 """
 
 import json
@@ -134,7 +134,7 @@ def run_seeds(seeds: range, arguments: list[str], folder: Path, seeded_only: boo
     for file in (passed, left_out):
         file.write_text(kept)
     xml.unlink(missing_ok=True)
-    before = kept.splitlines()
+    before = list(dict.fromkeys(kept.splitlines()))
     if before:
         print(f"  {which}: {len(before)} tests have passed already", flush=True)
     command = [sys.executable, "-m", "pytest", "-v", "--color=no", "--seed", str(seeds[0])]

@@ -1,6 +1,7 @@
 """What make passes on.
 
-Shown to fail: an empty --prompt where the user gave no PROMPT; two processes whatever JOBS is.
+Shown to fail: an empty --prompt where the user gave no PROMPT; two processes whatever JOBS is; the
+variables of an outer `make test JOBS=8`.
 """
 
 import os
@@ -10,6 +11,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def without(name: str) -> dict[str, str]:
+    """The environment without a variable, and without those of the make that runs this test."""
+    gone = {name, "MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES"}
+    return {each: value for each, value in os.environ.items() if each not in gone}
 
 
 @pytest.mark.parametrize(
@@ -22,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
     ],
 )
 def test_prompt(words, environment, passed):
-    given = {name: value for name, value in os.environ.items() if name != "PROMPT"}
+    given = without("PROMPT")
     command = ["make", "--dry-run", "talk", *words]
     said = subprocess.run(
         command, cwd=ROOT, env=given | environment, capture_output=True, text=True, check=True
@@ -35,7 +42,7 @@ def test_prompt(words, environment, passed):
 def test_jobs(target):
     for words, processes in (([], "2"), (["JOBS=5"], "5")):
         command = ["make", "--dry-run", target, *words]
-        environment = {name: value for name, value in os.environ.items() if name != "JOBS"}
+        environment = without("JOBS")
         said = subprocess.run(
             command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
         )

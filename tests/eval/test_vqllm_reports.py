@@ -1,6 +1,7 @@
 """Reports on VQ: rows and sections, errors of matrices, look-ups of codebooks, refusals."""
 
 import math
+import re
 import shutil
 
 import pytest
@@ -91,22 +92,24 @@ def test_a_run_keeps_its_rows(tiny, tmp_path, monkeypatch, capsys):
     assert again.out == first.out
     kept = tmp_path / "work" / "vqllm.json"
     # Another folder of parts, as on another machine: rows come from the file alone.
-    more = arguments[:-2]
-    more[more.index("--windows") + 1] = "1"
+    more = [*arguments[:-2], "--seeds", "1"]
     for part in (tmp_path / "work").iterdir():
         if part != kept:
             shutil.rmtree(part) if part.is_dir() else part.unlink()
     assert vqllm.main(more) == 0
     report = load_report(kept)
-    methods = {row.method: len(record.window_losses) for row, record in report.records.items()}
-    assert methods["aqlm2x8"] == methods["kivi-like"] == 2
-    assert methods["fp32"] == 2, "the row of one window replaced that of two"
-    assert report.settings["windows"] == 2
-    more[more.index("--seq") + 1] = "24"
+    assert {(row.method, row.seed) for row in report.records} == {
+        ("fp32", 0), ("aqlm2x8", 0), ("kivi-like", 0), ("fp32", 1),
+    }  # fmt: skip
+    assert report.seeds == [0, 1]
     before = kept.read_text()
-    capsys.readouterr()
-    assert vqllm.main(more) == 2
-    assert capsys.readouterr().err.endswith("holds rows of another seq: move the file away\n")
+    for option, other in (("--seq", "24"), ("--windows", "1")):
+        wrong = [*more]
+        wrong[wrong.index(option) + 1] = other
+        capsys.readouterr()
+        assert vqllm.main(wrong) == 2
+        error = capsys.readouterr().err
+        assert re.search(r"holds rows with other (seq|texts): move the file away$", error), error
     assert kept.read_text() == before
 
 

@@ -31,8 +31,8 @@ __all__ = ["LEARNED", "Counted"]
 # Windows of the calibration by kind. A head's codebook of 256 entries needs 39 tokens for each, so
 # 39 windows of 256 at least.
 LEARNED = {"weights": 8, "kv": 40}
-# What rows of one page may differ in: a row keeps its own windows.
-_OF_A_RUN = ("windows", "seeds", "rows", "device")
+# Settings that runs of one page may differ in.
+_OF_A_RUN = ("seeds", "rows")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,27 +160,19 @@ class Counted:
 
 
 def _continued(before: "Report", own: dict[str, Any], path: Path) -> "Report":
-    """The rows of ``before`` under the settings ``own``, with the seeds and windows of both.
+    """The rows of ``before`` under the settings ``own``, with the seeds of both.
 
     CheckpointError: they were made with another setting, and a page has one.
     """
     from golden.checkpoint import CheckpointError
     from golden.eval.accuracy.report import Report
 
-    of_each = [dict(own), dict(before.settings)]
-    if own["windows"] != before.settings["windows"]:  # then the hashes are of other windows too
-        for each in of_each:
-            each["texts"] = [text["name"] for text in each["texts"]]
-    new, old = of_each
     for name in sorted(own.keys() - set(_OF_A_RUN)):
-        if old.get(name) != new[name]:
-            raise CheckpointError(f"{path} holds rows of another {name}: move the file away")
-    longest = max((before.settings, own), key=lambda each: each["windows"])
-    both = {
-        "texts": longest["texts"],
-        "windows": longest["windows"],
-        "seeds": sorted({*own["seeds"], *before.settings["seeds"]}),
-    }
+        if before.settings.get(name) != own[name]:
+            raise CheckpointError(f"{path} holds rows with other {name}: move the file away")
+    # Sections begin with the first seed, so that of the earlier rows stays the first.
+    seeds = dict.fromkeys([*before.settings["seeds"], *own["seeds"]])
+    both = {"seeds": list(seeds)}
     return Report(own | both, dict(before.records))
 
 
