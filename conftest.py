@@ -38,18 +38,16 @@ def _has_own_seeds(item):
 
 
 def pytest_collection_modifyitems(config, items):
-    left_out = []
-    if config.getoption("--seeded-only"):
-        left_out = [
-            item for item in items
-            if "seed" not in getattr(item, "fixturenames", ()) or _has_own_seeds(item)
-        ]  # fmt: skip
-    if config.getoption("--leave-out"):
-        named = set(Path(config.getoption("--leave-out")).read_text().splitlines())
-        left_out += [item for item in items if item.nodeid in named]
+    seeded_only, file = config.getoption("--seeded-only"), config.getoption("--leave-out")
+    named = set(Path(file).read_text().splitlines()) if file else ()
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        is_seeded = "seed" in getattr(item, "fixturenames", ()) and not _has_own_seeds(item)
+        goes = item.nodeid in named or (seeded_only and not is_seeded)
+        (left_out if goes else kept).append(item)
     if left_out:
-        gone = set(map(id, left_out))
-        items[:] = [item for item in items if id(item) not in gone]
+        items[:] = kept
         config.hook.pytest_deselected(items=left_out)
 
 

@@ -8,7 +8,7 @@ __all__ = ["CALIBRATION", "EVALUATION", "sample"]
 
 @functools.cache
 def sample() -> str:
-    """About 12,700 tokens for calibrations that need thousands.
+    """13,075 tokens of SmolLM2's tokenizer, for calibrations that need thousands.
 
     SmolLM2-135M-Instruct wrote them at a temperature of 0.9 after twelve openings of our own.
     """

@@ -29,11 +29,9 @@ def without(name: str) -> dict[str, str]:
     ],
 )
 def test_prompt(words, environment, passed):
-    given = without("PROMPT")
+    given = without("PROMPT") | environment
     command = ["make", "--dry-run", "talk", *words]
-    said = subprocess.run(
-        command, cwd=ROOT, env=given | environment, capture_output=True, text=True, check=True
-    )
+    said = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, check=True)
     (line,) = (line for line in said.stdout.splitlines() if "tb.talk" in line)
     assert " ".join(line.split()).partition("-m tb.talk")[2].strip() == passed
 
@@ -42,8 +40,7 @@ def test_prompt(words, environment, passed):
 def test_jobs(target):
     for words, processes in (([], "2"), (["JOBS=5"], "5")):
         command = ["make", "--dry-run", target, *words]
-        environment = without("JOBS")
         said = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+            command, cwd=ROOT, env=without("JOBS"), capture_output=True, text=True, check=True
         )
         assert f"-n {processes} " in said.stdout

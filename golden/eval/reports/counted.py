@@ -172,8 +172,7 @@ def _continued(before: "Report", own: dict[str, Any], path: Path) -> "Report":
             raise CheckpointError(f"{path} holds rows with other {name}: move the file away")
     # Sections begin with the first seed, so that of the earlier rows stays the first.
     seeds = dict.fromkeys([*before.settings["seeds"], *own["seeds"]])
-    both = {"seeds": list(seeds)}
-    return Report(own | both, dict(before.records))
+    return Report(own | {"seeds": list(seeds)}, dict(before.records))
 
 
 def _settings(report: "Report") -> str:
