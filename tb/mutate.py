@@ -49,6 +49,7 @@ from hdl.verilog import convert
 from synth.modules import module_texts
 from synth.yosys import YosysError, native_abc, run
 from tb import equivalence
+from tb.fp16.support.formats import has_bench
 from tb.sweep import sources_key
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -201,10 +202,15 @@ write_rtlil base.il
 
 
 def _modules(design: Delivery, component: type) -> list[str]:
-    """Modules that belong to the block: not a bench's bank around it."""
+    """Modules that have faults: not a bench's bank, nor an operator of which fp16 has the bench."""
     *names, top = design.blocks
     is_bank = not isinstance(design.blocks[top], component)
-    return names if is_bank else [*names, top]
+    return [
+        name
+        for name in (names if is_bank else [*names, top])
+        if isinstance(block := design.blocks[name], component)
+        or not has_bench(type(block), block.config)
+    ]
 
 
 def make_mutants(
@@ -213,9 +219,10 @@ def make_mutants(
     """(design, faults, Verilog with all of them): ``count`` spread over the distinct modules.
 
     Half are in the block's own modules and half in submodules, which have testbenches of their
-    own. Among these a module's share grows with the square root of its cells, so that small ones
-    have some. A design above ``WHOLE_LIMIT`` has faults in the block's own modules alone. Its
-    submodules are black boxes for Yosys, and keep their Verilog.
+    own. Operators have none here: the benches of fp16 run their arithmetic with far more vectors,
+    and have their faults. Among modules a share grows with the square root of the cells, so that
+    small ones have some. A design above ``WHOLE_LIMIT`` has faults in the block's own modules
+    alone. Its submodules are black boxes for Yosys, and keep their Verilog.
     """
     design = package(convert(recording.block, tb.run.TOP, recording.wrap))
     directory.mkdir(parents=True, exist_ok=True)

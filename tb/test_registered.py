@@ -1,8 +1,14 @@
 """What holds of every registered block: lint, netlist, page, same bytes, no initial values.
 
 The page takes its ports from ``hdl.emit.implicit_ports``, which emits no children. The lint test
-compares that with the whole emission. Shown to fail: with ``implicit_ports`` that never looks at
-the children, `kllm_scaler` and `oaken_decomposer` have no clock.
+compares that with the whole emission. The benches of fp16 must run the arithmetic of every operator
+inside.
+
+Shown to fail:
+
+- ``implicit_ports`` that never looks at the children: `kllm_scaler` and `oaken_decomposer` have no
+  clock;
+- no bench of a product of two binary32 words rounded to binary16: `million_output` has one.
 """
 
 import json
@@ -18,6 +24,7 @@ from hdl.pages import fill, pages_directory
 from hdl.registry import all_blocks
 from hdl.verilog import convert
 from synth.check import check
+from tb.fp16.support.formats import COMPLETE, has_bench
 from tb.run import lint, shared_children
 
 BLOCKS = all_blocks()
@@ -38,6 +45,8 @@ def test_lint_and_netlist(name):
     assert implicit_ports(block.component(SMALLEST[name])) == emitted.modules[-1].implicit_ports
     lint(design)
     check(design)
+    operators = [each.block for each in emitted.modules if type(each.block) in COMPLETE]
+    assert not [each.config for each in operators if not has_bench(type(each), each.config)]
     assert "initial" not in re.findall(r"^\s*(\w+)", design.verilog, re.M)
     for port in design.description["ports"]:
         assert port["meaning"], f"{name}.{port['name']} has no meaning"

@@ -91,4 +91,5 @@ BLOCKS = {
     ),
 }
 
-ROOM = Room(blocks=BLOCKS, tables=("fp16", "hardfloat"))
+# Operators inside other blocks have their faults here.
+ROOM = Room(blocks=BLOCKS, tables=("fp16", "hardfloat"), fault_weight=2)

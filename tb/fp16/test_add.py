@@ -6,12 +6,14 @@ from golden.fp16 import vectors
 from golden.fp16.format import FP32
 from hdl.fp16.add import FpAdd, FpAddConfig
 from tb.fp16.support.bank import at_all_depths, at_depths, check
+from tb.fp16.support.formats import MIXED
 
 
 def test_add(seed):
     cases = at_all_depths(FpAddConfig(), vectors.add_vectors(seed), seed)
-    single = vectors.add_vectors(seed, FP32, count=2000)
-    cases += at_depths(FpAddConfig(format=FP32), single, [(2, 0)])
+    for config in MIXED[FpAdd]:
+        columns = vectors.add_vectors(seed, config.format, count=2000)
+        cases += at_depths(config, columns, [(2, 0)])
     check(FpAdd, cases, seed)
 
 

@@ -10,15 +10,16 @@ Shown to fail:
 """
 
 from golden.fp16 import vectors
-from golden.fp16.format import FP32
 from hdl.fp16.exp import FpExp, FpExpConfig
 from tb.fp16.support.bank import at_all_depths, at_depths, check
+from tb.fp16.support.formats import MIXED
 
 
 def test_exp(seed):
     columns = vectors.function_vectors(seed, "exp")
     cases = at_all_depths(FpExpConfig(), columns, seed)
     cases += at_depths(FpExpConfig(), columns, [(9, 1)])
-    wide = vectors.function_vectors(seed, "exp", o=FP32)
-    cases += at_depths(FpExpConfig(o=FP32), wide, [(4, 0)])
+    for config in MIXED[FpExp]:
+        columns = vectors.function_vectors(seed, "exp", o=config.o)
+        cases += at_depths(config, columns, [(4, 0)])
     check(FpExp, cases, seed)

@@ -5,16 +5,9 @@ Shown to fail: with the 1 added to a negative difference that has sticky bits
 """
 
 from golden.fp16 import vectors
-from golden.fp16.format import FP16, FP32
 from hdl.fp16.fma import FpFma, FpFmaConfig
 from tb.fp16.support.bank import at_all_depths, at_depths, check
-
-_MIXED = (
-    (FP16, FP32, FP32, FP32),
-    (FP16, FP16, FP32, FP32),
-    (FP16, FP16, FP32, FP16),
-    (FP32, FP32, FP16, FP32),
-)
+from tb.fp16.support.formats import MIXED
 
 
 def test_fma(seed):
@@ -27,7 +20,8 @@ def test_fma(seed):
 
 def test_fma_of_mixed_formats(seed):
     cases = []
-    for a, b, c, o in _MIXED:
-        columns = vectors.fma_vectors(seed, a, b, c, o, count=1500, corners=10000)
-        cases += at_depths(FpFmaConfig(a=a, b=b, c=c, o=o), columns, [(3, 0)])
+    for config in MIXED[FpFma]:
+        formats = (config.a, config.b, config.c, config.o)
+        columns = vectors.fma_vectors(seed, *formats, count=1500, corners=10000)
+        cases += at_depths(config, columns, [(3, 0)])
     check(FpFma, cases, seed)

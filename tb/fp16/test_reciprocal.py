@@ -10,19 +10,16 @@ Shown to fail:
 """
 
 from golden.fp16 import vectors
-from golden.fp16.format import FP16, FP32, FloatFormat
 from hdl.fp16.divide import FpReciprocal, FpReciprocalConfig
 from tb.fp16.support.bank import at_all_depths, at_depths, check
-
-_BF16 = FloatFormat(exp_bits=8, frac_bits=7)
-_FP8 = FloatFormat(exp_bits=4, frac_bits=3)
+from tb.fp16.support.formats import MIXED
 
 
 def test_reciprocal(seed):
     columns = vectors.function_vectors(seed, "reciprocal")
     cases = at_all_depths(FpReciprocalConfig(), columns, seed)
     cases += at_depths(FpReciprocalConfig(), columns, [(16, 0)])
-    for a, o in ((FP32, FP32), (FP32, FP16), (FP16, FP32), (_BF16, FP16), (FP16, _FP8)):
-        columns = vectors.function_vectors(seed, "reciprocal", a, o)
-        cases += at_depths(FpReciprocalConfig(a=a, o=o), columns, [(6, 0)])
+    for config in MIXED[FpReciprocal]:
+        columns = vectors.function_vectors(seed, "reciprocal", config.a, config.o)
+        cases += at_depths(config, columns, [(6, 0)])
     check(FpReciprocal, cases, seed)

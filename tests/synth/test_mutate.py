@@ -5,8 +5,12 @@ import re
 
 import pytest
 
+from hdl.deliver import package
+from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.registry import all_blocks
+from hdl.verilog import convert
 from tb import mutate
+from tb.fp16.support.formats import COMPLETE, has_bench
 
 
 def test_every_block_has_tests_to_judge_it():
@@ -160,3 +164,23 @@ def test_a_block_whose_tests_fail_without_a_fault_is_named(reports, monkeypatch,
     assert "0 of 0" not in printed
     assert "stream_skid: NOT EXAMINED" in printed
     assert "not examined: stream_skid, stream_fork" in printed
+
+
+def test_operators_have_their_faults_in_the_room_of_their_bench():
+    """Shown to fail: ``_modules`` of all blocks."""
+    softmax = all_blocks()["attention_softmax"]
+    design = package(convert(softmax.component(softmax.configs["small"]), "top"))
+    operators = {name for name, block in design.blocks.items() if type(block) in COMPLETE}
+    assert operators
+    assert set(mutate._modules(design, softmax.component)) == set(design.blocks) - operators
+    add = all_blocks()["fp16_add"]
+    alone = package(convert(add.component(add.config), "top"))
+    assert mutate._modules(alone, add.component) == list(alone.blocks)
+
+
+def test_a_fixed_point_word_needs_a_bench_as_wide():
+    """Shown to fail: widths that are not compared."""
+    for width, found in ((80, True), (81, False)):
+        config = FixedToFloatConfig(width=width, grid_exponents=(-24,))
+        assert has_bench(FixedToFloat, config) is found
+    assert not has_bench(FixedToFloat, FixedToFloatConfig(width=8, grid_exponents=(-23,)))
