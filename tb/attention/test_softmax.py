@@ -10,6 +10,7 @@ Shown to fail with:
 - the sum of the row before
 - differences taken beyond the row
 - the sum cut off before its last beat
+- the lowest bit of a word left out of a comparison
 """
 
 import numpy as np
@@ -28,12 +29,12 @@ CONFIGS = {
     "width_8": AttentionSoftmaxConfig(elements=264),
     "width_16": AttentionSoftmaxConfig(width=16, elements=512),
 }
-ROWS = 60
+ROWS = 72
 INF, NEGATIVE_INF = FP16.infinity, FP16.sign_bit | FP16.infinity
 
 
 def scores(rng, kind: int, count: int) -> np.ndarray:
-    """A row: ordinary, masked, constant, wide, any words, all masked, infinite or NaN."""
+    """A row: ordinary, masked, constant, wide, any words, all masked, infinite, NaN, near ties."""
     x = rng.normal(0, (1, 4, 20)[kind % 3], count).astype(np.float16).view(np.uint16).astype(int)
     if kind in (3, 4):
         x[rng.random(count) < (0.5, 0.95)[kind - 3]] = NEGATIVE_INF
@@ -50,6 +51,10 @@ def scores(rng, kind: int, count: int) -> np.ndarray:
         x = rng.choice([0, 0x8000, 1, 0x8001], count)
     if kind == 10:
         x = random_words(rng, count).astype(int)
+    if kind == 11:  # one word is the next above all others
+        x[:] = x[0]
+        place = rng.integers(0, count)
+        x[place] += -1 if x[0] & FP16.sign_bit else 1
     return x
 
 
@@ -68,7 +73,7 @@ def row_vectors(config: AttentionSoftmaxConfig, rng) -> tuple[dict, list[int]]:
     for k in range(ROWS):
         length = (1, most, width, width - 1, width + 1)[k] if k < 5 else rng.integers(1, most + 1)
         beats = int(min(-(-length // width) + rng.integers(0, 3), most // width))
-        x = scores(rng, k % 11, int(length))
+        x = scores(rng, k % 12, int(length))
         part = partial(torch.tensor(x))
         row = {"length": int(length), "beats": beats}
         words["row"].append(config.row_layout.const(row).as_bits())

@@ -13,6 +13,8 @@ Shown to fail with:
 - a bad query weighed
 - ``last`` of the exact weights of a row without past keys
 - the sign of a negative maximum
+- the lowest bit of a word left out of a comparison
+- bit 6 of a sum
 """
 
 import numpy as np
@@ -52,7 +54,8 @@ NEAR_TIES = near_ties()
 
 def scores(rng, kind: int, count: int) -> np.ndarray:
     """Scores of a query: ordinary, masked, constant, wide, zeros, any, not finite, near ties."""
-    x = rng.normal(0, (1, 4, 20)[kind % 3], count).astype(np.float16).view(np.uint16).astype(int)
+    spread = (rng.choice([1, 3, 6]), 4, 20)[kind % 3]
+    x = rng.normal(0, spread, count).astype(np.float16).view(np.uint16).astype(int)
     if kind in (3, 4):
         x[rng.random(count) < (0.5, 0.95)[kind - 3]] = NEGATIVE_INF
         x[rng.integers(0, count)] = 0x4000
@@ -76,6 +79,10 @@ def scores(rng, kind: int, count: int) -> np.ndarray:
         x[rng.integers(0, count)] = 0
     if kind == 14:  # all of them negative, in one binade, down to the most negative
         x = rng.integers(0, 31) * 0x400 + rng.integers(0, 0x400, count) | 0x8000
+    if kind == 15:  # one word is the next above all others
+        x[:] = x[0]
+        place = rng.integers(0, count)
+        x[place] += -1 if x[0] & FP16.sign_bit else 1
     return x
 
 
@@ -101,7 +108,7 @@ def row_vectors(config: AttentionWeightsConfig, rng) -> tuple[dict, dict]:
     ends = {name: [] for name in words}
     queries, keys = config.queries, config.keys
     # Unusual scores in 6 of 10 queries, each kind as often.
-    kinds = np.resize(np.arange(15), ROWS * queries) * (np.arange(ROWS * queries) % 10 < 6)
+    kinds = np.resize(np.arange(16), ROWS * queries) * (np.arange(ROWS * queries) % 10 < 6)
     kinds = rng.permutation(kinds).reshape(ROWS, queries)
     kinds[0, 0] = 5  # the largest sum
     for n in range(ROWS):

@@ -76,12 +76,16 @@ async def reset_in_mid_stream(dut):
 
 
 @cocotb.test()
-async def stalled_operator_fills_and_drains(dut):
+@cocotb.parametrize(p_idle=[0.0, 0.7])
+async def stalled_operator_fills_and_drains(dut, p_idle):
     """Each stage holds one word, bubbles close up, and i waits when all are full."""
     bench = _bench(dut)
     await bench.reset()
     rows = max(member.stages for member in config.members) + 4
     offers = {name: _WORDS[name][:rows] for name in _SOURCES}
-    flow = await bench.run(offers, dict.fromkeys(_SINKS, rows), p_stall=1.0, stop_at=rows + 8)
+    stop_at = rows + 8 if not p_idle else 16 * rows
+    flow = await bench.run(
+        offers, dict.fromkeys(_SINKS, rows), p_idle=p_idle, p_stall=1.0, stop_at=stop_at
+    )
     for k, member in enumerate(config.members):
         assert flow.sent[f"i{k}"] == member.stages, f"{member}: words taken while stalled"
