@@ -49,6 +49,7 @@ from hdl.verilog import convert
 from synth.modules import module_texts
 from synth.yosys import YosysError, native_abc, run
 from tb import equivalence
+from tb.exhaustive import sends_every_word
 from tb.fp16.support.formats import has_bench
 from tb.sweep import sources_key
 
@@ -472,11 +473,12 @@ def simulate(simulation: Simulation, number: int) -> tuple[str, float]:
 # Equivalence of survivors
 
 
-def compare(directory: Path, mutant: Mutant, design: Delivery) -> str:
+def compare(directory: Path, mutant: Mutant, design: Delivery, recording: Recording) -> str:
     """ "equivalent" where it is proved that no test can see the fault, by one of these proofs:
 
-    1. From equal registers and inputs, every register and output gets the same value (SAT).
-    2. One of ``tb.equivalence``; only where the native Yosys, which has an ABC, is installed.
+    1. The bench has sent every word of an operator of one operand (``tb.exhaustive``).
+    2. From equal registers and inputs, every register and output gets the same value (SAT).
+    3. One of ``tb.equivalence``; only where the native Yosys, which has an ABC, is installed.
 
     Else "differs" where inputs are known that show the fault, legal or not, or "undecided".
     """
@@ -497,6 +499,9 @@ def compare(directory: Path, mutant: Mutant, design: Delivery) -> str:
         f"sat -verify -prove trigger 0 -timeout {PROOF_LIMIT} both\n"
     )
     stem = f"equal_{mutant.number}"
+    vectors = recording.arguments.get("vectors") or {}
+    if sends_every_word(recording.block, vectors, mutant.command, directory, stem):
+        return "equivalent"
     with contextlib.suppress(YosysError):
         run(one_step, directory, stem=stem, timeout=2 * PROOF_LIMIT)
         return "equivalent"
@@ -529,11 +534,11 @@ def examine(name: str, count: int, seed: int, jobs: int, report, *, prove: bool)
         design, part, verilog = make_mutants(name, recording, share, salt, directory)
         judges = _Judges(recording, collected, verilog)
 
-        def judge(mutant, judges=judges, directory=directory, design=design):
+        def judge(mutant, judges=judges, directory=directory, design=design, recording=recording):
             mutant.by, mutant.seconds = judges.judge(mutant.number)
             mutant.outcome = "killed" if mutant.by else "survived"
             if prove and not mutant.by:
-                mutant.proof = compare(directory, mutant, design)
+                mutant.proof = compare(directory, mutant, design, recording)
                 if mutant.proof == "equivalent":
                     mutant.outcome = mutant.proof
             return mutant
