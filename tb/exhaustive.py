@@ -1,7 +1,7 @@
 """Faults of which a bench that has sent every operand proves that they never show.
 
-An operator is a pipeline without feedback. A result is a function of its own word where the fault
-is in the logic between two registers, and reaches no ``valid`` and no ``ready``. The bench
+An operator is a pipeline without feedback. Take a fault in the logic between two registers that
+reaches no ``valid`` and no ``ready``. Each result is still a function of its own word. The bench
 ``tb.fp16.check_operator`` compares the result of each word. So a fault that it does not find
 changes none, if its vectors hold every word of the one operand.
 """
