@@ -27,7 +27,10 @@ def unpacked(name, word):
 
 
 class Monitor:
-    """Events in order: [stream, its fields and what the lanes are told, now and a cycle later]."""
+    """Events in order: [stream, its fields and what the lanes are told, now and a cycle later].
+
+    ``changed`` of an event: of what the lanes are told, that which changes before the next event.
+    """
 
     def __init__(self, bench):
         self.events, self._running = [], True
@@ -40,8 +43,12 @@ class Monitor:
             lanes = {name: int(bench.dut[name].value) for name in LANES}
             for event in fresh:
                 event[1] |= {f"{name}_after": value for name, value in lanes.items()}
-            fresh = [[name, lanes | unpacked(name, word)] for name, word in
-                     bench.transfers(EVENTS)]  # fmt: skip
+            moved = list(bench.transfers(EVENTS))
+            if self.events and not fresh and not moved:
+                last = self.events[-1][1]
+                last["changed"] |= {n for n in LANES if lanes[n] != last[f"{n}_after"]}
+            fresh = [[name, lanes | unpacked(name, word) | {"changed": set()}]
+                     for name, word in moved]  # fmt: skip
             self.events += fresh
             await FallingEdge(bench.dut.clk)
 
@@ -59,6 +66,8 @@ class Monitor:
                 if isinstance(value, list):
                     have = have[: len(value)]
                 assert have == value, f"event {n}: {name}.{field} {have}, not {value}"
+                lane = field.removesuffix("_after")
+                assert lane not in got[1]["changed"], f"event {n}: {lane} changes after {name}"
 
 
 async def replay(bench, words, jobs, **flow):
@@ -80,12 +89,23 @@ async def started(dut):
     return await Bench.started(dut, sources=SOURCES, sinks=SINKS)
 
 
+async def _busy_at_random(bench, p_busy):
+    """Results that are on their way at some times, for some cycles."""
+    rng = bench.rng("idle")
+    while True:
+        await FallingEdge(bench.dut.clk)
+        if rng.random() < 0.3:
+            bench.dut.idle.value = int(rng.random() >= p_busy)
+
+
 @cocotb.test()
 @cocotb.parametrize(p_idle=[0.0, 0.5, 0.9], p_stall=[0.0, 0.5, 0.9])
 async def random_flow(dut, p_idle, p_stall):
     stall = dict.fromkeys(SINKS, p_stall) | dict.fromkeys(STARTS, 0.0)
     bench = await started(dut)
+    busy = cocotb.start_soon(_busy_at_random(bench, p_stall))
     await replay(bench, params["words"], params["events"], p_idle=p_idle, p_stall=stall)
+    busy.cancel()
 
 
 @cocotb.test()

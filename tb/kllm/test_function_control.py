@@ -10,6 +10,7 @@ Shown to fail with:
 - a derived scalar of the other sign
 - a walk of operand b for single elements
 - outliers of a second slot that is not in use
+- a scale of which one bit is inverted in each cycle
 """
 
 import dataclasses

@@ -3,6 +3,7 @@
 Shown to fail with:
 
 - a word of 1.0 out of range, or one of -1.0005 within it
+- one bit left out of the comparison with 1.0
 - a fault of one packet that refuses the next
 - a packet of a word too many that is loaded
 - what a former packet loaded kept while the next one comes
@@ -26,16 +27,26 @@ CASES = [
     "flipflop", "select_wide", "one_column_no_integer", "fixed16", "fixed16_wide", "fixed12",
     "antisymmetric", "antisymmetric_rounded",
 ]  # fmt: skip
-LARGEST, BEYOND = (0x3C00, 0xBC00, 0x8000), (0x3C01, 0xBC01, 0x7C00, 0xFE00)
+LARGEST = (0x3C00, 0xBC00, 0x8000)
 
 
-def random_word(rng, grid: int | None, *, beyond: bool = False) -> int:
-    """A word of FP16, or on 2**grid: at the end of -1..1 or, ``beyond``, out of it."""
+def words_beyond(grid: int | None) -> list[int]:
+    """Words one bit above 1 in magnitude, each bit, of FP16 or on 2**grid; the farthest."""
     if grid is None:
-        return int(rng.choice(BEYOND if beyond else LARGEST))
+        near = [0x3C00 | 1 << bit for bit in range(10)]
+        return [word | n % 2 << 15 for n, word in enumerate([*near, 0x7C00, 0x7C00, 0xFE00])]
     one = 1 << -grid
-    far = [one + 1, -one - 1, (1 << 15) - 1, -1 << 15]
-    return int(rng.choice(far if beyond else [one, -one, one - 1, 1 - one])) & 0xFFFF
+    near = [one + (1 << bit) for bit in range(15) if one + (1 << bit) < 1 << 15]
+    words = [*near, *(-word for word in near), (1 << 15) - 1, -1 << 15]
+    return [word & 0xFFFF for word in words]
+
+
+def last_within(rng, grid: int | None) -> int:
+    """A word of FP16, or on 2**grid, at the end of -1..1."""
+    if grid is None:
+        return int(rng.choice(LARGEST))
+    one = 1 << -grid
+    return int(rng.choice([one, -one, one - 1, 1 - one])) & 0xFFFF
 
 
 def word_grids(config, length: int) -> list[int | None]:
@@ -71,11 +82,26 @@ def random_packet(rng, config) -> list[int]:
     grids = word_grids(config, length)
     words = words_within(rng, grids)
     at = int(rng.integers(length))
-    words[at] = random_word(rng, grids[at])
+    words[at] = last_within(rng, grids[at])
     if rng.random() < 0.3:
         at = int(rng.choice([0, length - 1, int(rng.integers(length))]))
-        words[at] = random_word(rng, grids[at], beyond=True)
+        words[at] = int(rng.choice(words_beyond(grids[at])))
     return words
+
+
+def packets_beyond(rng, config) -> list[list[int]]:
+    """Of each mode and grid: a packet with each of ``words_beyond``, in any place of that grid."""
+    found = []
+    short = integer_packet_length(config.packet_bits_b) if config.integer_bits else 0
+    for length in filter(None, (config.codebook_words, short)):
+        grids = word_grids(config, length)
+        for grid in dict.fromkeys(grids):
+            places = [n for n, each in enumerate(grids) if each == grid]
+            for word in words_beyond(grid):
+                words = words_within(rng, grids)
+                words[int(rng.choice(places))] = word
+                found.append(words)
+    return found
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -86,8 +112,9 @@ def test_lane_codebook(name, seed):
     streams = ("i", "product")
     words, packets = {stream: [] for stream in streams}, {stream: [] for stream in streams}
     modes, sent = [], []
-    for _ in range(PACKETS):
-        packet = random_packet(rng, config)
+    beyond = packets_beyond(rng, config)
+    others = [random_packet(rng, config) for _ in range(PACKETS)]
+    for packet in [*others, *beyond, random_packet(rng, config)]:
         sent.append(packet)
         mode = codebook_mode(
             packet, bits_a=config.bits_a, bits_b=config.packet_bits_b,
