@@ -96,6 +96,25 @@ async def packet_waits_for_the_end_of_jobs(dut):
 
 
 @cocotb.test()
+async def packets_between_jobs(dut):
+    """A word per cycle, and no ``info``; the jobs after it are right, and those offered with it."""
+    bench, packet = await Control.begin(dut), WORDS["codebook"]
+    await bench.jobs()
+    for _ in range(2):
+        flow = await bench.run({"codebook": packet}, {"packet": len(packet)})
+        flow.check("packet", packet)
+        cycles = flow.cycles["packet"]
+        assert cycles == list(range(cycles[0], cycles[0] + len(packet)))
+    await bench.jobs()
+    offers = {name: WORDS[name] for name in SOURCES}
+    takes = {name: len(WORDS[name]) for name in ("step", "info")} | {"packet": len(packet)}
+    for p_stall in (0.0, 0.5):
+        flow = await bench.run(offers, takes, p_stall=p_stall)
+        for name in takes:
+            flow.check(name, WORDS["codebook" if name == "packet" else name])
+
+
+@cocotb.test()
 async def reset_in_mid_job(dut):
     bench = await Control.begin(dut)
     for cut in range(3, 200, 17):

@@ -6,7 +6,8 @@ Shown to fail:
 - x taken without a word left;
 - ``last`` of w ignored;
 - ``info`` of a job with the status of the job before;
-- ``x`` of a refused job taken as often as the low twelve bits of ``outliers`` say.
+- ``x`` of a refused job taken as often as the low twelve bits of ``outliers`` say;
+- a state of packets that turns into that of drained jobs and back in each cycle.
 """
 
 import dataclasses
