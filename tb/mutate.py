@@ -214,6 +214,65 @@ def _modules(design: Delivery, component: type) -> list[str]:
     ]
 
 
+def _read_places(modules: dict[str, dict]) -> dict[str, dict[str, set[int]]]:
+    """Module -> input port -> the places of it that the module reads, itself or inside.
+
+    modules: as Yosys' ``write_json`` gives them.
+    """
+    found: dict[str, dict[str, set[int]]] = {}
+
+    def of(name: str) -> dict[str, set[int]]:
+        if name not in found:
+            ports, cells = modules[name]["ports"], modules[name]["cells"]
+            read = {
+                b for port in ports.values() if port["direction"] != "input" for b in port["bits"]
+            }
+            for cell in cells.values():
+                inner = of(cell["type"]) if cell["type"] in modules else None
+                for port, bits in cell["connections"].items():
+                    if inner is not None:
+                        read |= {bits[place] for place in inner.get(port, ())}
+                    elif cell["port_directions"][port] != "output":
+                        read |= set(bits)
+            found[name] = {
+                port: {place for place, bit in enumerate(each["bits"]) if bit in read}
+                for port, each in ports.items()
+                if each["direction"] == "input"
+            }
+        return found[name]
+
+    for name in modules:
+        of(name)
+    return found
+
+
+def _drop_unread(lines: list[str], directory: Path, top: str, boxes: list[str]) -> list[str]:
+    """``lines`` without faults at places of a black box's inputs that the box does not read.
+
+    Synthesis would remove the logic before them.
+    """
+    if not boxes:
+        return lines
+    run(
+        f"read_verilog design.v\nhierarchy -check -top {top}\nproc\nopt_clean\n"
+        "write_json -noscopeinfo places.json\n",
+        directory,
+        stem="places",
+    )
+    read = _read_places(json.loads((directory / "places.json").read_text())["modules"])
+    cells = re.findall(r"^  cell \\(\S+) \\(\S+)$", (directory / "base.il").read_text(), re.M)
+    kinds = {name: kind for kind, name in cells if kind in boxes}
+
+    def is_read(line: str) -> bool:
+        kind = kinds.get(_field(line, "cell").lstrip("\\"))
+        port = _field(line, "port").lstrip("\\")
+        if kind is None or port not in read[kind]:
+            return True
+        return int(_field(line, "portbit")) in read[kind][port]
+
+    return [line for line in lines if is_read(line)]
+
+
 def make_mutants(
     name: str, recording: Recording, count: int, seed: int, directory: Path
 ) -> tuple[Delivery, list[Mutant], str]:
@@ -267,6 +326,7 @@ def make_mutants(
         found = (directory / f"list_{k}.txt").read_text().splitlines()
         # Clocks of flip-flops and RAMs: a fault there is one of the clock tree, not of the logic.
         found = [line for line in found if not re.search(r"-port \\?(\w+_)?CLK\b", line)]
+        found = _drop_unread(found, directory, design.name, kept)
         cells = int(re.findall(r"\d+", (directory / f"cells_{k}.txt").read_text())[0])
         if found and cells:
             pools[module], weights[module] = found, cells**0.5

@@ -9,6 +9,7 @@ from hdl.deliver import package
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.registry import all_blocks
 from hdl.verilog import convert
+from synth.yosys import run
 from tb import mutate
 from tb.fp16.support.formats import COMPLETE, has_bench
 
@@ -184,3 +185,28 @@ def test_a_fixed_point_word_needs_a_bench_as_wide():
         config = FixedToFloatConfig(width=width, grid_exponents=(-24,))
         assert has_bench(FixedToFloat, config) is found
     assert not has_bench(FixedToFloat, FixedToFloatConfig(width=8, grid_exponents=(-23,)))
+
+
+HIERARCHY = """
+module leaf(input [3:0] a, output y);
+  assign y = a[0] ^ a[2];
+endmodule
+module box(input clk, input [7:0] i, output reg o);
+  wire y; leaf inner(.a(i[5:2]), .y(y));
+  always @(posedge clk) o <= y & i[7];
+endmodule
+module top(input clk, input [7:0] i, output o);
+  box child(.clk(clk), .i(~i), .o(o));
+endmodule
+"""
+
+
+def test_places_that_a_black_box_does_not_read_have_no_faults(tmp_path):
+    """Shown to fail: bits of ``leaf`` taken for read, and all bits of ``box``."""
+    (tmp_path / "design.v").write_text(HIERARCHY)
+    run("read_verilog design.v\nhierarchy -top top\nwrite_rtlil base.il\n", tmp_path)
+    places = [f"mutate -mode inv -cell child -port i -portbit {bit}" for bit in range(8)]
+    others = ["mutate -mode inv -cell $not$1 -port A -portbit 0"]
+    kept = mutate._drop_unread([*places, *others], tmp_path, "top", ["box", "leaf"])
+    assert kept == [places[2], places[4], places[7], *others]
+    assert mutate._drop_unread(places, tmp_path, "top", []) == places
