@@ -7,7 +7,7 @@ import pytest
 
 from hdl.deliver import package
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
-from hdl.registry import all_blocks
+from hdl.registry import all_blocks, find
 from hdl.verilog import convert
 from synth.yosys import run
 from tb import mutate
@@ -210,3 +210,12 @@ def test_places_that_a_black_box_does_not_read_have_no_faults(tmp_path):
     kept = mutate._drop_unread([*places, *others], tmp_path, "top", ["box", "leaf"])
     assert kept == [places[2], places[4], places[7], *others]
     assert mutate._drop_unread(places, tmp_path, "top", []) == places
+
+
+def test_a_large_netlist_is_undecided_at_once(tmp_path, monkeypatch):
+    """Shown to fail: without the limit it is read."""
+    (tmp_path / "base.il").write_text("no netlist\n")
+    monkeypatch.setattr(mutate, "PROOF_BYTES", 10)
+    mutant = mutate.Mutant("a", "t", 1, "dut", True, "inv", "", "", "mutate -cell $not$1")
+    recording = mutate.Recording("t", find("stream_skid").component, "", {})
+    assert mutate.compare(tmp_path, mutant, None, recording) == "undecided"
