@@ -6,7 +6,8 @@ Shown to fail:
 - a popped leaf left in its row;
 - stale rows or stale leaves beyond the token taken for its own;
 - the min tree reading in the cycle of the max tree;
-- leaves that stay from the token before (parallel).
+- leaves that stay from the token before (parallel);
+- one bit of one key of one unit that sticks, or follows another bit (parallel).
 """
 
 import numpy as np
@@ -72,6 +73,22 @@ CASES = {
 }
 
 
+UNIT = 16  # keys that a unit compares
+
+
+def ranks_near_in_each_unit(rng, count: int) -> np.ndarray:
+    """A permutation in which the keys of each unit, on each level, are next to each other."""
+    if count <= UNIT:
+        return rng.permutation(count)
+    sizes = np.minimum(UNIT, count - np.arange(0, count, UNIT))
+    places = ranks_near_in_each_unit(rng, len(sizes))
+    starts = np.zeros_like(sizes)
+    starts[np.argsort(places)] = np.cumsum([0, *sizes[np.argsort(places)][:-1]])
+    return np.concatenate(
+        [start + rng.permutation(size) for start, size in zip(starts, sizes, strict=True)]
+    )
+
+
 def tokens_of(rng, config, lengths, most):
     """[(words as sent, length, k_max, k_min)]: sound ones and every fault, mixed."""
     elements, n_max = config.elements, config.n_max
@@ -112,9 +129,10 @@ def tokens_of(rng, config, lengths, most):
         tokens.append((np.zeros(0, dtype=np.int64), 0, k, k))
     tokens = [tokens[n] for n in rng.permutation(len(tokens))]
     if config.architecture == "parallel":  # each tree pops half of the elements, in every unit
-        words = 0x1000 + rng.permutation(n_max)
-        for each in (words, words ^ 0x8000):
-            send(each, n_max, (n_max - 1) // 2, n_max // 2)
+        for ranks in (rng.permutation(n_max), ranks_near_in_each_unit(rng, n_max)):
+            words = int(rng.integers(0, 0x7C00 - n_max)) + ranks
+            for each in (words, words ^ 0x8000):
+                send(each, n_max, (n_max - 1) // 2, n_max // 2)
     return tokens
 
 
