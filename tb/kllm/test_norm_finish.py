@@ -7,6 +7,7 @@ Shown to fail with:
 - OVERFLOW of the wrong operator
 - the grid of a taken for q
 - a token taken before the word of o before it has left
+- a subnormal s with an odd number of leading zeros shifted by one place less
 """
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.fp16.format import FP32
+from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import LIMB_BITS, from_int
 from golden.kllm.format import Status
 from golden.kllm.norms import ExactSums, finish_statistics
@@ -56,8 +57,9 @@ def random_token(rng, shape) -> tuple[dict, dict]:
         sums |= dict.fromkeys(("q", "x2", "a", "x1"), 0)
     epsilon = rng.choice([0, 1, 0x3727C5AC, 0x3727C5AC, 0x80000000, 0xB727C5AC, 0x7F7FFFFF])
     status = int(rng.choice([0, 0, 0, 0, 0, 0, int(Status.NONFINITE), 0x31]))
+    subnormal = rng.integers(1, 2 ** rng.integers(1, FP16.frac_bits + 1))
     return {
-        "s": int(rng.choice([0, 0x8000, 1, 0x7BFF, rng.integers(0x3000, 0x4800)])),
+        "s": int(rng.choice([0, 0x8000, 1, 0x7BFF, rng.integers(0x3000, 0x4800), subnormal])),
         "epsilon": int(epsilon),
         "layer_norm": int(rng.integers(0, 2)),
         "status": status,
