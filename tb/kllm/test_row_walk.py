@@ -6,7 +6,8 @@ Shown to fail with:
 - a row that stays after its last word
 - ``last`` at the end of each row
 - a walk that is done with its last request
-- a bit of the group's number stuck at 0 (the longest walk alone)
+- a bit of the group's number stuck at 0, or lost while the request waits (the longest walks alone)
+- a bit of the number of rows stuck at 0 (the longest walks alone)
 """
 
 import dataclasses
@@ -20,8 +21,9 @@ from hdl.kllm.matmul.payloads import packet_word_layout, row_layout, row_work_la
 from hdl.kllm.matmul.rows import KllmRowWalk
 from tb.kllm.support.walks import Bench, rate, walk
 
-ROWS = 300
+ROWS = 1200
 DELAY = 3
+LONGEST = 4
 
 
 def works(rng) -> list[RowWork]:
@@ -34,8 +36,9 @@ def works(rng) -> list[RowWork]:
     found += [work(33, groups=2, tokens=3), work(16, tokens=4), work(5, groups=3, tokens=2)]
     found += [work(1000), work(600, tokens=2, stride=37)]
     found.append(work(100, tokens=3))
-    # Every bit of the groups and of the tokens, for ``longest_walks`` alone.
-    return [*found, work(1, groups=(1 << 16) - 1), work(1, groups=2, tokens=255, stride=0)]
+    # Every bit of the groups, of the tokens and of the words, for ``longest_walks`` alone.
+    found += [work(1, groups=(1 << 16) - 1), work(1, groups=2, tokens=255, stride=0)]
+    return [*found, work(16 * 1023), work((1 << 14) - 1)]
 
 
 def test_row_walk(seed):
@@ -51,7 +54,7 @@ def test_row_walk(seed):
         walks.append(walk({"work": fields}, {"read_request": row_requests(work), "o": words}))
     first = row_walk().delay("from start to the first request") - 1
     start = first + DELAY + row_walk().latency
-    measured = len(walks) - 3
+    measured = len(walks) - LONGEST - 1
     count = len(walks[measured]["sinks"]["o"])
     Bench(
         clients={"read_request": "read_row"},
@@ -60,7 +63,7 @@ def test_row_walk(seed):
                 n: row_layout.const({"word": row}).as_bits() for n, row in enumerate(memory)
             }
         },
-        walks=walks[:-2],
-        longest=walks[-2:],
+        walks=walks[:-LONGEST],
+        longest=walks[-LONGEST:],
         rates=[rate(measured, DELAY, {"o": range(start, start + count)})],
     ).run(KllmRowWalk(KllmMatmulPhaseConfig()), seed)

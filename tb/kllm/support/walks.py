@@ -32,7 +32,7 @@ class Bench:
     answers: Mapping[str, Mapping[int, int]]  # request -> {word: the answer's word}
     walks: Sequence[dict]
     rates: Sequence[dict]
-    longest: Sequence[dict] = ()  # run once, without idle or stall cycles
+    longest: Sequence[dict] = ()  # run once, with few stall cycles
     flag: str = "done"
     starts: bool = True
 
