@@ -50,7 +50,10 @@ class Job:
         errors=False,
         first=None,
     ) -> None:
-        """Tokens ``skip .. -behind`` of ``encoded``, one head; thresholds: four words."""
+        """Tokens ``skip .. -behind`` of ``encoded``, one head; thresholds: four words.
+
+        errors: in one word of a scale, dense or sparse stream, or in any words of all.
+        """
         config, rng, words = self.config, self.rng, self.words
         elements = encoded.code.shape[1]
         blocks, lanes = elements // config.block, config.lanes
@@ -60,7 +63,9 @@ class Job:
         sparse = b"".join(record for (record,) in records)
         if damage:
             sparse = damaged(rng, sparse, config.block)
-        at = int(rng.integers(0, len(sparse))) if errors and sparse and rng.random() < 0.5 else None
+        alone = str(rng.choice(["scale", "dense", "sparse", ""])) if errors else "none"
+        in_sparse = alone == "sparse" or (not alone and rng.random() < 0.5)
+        at = int(rng.integers(0, len(sparse))) if in_sparse and sparse else None
         sparse_words, byte_errors = transfer(
             rng, sparse, config.data_bits // 8, first=first, error_at=at
         )
@@ -86,15 +91,19 @@ class Job:
                 thresholds=thresholds.tolist(),
             )
         )  # fmt: skip
-        chance = 0.02 if errors else 0.0
+        chance = 0.0 if alone else 0.02
         scale_errors = [int(rng.random() < chance) for _ in range(tokens)]
+        dense_errors = [int(rng.random() < chance / 4) for _ in codes]
+        for name, each in (("scale", scale_errors), ("dense", dense_errors)):
+            if name == alone:
+                each[int(rng.integers(len(each)))] = 1
         for row, error in zip(read.scale.tolist(), scale_errors, strict=True):
             words["scale"].append(layout_word(config.scale_layout, scale=row, error=error))
         words["sparse"] += sparse_words
         sound = scales_valid(read.scale).tolist()
         error, per_token = 0, elements // lanes
         for n, (row, beat) in enumerate(zip(codes, beats, strict=True)):
-            dense_error = int(rng.random() < chance / 4)
+            dense_error = dense_errors[n]
             words["dense"].append(layout_word(config.dense_layout, code=row, error=dense_error))
             at = n // per_token
             error |= dense_error | scale_errors[at] | (not sound[at]) | beat.error
