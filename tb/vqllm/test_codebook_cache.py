@@ -194,11 +194,13 @@ def phases(config, rng) -> list[dict]:
     most = Tiers(config.registers, config.shared, config.banks)
     least = Tiers(0, 1, config.banks)
     kinds = ["near", "any", "ends", "hot", "far", "one_bank", "any", "ends", "any"]
+    # Other bits in the registers of both buffers, and look-ups of all of them.
+    kinds += ["hot"] * (2 if config.registers else 0)
     found = []
     for n, kind in enumerate(kinds):
         shared = int(rng.integers(1, config.shared + 1))
         some = Tiers(int(rng.integers(0, min(config.registers, shared) + 1)), shared, config.banks)
-        tiers = (most, most, most, most, least, most)[n] if n < 6 else some
+        tiers = least if n == 4 else most if n < 6 or n > 8 else some
         phase = make_phase(rng, config, n, tiers, kind, 24 + 8 * (n % 3))
         sound = phase.books[:, : tiers.shared].reshape(-1, config.vq.size)
         loads = bad_loads(rng, config, phase) if n in (1, 8) else []
