@@ -7,6 +7,7 @@ Shown to fail with:
 - elements after the length as outliers, or as not finite
 - a NaN as an outlier
 - one midpoint more
+- the tie of one element of a row left out, on either side
 """
 
 import numpy as np
@@ -39,8 +40,11 @@ def word_of_key(key: int) -> int:
     return key ^ 0x8000 if key >= 0x8000 else 0xFFFF - key
 
 
-def random_bound(rng, words: list[int]) -> Bound | None:
-    """One of the token's own words in most cases."""
+def random_bound(rng, words: list[int], element: int | None) -> Bound | None:
+    """One of the token's own words in most cases; that of an ``element`` of a row is a tie."""
+    if element is not None:
+        position = element + ROW_ELEMENTS * int(rng.integers(0, len(words) // ROW_ELEMENTS))
+        return Bound(total_order_key(words[position]), position, tie=True)
     if rng.random() < 0.2:
         return None
     position = int(rng.integers(0, len(words)))
@@ -64,15 +68,19 @@ def bound_fields(bound: Bound | None, rng) -> dict[str, int]:
     return {"on": 1, "tie": int(bound.tie), "key": bound.key, "position": bound.position}
 
 
-def make_token(rng, config: KllmRowCompareConfig) -> tuple[int, list[int], list[int]]:
-    """A token, its rows, and the rows that come out."""
+def make_token(
+    rng, config: KllmRowCompareConfig, element: int | None = None
+) -> tuple[int, list[int], list[int]]:
+    """A token, its rows, and the rows that come out; its bounds are ties at ``element``, if any."""
     kind = TokenKind(int(rng.integers(0, 4)))
-    length = int(rng.integers(1, 100))
+    if element is not None:
+        kind = TokenKind.ONLINE
+    length = int(rng.integers(1, 100)) if element is None else ROW_ELEMENTS * 3
     if kind == TokenKind.CODEBOOK:
         length = 2 * ROW_ELEMENTS
     count = -(-length // ROW_ELEMENTS)
     words = random_words(rng, count * ROW_ELEMENTS)
-    sides = {side: random_bound(rng, words) for side in ("largest", "smallest")}
+    sides = {side: random_bound(rng, words, element) for side in ("largest", "smallest")}
     if kind in (TokenKind.INTEGER, TokenKind.CODEBOOK):
         sides = dict.fromkeys(sides)
     elif rng.random() < 0.5:
@@ -109,8 +117,9 @@ def row_compare_params(config, seed) -> dict:
     rng = np.random.default_rng([seed, 91])
     words = {"token": [], "row": [], "o": []}
     packets = {stream: [] for stream in words}
-    for _ in range(TOKENS):
-        token, rows, split = make_token(rng, config)
+    elements = [None] * TOKENS + list(range(ROW_ELEMENTS))
+    for element in elements:
+        token, rows, split = make_token(rng, config, element)
         words["token"].append(token)
         words["row"] += rows
         words["o"] += split
