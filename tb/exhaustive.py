@@ -41,8 +41,9 @@ def sends_every_word(
 ) -> bool:
     """Whether ``vectors`` hold every word of the operator into which ``command`` puts a fault.
 
-    command: of Yosys; ``base.il`` in ``directory`` has the design. block, vectors: of a bench that
-    does not find the fault. False too where it is in a register, or reaches more than the result.
+    command: of Yosys; ``base.il`` in ``directory`` has the design. block, vectors: of a run of
+    ``tb.fp16.check_operator`` that does not find the fault. False too where the fault is in a
+    register, or reaches more than the result.
     """
     cell = re.search(r"-cell \$flatten\\(operator_(\d+)\.\$\w+\$design\.v:\S+)", command)
     if not isinstance(block, Bank) or cell is None:

@@ -544,9 +544,10 @@ def compare(directory: Path, mutant: Mutant, design: Delivery, recording: Record
     Else "differs" where inputs are known that show the fault, legal or not, or "undecided".
     """
     stem = f"equal_{mutant.number}"
-    vectors = recording.arguments.get("vectors") or {}
-    if sends_every_word(recording.block, vectors, mutant.command, directory, stem):
-        return "equivalent"
+    if recording.module == "tb.fp16.check_operator" and not recording.arguments.get("testcase"):
+        vectors = recording.arguments["vectors"]
+        if sends_every_word(recording.block, vectors, mutant.command, directory, stem):
+            return "equivalent"
     if (directory / "base.il").stat().st_size > PROOF_BYTES:
         return "undecided"
     top = design.name

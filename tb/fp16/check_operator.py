@@ -89,3 +89,6 @@ async def stalled_operator_fills_and_drains(dut, p_idle):
     )
     for k, member in enumerate(config.members):
         assert flow.sent[f"i{k}"] == member.stages, f"{member}: words taken while stalled"
+    drained = await bench.run({}, {f"o{k}": config.members[k].stages for k in _MEMBERS})
+    for k, member in enumerate(config.members):
+        assert drained.words[f"o{k}"] == _WORDS[f"o{k}"][: member.stages], f"{member}: drained"

@@ -4,13 +4,13 @@ import pytest
 
 from golden.fp16 import vectors
 from golden.fp16.format import FP32
-from hdl.fp16.add import FpAdd, FpAddConfig
+from hdl.fp16.add import FpAdd
 from tb.fp16.support.bank import at_all_depths, at_depths, check
-from tb.fp16.support.formats import MIXED
+from tb.fp16.support.formats import COMPLETE, MIXED
 
 
 def test_add(seed):
-    cases = at_all_depths(FpAddConfig(), vectors.add_vectors(seed), seed)
+    cases = at_all_depths(COMPLETE[FpAdd][0], vectors.add_vectors(seed), seed)
     for config in MIXED[FpAdd]:
         columns = vectors.add_vectors(seed, config.format, count=2000)
         cases += at_depths(config, columns, [(2, 0)])
@@ -22,7 +22,7 @@ def test_one_wrong_word_is_found(seed):
     columns = {name: column[-50:] for name, column in vectors.add_vectors(seed).items()}
     single = {name: column[-50:] for name, column in vectors.add_vectors(seed, FP32).items()}
     single["y"][-1] ^= 1
-    cases = at_all_depths(FpAddConfig(), columns, seed)
-    cases += at_depths(FpAddConfig(format=FP32), single, [(2, 0)])
+    cases = at_all_depths(COMPLETE[FpAdd][0], columns, seed)
+    cases += at_depths(MIXED[FpAdd][0], single, [(2, 0)])
     with pytest.raises((AssertionError, SystemExit)):
         check(FpAdd, cases, seed)

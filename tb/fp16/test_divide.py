@@ -10,15 +10,15 @@ Shown to fail:
 """
 
 from golden.fp16 import vectors
-from hdl.fp16.divide import FpDivide, FpDivideConfig
+from hdl.fp16.divide import FpDivide
 from tb.fp16.support.bank import at_all_depths, at_depths, check
-from tb.fp16.support.formats import MIXED
+from tb.fp16.support.formats import COMPLETE, MIXED
 
 
 def test_divide(seed):
     columns = vectors.divide_vectors(seed)
-    cases = at_all_depths(FpDivideConfig(), columns, seed)
-    cases += at_depths(FpDivideConfig(), columns, [(18, 0)])
+    cases = at_all_depths(COMPLETE[FpDivide][0], columns, seed)
+    cases += at_depths(COMPLETE[FpDivide][0], columns, [(18, 0)])
     for config in MIXED[FpDivide]:
         columns = vectors.divide_vectors(seed, config.a, config.b, config.o, count=2000)
         cases += at_depths(config, columns, [(6, 0)])

@@ -10,15 +10,15 @@ Shown to fail:
 """
 
 from golden.fp16 import vectors
-from hdl.fp16.exp import FpExp, FpExpConfig
+from hdl.fp16.exp import FpExp
 from tb.fp16.support.bank import at_all_depths, at_depths, check
-from tb.fp16.support.formats import MIXED
+from tb.fp16.support.formats import COMPLETE, MIXED
 
 
 def test_exp(seed):
     columns = vectors.function_vectors(seed, "exp")
-    cases = at_all_depths(FpExpConfig(), columns, seed)
-    cases += at_depths(FpExpConfig(), columns, [(9, 1)])
+    cases = at_all_depths(COMPLETE[FpExp][0], columns, seed)
+    cases += at_depths(COMPLETE[FpExp][0], columns, [(9, 1)])
     for config in MIXED[FpExp]:
         columns = vectors.function_vectors(seed, "exp", o=config.o)
         cases += at_depths(config, columns, [(4, 0)])

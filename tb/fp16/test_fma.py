@@ -5,16 +5,16 @@ Shown to fail: with the 1 added to a negative difference that has sticky bits
 """
 
 from golden.fp16 import vectors
-from hdl.fp16.fma import FpFma, FpFmaConfig
+from hdl.fp16.fma import FpFma
 from tb.fp16.support.bank import at_all_depths, at_depths, check
-from tb.fp16.support.formats import MIXED
+from tb.fp16.support.formats import COMPLETE, MIXED
 
 
 def test_fma(seed):
     columns = vectors.fma_vectors(seed)
-    cases = at_all_depths(FpFmaConfig(), columns, seed)
+    cases = at_all_depths(COMPLETE[FpFma][0], columns, seed)
     few = vectors.fma_vectors(seed + 1, count=200, corners=1000)
-    cases += at_depths(FpFmaConfig(), few, [(7, 1)])
+    cases += at_depths(COMPLETE[FpFma][0], few, [(7, 1)])
     check(FpFma, cases, seed)
 
 

@@ -2,14 +2,14 @@
 
 from golden.fp16 import vectors
 from golden.fp16.format import FP32
-from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
+from hdl.fp16.from_fixed import FixedToFloat
 from tb.fp16.support.bank import at_all_depths, at_depths, check
-from tb.fp16.support.formats import MIXED
+from tb.fp16.support.formats import COMPLETE, MIXED
 
 
 def test_from_fixed(seed):
     columns = vectors.from_fixed_vectors(seed, 64, (-48,), FP32)
-    cases = at_all_depths(FixedToFloatConfig(grid_exponents=(-48,)), columns, seed)
+    cases = at_all_depths(COMPLETE[FixedToFloat][0], columns, seed)
     for config in MIXED[FixedToFloat]:
         shape = (config.width, config.grid_exponents, config.o)
         columns = vectors.from_fixed_vectors(seed, *shape, count=2000)

@@ -6,10 +6,11 @@ Shown to fail:
 """
 
 from golden.fp16 import vectors
-from hdl.fp16.convert import FpConvert, FpConvertConfig
+from hdl.fp16.convert import FpConvert
 from tb.fp16.support.bank import at_all_depths, check
+from tb.fp16.support.formats import COMPLETE
 
 
 def test_from_fp32(seed):
     columns = vectors.convert_vectors(seed)
-    check(FpConvert, at_all_depths(FpConvertConfig(), columns, seed, (4,)), seed)
+    check(FpConvert, at_all_depths(COMPLETE[FpConvert][0], columns, seed, (4,)), seed)

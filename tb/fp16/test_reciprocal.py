@@ -10,15 +10,15 @@ Shown to fail:
 """
 
 from golden.fp16 import vectors
-from hdl.fp16.divide import FpReciprocal, FpReciprocalConfig
+from hdl.fp16.divide import FpReciprocal
 from tb.fp16.support.bank import at_all_depths, at_depths, check
-from tb.fp16.support.formats import MIXED
+from tb.fp16.support.formats import COMPLETE, MIXED
 
 
 def test_reciprocal(seed):
     columns = vectors.function_vectors(seed, "reciprocal")
-    cases = at_all_depths(FpReciprocalConfig(), columns, seed)
-    cases += at_depths(FpReciprocalConfig(), columns, [(16, 0)])
+    cases = at_all_depths(COMPLETE[FpReciprocal][0], columns, seed)
+    cases += at_depths(COMPLETE[FpReciprocal][0], columns, [(16, 0)])
     for config in MIXED[FpReciprocal]:
         columns = vectors.function_vectors(seed, "reciprocal", config.a, config.o)
         cases += at_depths(config, columns, [(6, 0)])

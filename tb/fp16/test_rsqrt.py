@@ -9,15 +9,15 @@ Shown to fail:
 """
 
 from golden.fp16 import vectors
-from hdl.fp16.rsqrt import FpRsqrt, FpRsqrtConfig
+from hdl.fp16.rsqrt import FpRsqrt
 from tb.fp16.support.bank import at_all_depths, at_depths, check
-from tb.fp16.support.formats import MIXED
+from tb.fp16.support.formats import COMPLETE, MIXED
 
 
 def test_rsqrt(seed):
     columns = vectors.function_vectors(seed, "rsqrt")
-    cases = at_all_depths(FpRsqrtConfig(), columns, seed)
-    cases += at_depths(FpRsqrtConfig(), columns, [(16, 0)])
+    cases = at_all_depths(COMPLETE[FpRsqrt][0], columns, seed)
+    cases += at_depths(COMPLETE[FpRsqrt][0], columns, [(16, 0)])
     for config in MIXED[FpRsqrt]:
         columns = vectors.function_vectors(seed, "rsqrt", config.a, config.o)
         cases += at_depths(config, columns, [(6, 0)])

@@ -2,10 +2,11 @@
 
 from golden.fp16 import vectors
 from golden.fp16.format import FP16, FP32
-from hdl.fp16.convert import FpConvert, FpConvertConfig
+from hdl.fp16.convert import FpConvert
 from tb.fp16.support.bank import at_all_depths, check
+from tb.fp16.support.formats import COMPLETE
 
 
 def test_to_fp32(seed):
     columns = vectors.convert_vectors(seed, FP16, FP32)
-    check(FpConvert, at_all_depths(FpConvertConfig(i=FP16, o=FP32), columns, seed), seed)
+    check(FpConvert, at_all_depths(COMPLETE[FpConvert][1], columns, seed), seed)

@@ -2,13 +2,13 @@
 
 from golden.fp16 import vectors
 from golden.fp16.format import FP16
-from hdl.fp16.convert import FpToInt, FpToIntConfig
+from hdl.fp16.convert import FpToInt
 from tb.fp16.support.bank import at_all_depths, at_depths, check, some
-from tb.fp16.support.formats import MIXED
+from tb.fp16.support.formats import COMPLETE, MIXED
 
 
 def test_to_int(seed):
-    cases = at_all_depths(FpToIntConfig(), vectors.to_int_vectors(seed), seed, (4,))
+    cases = at_all_depths(COMPLETE[FpToInt][0], vectors.to_int_vectors(seed), seed, (4,))
     for config in MIXED[FpToInt]:
         columns = vectors.to_int_vectors(seed, config.width, config.signed, config.i, count=5000)
         if config.i == FP16:  # all words

@@ -90,7 +90,7 @@ async def started(dut):
 
 
 async def _busy_at_random(bench, p_busy):
-    """Results that are on their way at some times, for some cycles."""
+    """Results in flight at some times, for some cycles."""
     rng = bench.rng("idle")
     while True:
         await FallingEdge(bench.dut.clk)

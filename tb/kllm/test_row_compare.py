@@ -10,6 +10,9 @@ Shown to fail with:
 - the tie of one element of a row left out, on either side
 """
 
+import dataclasses
+import itertools
+
 import numpy as np
 import pytest
 
@@ -40,11 +43,16 @@ def word_of_key(key: int) -> int:
     return key ^ 0x8000 if key >= 0x8000 else 0xFFFF - key
 
 
-def random_bound(rng, words: list[int], element: int | None) -> Bound | None:
-    """One of the token's own words in most cases; that of an ``element`` of a row is a tie."""
-    if element is not None:
-        position = element + ROW_ELEMENTS * int(rng.integers(0, len(words) // ROW_ELEMENTS))
-        return Bound(total_order_key(words[position]), position, tie=True)
+def tied_bounds(rng, words: list[int], element: int, side: str) -> dict[str, Bound | None]:
+    """The bounds of a token: that of ``side`` alone, a tie that an ``element`` of a row decides."""
+    position = element + ROW_ELEMENTS * int(rng.integers(0, len(words) // ROW_ELEMENTS))
+    words[position] = int(rng.integers(0, 0x7C00)) | int(rng.integers(0, 2)) << 15
+    bound = Bound(total_order_key(words[position]), position, tie=True)
+    return {"largest": None, "smallest": None} | {side: bound}
+
+
+def random_bound(rng, words: list[int]) -> Bound | None:
+    """One of the token's own words in most cases."""
     if rng.random() < 0.2:
         return None
     position = int(rng.integers(0, len(words)))
@@ -69,19 +77,24 @@ def bound_fields(bound: Bound | None, rng) -> dict[str, int]:
 
 
 def make_token(
-    rng, config: KllmRowCompareConfig, element: int | None = None
+    rng, config: KllmRowCompareConfig, tied: tuple[int, str] | None = None
 ) -> tuple[int, list[int], list[int]]:
-    """A token, its rows, and the rows that come out; its bounds are ties at ``element``, if any."""
+    """A token, its rows, and the rows that come out.
+
+    tied: an element of a row, and the side of the one bound; it is a tie that the element decides.
+    """
     kind = TokenKind(int(rng.integers(0, 4)))
-    if element is not None:
+    if tied:
         kind = TokenKind.ONLINE
-    length = int(rng.integers(1, 100)) if element is None else ROW_ELEMENTS * 3
+    length = int(rng.integers(1, 100)) if not tied else ROW_ELEMENTS * 3
     if kind == TokenKind.CODEBOOK:
         length = 2 * ROW_ELEMENTS
     count = -(-length // ROW_ELEMENTS)
     words = random_words(rng, count * ROW_ELEMENTS)
-    sides = {side: random_bound(rng, words, element) for side in ("largest", "smallest")}
-    if kind in (TokenKind.INTEGER, TokenKind.CODEBOOK):
+    sides = {side: random_bound(rng, words) for side in ("largest", "smallest")}
+    if tied:
+        sides = tied_bounds(rng, words, *tied)
+    elif kind in (TokenKind.INTEGER, TokenKind.CODEBOOK):
         sides = dict.fromkeys(sides)
     elif rng.random() < 0.5:
         place_neighbours(rng, words, list(sides.values()))
@@ -99,6 +112,12 @@ def make_token(
     for row in range(count):
         part = words[row * ROW_ELEMENTS :][:ROW_ELEMENTS]
         beyond, nonfinite = compare_row(part, row * ROW_ELEMENTS, length, **sides)
+        if tied:
+            (bound,) = filter(None, sides.values())
+            is_here = bound.position // ROW_ELEMENTS == row
+            untied = sides | {tied[1]: dataclasses.replace(bound, tie=False)}
+            others, _ = compare_row(part, row * ROW_ELEMENTS, length, **untied)
+            assert not is_here or beyond[tied[0]] != others[tied[0]]
         if kind == TokenKind.CODEBOOK:
             beyond = [n < 2**config.bits_a - row for n in range(ROW_ELEMENTS)]
         left = min(length - row * ROW_ELEMENTS, ROW_ELEMENTS)
@@ -117,9 +136,9 @@ def row_compare_params(config, seed) -> dict:
     rng = np.random.default_rng([seed, 91])
     words = {"token": [], "row": [], "o": []}
     packets = {stream: [] for stream in words}
-    elements = [None] * TOKENS + list(range(ROW_ELEMENTS))
-    for element in elements:
-        token, rows, split = make_token(rng, config, element)
+    every = itertools.product(range(ROW_ELEMENTS), ("largest", "smallest"))
+    for tied in [*[None] * TOKENS, *every]:
+        token, rows, split = make_token(rng, config, tied)
         words["token"].append(token)
         words["row"] += rows
         words["o"] += split

@@ -1,7 +1,7 @@
 """Formats and widths at which the benches of this room run each operator.
 
-tb/test_registered.py looks at every operator inside every registered block. Its arithmetic must be
-one of these.
+tb/test_registered.py looks at every operator inside the smallest configuration of each registered
+block. Its arithmetic must be one of these.
 """
 
 import dataclasses
@@ -80,6 +80,7 @@ MIXED: dict[type[Operator], tuple[OperatorConfig, ...]] = {
         FpFromIntConfig(width=width, signed=signed)
         for width, signed in (
             (2, True),
+            (4, True),
             (8, False),
             (16, False),
             (17, True),
@@ -98,7 +99,10 @@ MIXED: dict[type[Operator], tuple[OperatorConfig, ...]] = {
         )
     ),
     FpToInt: (
-        *(FpToIntConfig(width=width, signed=s) for width, s in ((4, True), (8, False), (16, True))),
+        *(
+            FpToIntConfig(width=width, signed=signed)
+            for width, signed in ((4, True), (8, True), (8, False), (16, True))
+        ),
         FpToIntConfig(i=FP32),
     ),
     FpReciprocal: tuple(FpReciprocalConfig(a=a, o=o) for a, o in _UNARY),
@@ -114,10 +118,13 @@ MIXED: dict[type[Operator], tuple[OperatorConfig, ...]] = {
             (40, (-48,), FP32),
             (72, (-48,), FP32),
             (96, (-149, -48, 20, 60), FP32),
-            # Of the blocks of the other rooms, each at the width of the widest or more.
-            (32, (0,), FP32),
-            (32, (-14,), FP32),
-            (32, (-10, -9), FP32),
+            # Of the blocks of the other rooms: as wide as the widest, and exact or rounded as they.
+            (13, (0,), FP32),
+            (24, (0,), FP32),
+            (40, (0,), FP32),
+            (24, (-14,), FP32),
+            (24, (-10, -9), FP32),
+            (24, (-14, -13), FP32),
             (32, (-14, -13), FP32),
             (32, (-14, -11), FP32),
             (59, (-24,), FP16),
@@ -150,11 +157,19 @@ def has_bench(kind: type[Block], config: Config) -> bool:
     """True where ``kind`` is an operator, and a bench of this room runs its arithmetic.
 
     Depth and tag do not count. A FixedToFloat needs one of its grids and format, as wide or wider.
+    Both round, or both are exact.
     """
     if kind not in COMPLETE:
         return False
-    width = getattr(config, "width", 0) if kind is FixedToFloat else 0
-    return any(
-        _arithmetic(each) == _arithmetic(config) and getattr(each, "width", 0) >= width
+    same = [
+        each
         for each in (*COMPLETE[kind], *MIXED.get(kind, ()))
+        if _arithmetic(each) == _arithmetic(config)
+    ]
+    if kind is not FixedToFloat:
+        return bool(same)
+    exact = config.o.precision + 1  # bits of a signed word that is never rounded
+    return any(
+        each.width >= config.width and (each.width > exact) == (config.width > exact)
+        for each in same
     )

@@ -38,6 +38,7 @@ class Job:
         self.words = {name: [] for name in (*STREAMS, "mask")}
         self.ends: list[list[int]] = []  # words of each stream after each request
         self.bad = 0
+        self.with_errors = 0
 
     def add(
         self,
@@ -63,7 +64,8 @@ class Job:
         sparse = b"".join(record for (record,) in records)
         if damage:
             sparse = damaged(rng, sparse, config.block)
-        alone = str(rng.choice(["scale", "dense", "sparse", ""])) if errors else "none"
+        alone = ("scale", "dense", "sparse", "")[self.with_errors % 4] if errors else "none"
+        self.with_errors += errors
         in_sparse = alone == "sparse" or (not alone and rng.random() < 0.5)
         at = int(rng.integers(0, len(sparse))) if in_sparse and sparse else None
         sparse_words, byte_errors = transfer(
