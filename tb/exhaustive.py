@@ -14,14 +14,13 @@ import numpy as np
 
 from hdl.block import Block
 from synth.yosys import run
-from tb.fp16.support.bank import Bank
 
 __all__ = ["sends_every_word"]
 
 _OPERAND_BITS = 16  # most bits of an operand of which a bench sends all words
 
 
-def _is_complete(block: Bank, member: int, vectors: dict[str, Any]) -> bool:
+def _is_complete(block: Block, member: int, vectors: dict[str, Any]) -> bool:
     """Whether the vectors of operator ``member`` hold every word of its one operand."""
     config = block.config.members[member]
     if len(config.operands) != 1:
@@ -45,6 +44,8 @@ def sends_every_word(
     ``tb.fp16.check_operator`` that does not find the fault. False too where the fault is in a
     register, or reaches more than the result.
     """
+    from tb.fp16.support.bank import Bank  # imports torch
+
     cell = re.search(r"-cell \$flatten\\(operator_(\d+)\.\$\w+\$design\.v:\S+)", command)
     if not isinstance(block, Bank) or cell is None:
         return False
