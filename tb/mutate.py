@@ -30,6 +30,7 @@ import tempfile
 import threading
 import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -247,13 +248,13 @@ def _read_places(modules: dict[str, dict]) -> dict[str, dict[str, set[int]]]:
     return found
 
 
-def _drop_unread(lines: list[str], directory: Path, top: str, boxes: list[str]) -> list[str]:
-    """``lines`` without faults at places of a black box's inputs that the box does not read.
+def _reads(directory: Path, top: str, boxes: list[str]) -> Callable[[str], bool]:
+    """Whether the fault of a line of Yosys is at a place that its cell reads.
 
-    Synthesis would remove the logic before them.
+    A black box does not read every bit of its inputs. Synthesis would remove the logic before them.
     """
     if not boxes:
-        return lines
+        return lambda line: True
     run(
         f"read_verilog design.v\nhierarchy -check -top {top}\nproc\nopt_clean\n"
         "write_json -noscopeinfo places.json\n",
@@ -271,7 +272,7 @@ def _drop_unread(lines: list[str], directory: Path, top: str, boxes: list[str]) 
             return True
         return int(_field(line, "portbit")) in read[kind][port]
 
-    return [line for line in lines if is_read(line)]
+    return is_read
 
 
 def make_mutants(
@@ -321,13 +322,14 @@ def make_mutants(
     )
 
     lines = design.verilog.splitlines()
+    is_read = _reads(directory, design.name, kept)
     pools: dict[str, list[str]] = {}
     weights: dict[str, float] = {}
     for k, module in enumerate(modules):
         found = (directory / f"list_{k}.txt").read_text().splitlines()
         # Clocks of flip-flops and RAMs: a fault there is one of the clock tree, not of the logic.
         found = [line for line in found if not re.search(r"-port \\?(\w+_)?CLK\b", line)]
-        found = _drop_unread(found, directory, design.name, kept)
+        found = [line for line in found if is_read(line)]
         cells = int(re.findall(r"\d+", (directory / f"cells_{k}.txt").read_text())[0])
         if found and cells:
             pools[module], weights[module] = found, cells**0.5

@@ -22,6 +22,7 @@ from golden.config import ConfigError
 from golden.fp16.format import FP16
 from golden.fp16.vectors import random_words
 from hdl.attention.softmax import AttentionSoftmax, AttentionSoftmaxConfig
+from tb.attention.support.rows import one_above
 from tb.run import simulate
 
 CONFIGS = {
@@ -52,9 +53,7 @@ def scores(rng, kind: int, count: int) -> np.ndarray:
     if kind == 10:
         x = random_words(rng, count).astype(int)
     if kind == 11:  # one word is the next above all others
-        x[:] = x[0]
-        place = rng.integers(0, count)
-        x[place] += -1 if x[0] & FP16.sign_bit else 1
+        x = one_above(rng, x[0], count)
     return x
 
 

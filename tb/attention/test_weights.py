@@ -26,6 +26,7 @@ from golden.config import ConfigError
 from golden.fp16.format import FP16
 from golden.fp16.vectors import random_words
 from hdl.attention.weights import AttentionWeights, AttentionWeightsConfig
+from tb.attention.support.rows import one_above
 from tb.run import simulate
 from tb.words import layout_word
 
@@ -80,9 +81,7 @@ def scores(rng, kind: int, count: int) -> np.ndarray:
     if kind == 14:  # all of them negative, in one binade, down to the most negative
         x = rng.integers(0, 31) * 0x400 + rng.integers(0, 0x400, count) | 0x8000
     if kind == 15:  # one word is the next above all others
-        x[:] = x[0]
-        place = rng.integers(0, count)
-        x[place] += -1 if x[0] & FP16.sign_bit else 1
+        x = one_above(rng, x[0], count)
     return x
 
 

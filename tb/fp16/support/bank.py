@@ -70,7 +70,10 @@ def some(columns: dict[str, np.ndarray], seed: int, count: int = 4000) -> dict[s
 
 
 def at_all_depths(
-    config: OperatorConfig, columns: dict[str, np.ndarray], seed: int, complete=(0, 1, 2, 4)
+    config: OperatorConfig,
+    columns: dict[str, np.ndarray],
+    seed: int,
+    complete=tuple(stages for stages, _ in DEPTHS),
 ) -> list[tuple[OperatorConfig, dict[str, np.ndarray]]]:
     """Every vector where the number of stages is in ``complete``, some at the other DEPTHS."""
     part = some(columns, seed)
