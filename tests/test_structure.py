@@ -1,6 +1,7 @@
 """The house: every block has its rooms, and imports run one way."""
 
 import ast
+import functools
 import importlib
 import inspect
 import re
@@ -157,6 +158,62 @@ def test_no_import_circle(package):
 def test_first_circle_finds_one():
     assert first_circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["b", "c", "b"]
     assert not first_circle({"a": {"b", "c"}, "b": {"c"}, "c": set()})
+
+
+def module_file(module: str) -> Path | None:
+    """The file of a module of this project; None: of another."""
+    path = ROOT.joinpath(*module.split("."))
+    files = (path.with_suffix(".py"), path / "__init__.py")
+    return next((file for file in files if file.exists()), None)
+
+
+@functools.cache
+def own_names(file: Path) -> set[str]:
+    """What a file defines, assigns or imports, at any depth."""
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name for alias in node.names}
+    return names
+
+
+def missing_imports(tree: ast.AST) -> list[str]:
+    """Names that a file imports from modules of this project which do not have them."""
+    found = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ImportFrom) or node.level:
+            continue
+        if (file := module_file(node.module)) is None:
+            continue
+        has = own_names(file)
+        if "__getattr__" not in has:
+            found += [
+                f"{node.module}.{alias.name}"
+                for alias in node.names
+                if alias.name not in has and module_file(f"{node.module}.{alias.name}") is None
+                and not ROOT.joinpath(*node.module.split("."), alias.name).is_dir()
+            ]  # fmt: skip
+    return found
+
+
+def test_imported_names_exist():
+    """Types of benches go unchecked, so nothing else sees such an import before the bench runs.
+
+    Seen to fail: a bench imported a function that another bench had renamed.
+    """
+    for package in ("golden", "hdl", "sim", "synth", "tb", "tests", "senbazuru"):
+        for path in sources(package):
+            missing = missing_imports(ast.parse(path.read_text()))
+            assert not missing, f"{path.relative_to(ROOT)}: {missing}"
+
+
+def test_missing_imports_finds_one():
+    program = "from tb.kllm.test_lane_codebook import word_grids, no_word\nfrom os import nothing"
+    assert missing_imports(ast.parse(program)) == ["tb.kllm.test_lane_codebook.no_word"]
 
 
 def is_upward(package: str, room: str, name: str) -> bool:

@@ -52,7 +52,7 @@ from hdl.kllm.matmul.payloads import (
 )  # fmt: skip
 from hdl.kllm.room import BLOCKS
 from tb.kllm.support.commands import command_payload, weights_requested
-from tb.kllm.test_lane_codebook import random_word, word_grids, words_within
+from tb.kllm.test_lane_codebook import last_within, word_grids, words_beyond, words_within
 from tb.run import simulate
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
@@ -116,9 +116,9 @@ class Program:
         grids = word_grids(self.lane, rows.words)
         words = words_within(self.rng, grids)
         for at in self.rng.integers(0, rows.words, 4).tolist():
-            words[at] = random_word(self.rng, grids[at])
+            words[at] = last_within(self.rng, grids[at])
         if bad is not None:
-            words[bad] = random_word(self.rng, grids[bad], beyond=True)
+            words[bad] = int(self.rng.choice(words_beyond(grids[bad])))
         fault = codebook_fault(self.machine, rows, ())
         given = {"waits": True}
         if not fault:
