@@ -7,6 +7,7 @@ Shown to fail:
 - both buffers of tables in one half of the banks; a buffer freed before its last look-up;
 - ``dead`` ignored for bad codes, or for scores; ``beyond`` with > for >=;
 - ``found`` kept for the next job; ``bad`` of the table in filling;
+- one bit of one code in one slot not compared with the entries;
 - the queue of scores one place short; jobs with a pause between them.
 """
 
@@ -21,7 +22,7 @@ from golden.million.config import NAMED, PqShape, RateShape
 from golden.million.scores import past_scores
 from hdl.million.layouts import code_layout, score_layout
 from hdl.million.score_engine import MillionScoreEngine, MillionScoreEngineConfig
-from tb.million.support.decode_jobs import beats_of
+from tb.million.support.decode_jobs import beats_of, beyond_by_one_bit
 from tb.million.support.tables import entry_words
 from tb.million.support.words import INFINITY, MINUS, MOST, NAN, ONE, finite, normal
 from tb.run import simulate
@@ -123,6 +124,8 @@ def score_jobs(rng, config) -> list[Job]:
             codes[key, rng.integers(config.pq.subspaces)] = code
             build.add(normal(rng, queries, config.pq.subspaces, 3), 5, codes=codes)
         build.random(3)
+    for codes in beyond_by_one_bit(rng, config.pq, config.rate):
+        build.add(build.words(1), len(codes), codes=codes)
     for _ in range(6):
         build.random(0, most=1)
     # queries without scores

@@ -30,6 +30,7 @@ from hdl.million.layouts import code_layout, score_layout
 from hdl.million.room import BLOCKS
 from hdl.million.value_engine import MillionValueEngine, MillionValueEngineConfig
 from hdl.million.value_finish import value_sum_layout
+from tb.million.support.decode_jobs import beyond_by_one_bit
 from tb.million.support.words import MINUS, NAN, ONE
 from tb.run import simulate
 from tb.words import layout_words
@@ -106,6 +107,8 @@ def value_jobs(rng, config) -> tuple[Jobs, int]:
     jobs.add(5 * keys - 1, few, beyond=0.3)
     jobs.add(top, few, weight=ONE, code=0)
     some = 4
+    for codes in beyond_by_one_bit(rng, pq, config.rate):
+        jobs.add(len(codes), 1, code=codes)
     if not large:
         jobs.add(top, weight=ONE, code=most - 1)
         for count in range(1, 2 * keys + 2):

@@ -9,7 +9,12 @@ from hdl.million.layouts import code_layout
 from tb.million.support.words import MINUS, ONE, finite
 from tb.words import layout_words
 
-__all__ = ["SHAPES", "Builder", "Job", "beats_of", "codebook_words", "shared_vectors"]
+__all__ = [
+    "SHAPES", "Builder", "Job", "beats_of", "beyond_by_one_bit", "codebook_words",
+    "shared_vectors",
+]  # fmt: skip
+
+BITS_MOST = 100  # of the codes of a beat, up to which each gets a job of its own
 
 SHAPES = {
     "small": {
@@ -92,6 +97,8 @@ class Builder:
             self.add(5, self.codebook(3), codes)
             self.add(2)
         self.add(1, self.codebook(1, low=1, top=0x3FF))
+        for codes in beyond_by_one_bit(rng, self.config.pq, self.config.rate):
+            self.add(len(codes), codes=codes)
         self.add(3, self.even(ONE, MINUS | ONE, 0, MINUS, 1, MINUS | 1)[:, :most])
 
     def longest(self, most):
@@ -99,6 +106,23 @@ class Builder:
         self.add(20, self.codebook(self.config.pq.entries))
         self.add(most)
         self.add(1)
+
+
+def beyond_by_one_bit(rng, pq: PqShape, rate: RateShape) -> list[np.ndarray]:
+    """Codes of a beat, (keys, M), of which one bit is 1: with one entry, that bit alone is bad.
+
+    Each code of a beat has its turn, and each of its bits where the beat has few.
+    """
+    bits, places = pq.bits, rate.keys * pq.subspaces
+    drawn = rng.integers(0, bits, places).tolist()
+    found = []
+    for place in range(places):
+        slot, subspace = divmod(place, pq.subspaces)
+        for bit in range(bits) if places * bits <= BITS_MOST else [drawn[place]]:
+            codes = np.zeros((slot + 1, pq.subspaces), dtype=np.int64)
+            codes[slot, subspace] = 1 << bit
+            found.append(codes)
+    return found
 
 
 def beats_of(rows, keys, fill):
