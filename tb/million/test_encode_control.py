@@ -8,6 +8,7 @@ Shown to fail:
 - progress kept by a job with ``discard``; a failure after which an encoding job goes on;
 - the place in the ring that stays or does not wrap; a row without the sinks; the slot of head 0;
 - the exponent of K for V; ``clear`` ignored; a token that counts with its K; one token too many;
+- a bit of the tokens of one of several sequences above 127;
 - a status that stays from the job before, an unknown failure as OK; ``idle`` with ``done``.
 """
 
@@ -70,8 +71,11 @@ def jobs_of(rng, config):
             continue
         until[vector] += int(rng.integers(0, 4))
         jobs.append((Job(vector=vector, until=until[vector]), 0.2 if rng.random() < 0.5 else 0))
-    if config.vectors == 1:  # the only one for which so many tokens take little time
-        jobs += [(Job(vector=0, until=until[0] + more), 0) for more in (4200, 4202)]
+    if config.vectors <= 4:  # so many tokens take little time
+        longest = vectors if config.cache.head.heads < 3 else vectors[:1]
+        for tokens in (4095, 4099):  # all bits of a count, and the one above
+            jobs += [(Job(vector=vector, until=tokens), 0) for vector in longest]
+            jobs.append((Job(vector=vectors[-1], until=until[vectors[-1]]), 0))
     return jobs
 
 
