@@ -5,6 +5,7 @@ Shown to fail:
 - the dense sum of a direct job not replaced by 0;
 - a refused job that leaves its scales;
 - the faults of a job kept for the next;
+- an infinite scale taken for finite;
 - a status that overwrites one not yet taken.
 """
 
@@ -43,6 +44,7 @@ class Ended:
     status: int = 0
     s_a: int = 0x3C00
     s_b: tuple[int, ...] = ()  # in place of random scales
+    low: bool = False  # sums that stay finite with any finite scale
 
     def cycles(self, columns: int) -> int:
         return columns if self.counted else self.outputs
@@ -72,6 +74,9 @@ def finished(rng, config: KllmPeLaneConfig, jobs: list[Ended]) -> dict[str, np.n
         ]
         for n in np.flatnonzero(rng.random(columns) < 0.4):
             sparse[n] = nearly(int(dense[n]), sparse[n], sum_bits, rng)
+        if job.low:
+            dense = sign << 31 | rng.integers(100, 120, columns) << 23
+            sparse = rng.integers(-1 << 40, 1 << 40, columns).tolist()
         s_b = rng.integers(0, 2, job.outputs) << 15 | rng.integers(0, 0x7C00, job.outputs)
         s_b = np.array(job.s_b or s_b, dtype=np.int64)
         y, status = finish_job(
@@ -128,7 +133,8 @@ def some_jobs(rng, config: KllmPeLaneConfig) -> list[Ended]:
         Ended(columns, status=int(Status.OUTLIER_COUNT)),
         Ended(2, direct=True, status=int(Status.LAST_MISPLACED)),
         Ended(2, s_a=0x7BFF, s_b=(0x7BFF, 0xFBFF)), Ended(2, s_b=(INF, 0x3C00)),
-        Ended(2, s_b=(0x3C00, NAN)),
+        Ended(2, s_b=(0x3C00, NAN)), Ended(2, s_b=(0xFC00, INF), low=True),
+        Ended(2, s_b=(0x7BFF, INF), low=True),
         Ended(2, s_b=(NAN, INF), counted=False, status=int(Status.NONFINITE)),
     ]  # fmt: skip
     jobs = [kinds[n] for _ in range(3) for n in rng.permutation(len(kinds))]
