@@ -6,7 +6,7 @@ Shown to fail:
 - a full queue answered OKAY;
 - a pop without a read;
 - LEVELS one too low;
-- addresses decoded by bits 2 to 4 alone;
+- addresses decoded by bits 2 to 4 alone, or by all but bit 10;
 - a write performed before its data came;
 - an answer on R or B overwritten before it was taken;
 - a command whose valid waits for ready.
