@@ -59,7 +59,8 @@ def make_tokens(rng, count: int, share: float = 0.7) -> list[dict]:
                  "outlier": [], "descriptor": [], "status": []}  # fmt: skip
         if rows:
             # Positions pass unchanged: those of any part of the longest token.
-            outliers = int(rng.choice([0, 1, 2, 9, rng.integers(1 << 14)])) if kmeans else 0
+            few, many = [0, 1, 2, 9], rng.integers(1 << 14, size=6).tolist()
+            outliers = int(rng.choice([*few, *many])) if kmeans else 0
             for position in range(max(outliers - 9, 0), outliers):
                 word = {"slot": slot, "position": position, "word": int(rng.integers(1 << 16))}
                 words["i"].append(outlier_layout.const(word).as_bits())
