@@ -18,7 +18,7 @@ class Control(Bench):
 
     @classmethod
     async def begin(cls, dut):
-        dut.loaded.value, dut.done.value = params["loaded"], 0
+        dut.loaded.value, dut.done.value = params["loaded"][""], 0
         bench = await cls.started(dut, sources=SOURCES, sinks=SINKS)
         cocotb.start_soon(bench.end_jobs())
         return bench
@@ -31,6 +31,7 @@ class Control(Bench):
             self.dut.done.value = bool(taken and not self.holds)
 
     async def jobs(self, which="", **flow):
+        self.dut.loaded.value = params["loaded"][which]
         offers = {name: WORDS[which + name] for name in ("job", "a", "w", "x")}
         takes = {name: len(WORDS[which + name]) for name in ("step", "info")}
         result = await self.run(offers, takes, **flow)
@@ -75,6 +76,13 @@ async def full_rate(dut):
 async def refused_jobs_of_many_outliers(dut):
     """All of their words are taken, and the job after them is right."""
     await (await Control.begin(dut)).jobs("long_")
+
+
+@cocotb.test()
+@cocotb.parametrize(which=["nothing_", "integer_"])
+async def jobs_without_their_codebook(dut, which):
+    """Refused, with all their words taken, whatever else may be loaded."""
+    await (await Control.begin(dut)).jobs(which, p_stall=0.3)
 
 
 @cocotb.test()

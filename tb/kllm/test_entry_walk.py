@@ -2,7 +2,7 @@
 
 Shown to fail with:
 
-- mask bits beyond the length
+- mask bits beyond the length, or the position of one element in a beat without its low bit
 - outliers of integers
 - the first beat of a row for all of them
 - direct or void work that reads the slot
@@ -50,6 +50,8 @@ def works(rng, config) -> tuple[list[MatmulWork], list[MatmulWork]]:
     # Of any length that the lane takes, and the longest: each bit of a position counts.
     longest = min(config.k_max, config.elements << 10)
     found += [work(int(longest ** rng.uniform(0.5, 1)), direct=1) for _ in range(6)]
+    # Slot 0 has outliers alone: each element is the first beyond the length once.
+    found += [work(n + 1, slot=0) for n in range(config.elements)]
     found += [work(longest, direct=1), work(21, tokens=3, groups=2), work(120, tokens=2)]
     most = (1 << 16) // config.columns - 1  # groups of a machine of one lane
     return found, [work(9, groups=most), work(17, slot=0, tokens=255)]
@@ -61,12 +63,13 @@ def test_entry_walk(name, seed):
     rng = np.random.default_rng([seed, 92])
     entry = entry_row_layout(config.bits_a, config.integer_bits)
     bits = max(config.bits_a, config.integer_bits)
+
+    def mask(slot: int) -> int:
+        return int(rng.integers(0, 1 << 16)) if slot else 0xFFFF
+
     slots = [
-        [
-            (rng.integers(0, 1 << bits, 16).tolist(), int(rng.integers(0, 1 << 16)))
-            for _ in range(ROWS)
-        ]
-        for _ in range(SLOTS)
+        [(rng.integers(0, 1 << bits, 16).tolist(), mask(slot)) for _ in range(ROWS)]
+        for slot in range(SLOTS)
     ]
     request = data.StructLayout({"slot": 8, "row": SLOT_ROW_BITS})
     answers = {

@@ -6,7 +6,7 @@ Shown to fail with:
 - a token of SOFTMAX that begins at the row of the one before
 - a status before the results are idle
 - a bad row that leaves no NONFINITE
-- a slot of another length taken
+- a slot of another length taken, or of one that differs in one bit
 - a derived scalar of the other sign
 - a walk of operand b for single elements
 - outliers of a second slot that is not in use
@@ -88,6 +88,15 @@ def random_job(rng) -> dict[str, int]:
     if rng.random() < 0.05:
         job["status"] = int(rng.choice([CommandStatus.RANGE, CommandStatus.MALFORMED]))
     return job
+
+
+def slots_job(rng, length: int) -> dict[str, int]:
+    """A job of slots whose tokens have another length than its own, or just that one."""
+    while (job := random_job(rng))["kind"] != Kind.SLOTS or job["status"]:
+        pass
+    right = [n for n in range(16) if n not in (3, 5, 7)]
+    slot_a, slot_b = (int(each) for each in rng.choice(right, 2))
+    return job | {"length": length, "slot_a": slot_a, "slot_b": slot_b}
 
 
 class Script:
@@ -201,6 +210,8 @@ def test_function_control(name, loaded, seed):
     script = Script(config, rng)
     for _ in range(JOBS):
         script.add(random_job(rng), loaded)
+    for bit in range(job_layout["length"].width):
+        script.add(slots_job(rng, LENGTH ^ 1 << bit), loaded)
     plain = Script(config, rng)
     while len(plain.events) < 20:
         job = random_job(rng)

@@ -7,6 +7,7 @@ Shown to fail:
 - ``last`` of w ignored;
 - ``info`` of a job with the status of the job before;
 - ``x`` of a refused job taken as often as the low twelve bits of ``outliers`` say;
+- one bit of ``loaded`` ignored: a job without a codebook;
 - a state of packets that turns into that of drained jobs and back in each cycle.
 """
 
@@ -47,10 +48,12 @@ class Words:
 def as_bytes(layout, words: list[int]) -> np.ndarray:
     size = -(-layout.size // 8)
     rows = [np.frombuffer(word.to_bytes(size, "little"), np.uint8) for word in words]
-    return np.stack(rows)
+    return np.stack(rows) if rows else np.zeros((0, size), np.uint8)
 
 
-def expected(config: KllmPeLaneConfig, words: dict) -> tuple[list[int], list[int], list]:
+def expected(
+    config: KllmPeLaneConfig, words: dict, loaded: Loaded
+) -> tuple[list[int], list[int], list]:
     """(words of step, words of info, steps of each job) of the jobs in ``words``."""
     job, a, w = (Words(getattr(config, f"{n}_layout"), words[n]) for n in ("job", "a", "w"))
     x = Words(config.value_layout, words["x"])
@@ -61,7 +64,8 @@ def expected(config: KllmPeLaneConfig, words: dict) -> tuple[list[int], list[int
         header = JobHeader(**fields | {"integer": bool(fields["integer"])})
         of_header = header_status(
             header, columns=config.columns, k_max=config.k_max,
-            outliers_max=config.outliers_max, has_codebook=not header.integer,
+            outliers_max=config.outliers_max,
+            has_codebook=loaded == (Loaded.INTEGER if header.integer else Loaded.KMEANS),
         )  # fmt: skip
         beats_a, beats_w = (a.packet(), w.packet()) if header.length else ([], [])
         taken_x = [x.take()["word"] for _ in range(header.outliers)]
@@ -112,16 +116,18 @@ def control_vectors(config: KllmPeLaneConfig, seed):
     long = [dataclasses.replace(refused, outliers=n) for n in (bits // 3, bits - bits // 3)]
     long.append(random_job(rng, config, 1, outliers=1))
     vectors = {}
-    for prefix, part in (("long_", long), ("", jobs)):
+    parts = {"long_": (long, Loaded.KMEANS), "nothing_": (jobs[:20], Loaded.NOTHING),
+             "integer_": (jobs[:20], Loaded.INTEGER), "": (jobs, Loaded.KMEANS)}  # fmt: skip
+    for prefix, (part, loaded) in parts.items():
         words = phase_vectors(config, part, books)
-        steps, infos, counts = expected(config, words)
+        steps, infos, counts = expected(config, words, loaded)
         vectors |= {prefix + name: words[name] for name in ("job", "a", "w", "x")}
         vectors[f"{prefix}step"] = as_bytes(config.step_layout, steps)
         vectors[f"{prefix}info"] = as_bytes(config.info_layout, infos)
     vectors["codebook"] = as_bytes(config.word_layout, [*range(9), 1 << 16])
     clean = next(n for n, (_, status) in enumerate(counts) if status)
     params = {
-        "loaded": Loaded.KMEANS.value,
+        "loaded": {prefix: loaded.value for prefix, (_, loaded) in parts.items()},
         "clean_steps": sum(count for count, _ in counts[:clean]),
         "first_steps": counts[0][0],
         "first_beats": -(-config.k_max // config.elements),

@@ -52,7 +52,7 @@ def operands(rng) -> list[dict]:
     for _ in range(300):
         found.append({name: int(rng.choice(values)) for name, values in edges.items()})
         found[-1] |= {"weights": int(rng.integers(0, 1 << 32))}
-    return found + near_limits() + far_ends(rng)
+    return found + near_limits() + far_ends(rng) + last_rows(rng)
 
 
 def near_limits() -> list[dict]:
@@ -93,6 +93,24 @@ def far_ends(rng) -> list[dict]:
             each[stride] = min(end // steps, 65535)
             each[first] = end - steps * each[stride]
             found.append(each)
+    return found
+
+
+def last_rows(rng) -> list[dict]:
+    """MATMULs whose last row is the last one of the memory or the first beyond, each span odd.
+
+    Shown to fail: bit 0 of the product of stride and tokens stuck at 0.
+    """
+    found = []
+    near = RIGHT | {"mode": MatmulMode.DIRECT, "length": 4, "outputs": 4, "stride": 0,
+                    "src_stride": 0, "src": 0, "dst": 0}  # fmt: skip
+    for first, stride in (("src", "src_stride"), ("dst", "stride")):
+        for steps in (1, 3, 5):
+            each = near | {"tokens": steps + 1, stride: 2 * int(rng.integers(20)) + 1}
+            for beyond in (False, True):
+                end = MACHINE.vector_rows - 1 + beyond
+                found.append(each | {first: end - steps * each[stride]})
+                assert is_outside(MACHINE, found[-1]) == beyond
     return found
 
 
