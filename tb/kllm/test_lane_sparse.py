@@ -4,7 +4,8 @@ Shown to fail:
 
 - the index of element 0 in place of the chosen one;
 - one column's index for every column;
-- ``present`` ignored.
+- ``present`` ignored;
+- one bit of the exponent of one entry stuck at 1.
 """
 
 import dataclasses
@@ -19,6 +20,7 @@ from hdl.kllm.room import BLOCKS
 from tb.run import simulate
 from tb.words import layout_words, pack
 
+BOOKS = 6  # codebooks: one per flow of random_flow
 SMALL = BLOCKS["kllm_lane_sparse"].configs["small"]
 CONFIGS = {
     "small": SMALL,
@@ -28,14 +30,22 @@ CONFIGS = {
 }
 
 
+def random_books(rng, entries: int) -> np.ndarray:
+    """(BOOKS, entries) words of -1..1: of each pair, one has the bits that the other has not."""
+    shape = (BOOKS // 2, entries)
+    words = rng.integers(0, 2, shape) << 15 | rng.integers(0, 0x3C01, shape)
+    words[:, [0, -1]] = 0xBC00, 0x3C00
+    others = (words ^ 0x8000) & 0x8000 | np.minimum(words & 0x3FFF ^ 0x3FFF, 0x3C00)
+    return np.stack([words, others], axis=1).reshape(BOOKS, entries)
+
+
 def sparse_vectors(config, seed):
     """(vectors, params): packets, the longest with as many outliers as are allowed."""
     rng = np.random.default_rng([seed, 32])
     entries, most = 1 << config.bits_b, config.outliers_max
-    codebook = rng.integers(0, 2, entries) << 15 | rng.integers(0, 0x3C01, entries)
-    codebook[[0, -1]] = 0xBC00, 0x3C00
+    books = random_books(rng, entries)
     lengths = [most, 1, 1, 1, 2 * most, *rng.integers(1, 2 * most + 2, 24).tolist()]
-    words_i, sums = [], []
+    words_i, sums = [], [[] for _ in books]
     for n, length in enumerate(lengths):
         x = rng.integers(0, 2, length) << 15 | rng.integers(0, 0x7C00, length)
         if n == 4:
@@ -46,16 +56,15 @@ def sparse_vectors(config, seed):
         element = rng.integers(0, config.elements, length)
         index = rng.integers(0, entries, (length, config.columns, config.elements))
         chosen = np.take_along_axis(index, element[:, None, None], axis=2)[:, :, 0]
-        sums += sparse_sums(*map(torch.as_tensor, (x, present, chosen, codebook)))
+        for found, book in zip(sums, books, strict=True):
+            found += sparse_sums(*map(torch.as_tensor, (x, present, chosen, book)))
         last = np.arange(length) == length - 1
         fields = {"present": present, "x": x, "element": element, "index": index, "last": last}
         words_i.append(layout_words(config.outlier_layout, **fields))
-    last = np.arange(len(sums)) % config.columns == config.columns - 1
-    vectors = {
-        "i": np.concatenate(words_i),
-        "o": layout_words(config.sparse_layout, sum=sums, last=last),
-        "codebook_b": pack((codebook[None], 16)),
-    }
+    last = np.arange(len(sums[0])) % config.columns == config.columns - 1
+    vectors = {"i": np.concatenate(words_i), "codebook_b": pack((books, 16))}
+    for n, found in enumerate(sums):
+        vectors[f"o{n}"] = layout_words(config.sparse_layout, sum=found, last=last)
     return vectors, {"lengths": lengths}
 
 
