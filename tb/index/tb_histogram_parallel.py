@@ -61,6 +61,16 @@ async def full_rate(dut):
 
 
 @cocotb.test()
+async def long_packets_with_pauses(dut):
+    """Bins keep their bits, also the high ones, while no beat comes."""
+    if len(PACKETS) == params["flow"]:
+        return
+    bench = Bench(dut, sources=("i",), sinks=("o",))
+    await bench.reset()
+    await replay(bench, len(PACKETS), p_idle=0.01)
+
+
+@cocotb.test()
 async def ready_is_low_while_clearing(dut):
     """Words written before a reset are gone when ``i.ready`` rises, at whatever cycle it came."""
     if not IS_SRAM:

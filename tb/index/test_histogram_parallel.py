@@ -11,7 +11,8 @@ Shown to fail:
 - ``is_open`` that ignores ``last`` (flipflop);
 - slots beyond the last bin filled;
 - the copy delayed until the second set is empty (full_rate alone);
-- bit 13 of bin 10 lost (full_rate alone).
+- bit 13 of bin 10 lost (only with the longest packets);
+- bit 2 of bin 10 inverted in each cycle without a beat, from 2,048 on.
 """
 
 import dataclasses
@@ -113,7 +114,8 @@ def counter_packets(rng, config) -> tuple[list[Packet], list[Packet]]:
     if config.k_max == K_MAX:  # the top bit of every bin, and the largest count
         top_bit = 1 << (K_MAX.bit_length() - 1)
         bins = ((v, j) for v in range(2**config.bits_a) for j in range(codes))
-        long = [packet(top_bit + 1, value=v, index=j) for v, j in bins]
+        # Odd numbers of elements past each bit: a fault that inverts in each beat stays visible.
+        long = [packet(top_bit + int(rng.integers(1, 1000)), value=v, index=j) for v, j in bins]
         long.append(packet(K_MAX, value=tops[-1], index=1))
     return packets, long
 
