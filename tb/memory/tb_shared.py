@@ -75,6 +75,22 @@ async def stalled_reader_does_not_stop_the_others(dut):
 
 
 @cocotb.test()
+@cocotb.parametrize(reader=range(config.readers))
+async def requests_of_a_reader_that_takes_nothing(dut, reader):
+    """As many as it has places for answers, and no more."""
+    bench = Bench(dut, sources=[*READS, *WRITES], sinks=ANSWERS)
+    await bench.reset()
+    before = await fill(bench, bench.rng("places"))
+    name, count = READS[reader], 3 * config.answers
+    takes = dict.fromkeys(ANSWERS)
+    held = await bench.run({name: [0] * count}, takes, stop_at=count + 10, p_stall=1.0)
+    assert len(held.cycles[name]) == config.answers
+    taken = await bench.run({}, {ANSWERS[reader]: config.answers})
+    first = before[0][1] >> ADDRESS_BITS
+    assert taken.words[ANSWERS[reader]] == [first] * config.answers
+
+
+@cocotb.test()
 async def full_rate(dut):
     """One read and one write per cycle, however many ask; every client gets its share."""
     bench = Bench(dut, sources=[*READS, *WRITES], sinks=ANSWERS)

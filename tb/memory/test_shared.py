@@ -4,7 +4,7 @@ Shown to fail:
 
 - reads that meet a write of their address in one cycle;
 - answers steered by the choice of the next read;
-- a credit that starts one too high.
+- a credit that starts one too high, or of 1 taken for none.
 """
 
 import pytest
