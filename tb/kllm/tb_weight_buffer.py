@@ -46,6 +46,11 @@ async def one_is_slow(dut, slow):
 
 
 @cocotb.test()
+async def long_groups(dut):
+    await play(await started(dut), params["long"])
+
+
+@cocotb.test()
 async def done_is_last(dut):
     """``done`` comes after the final beat and the final scale of its job."""
     bench = await started(dut)

@@ -8,6 +8,7 @@ Shown to fail with:
 - the grid of a taken for q
 - a token taken before the word of o before it has left
 - a subnormal s with an odd number of leading zeros shifted by one place less
+- one bit of the number of leading zeros of s stuck at 0
 """
 
 import numpy as np
@@ -66,6 +67,14 @@ def random_token(rng, shape) -> tuple[dict, dict]:
     }, sums
 
 
+def small_scale_token(rng, shape, bit: int) -> tuple[dict, dict]:
+    """A token of which the square of a subnormal s, with this leading bit, decides the result."""
+    s = int(rng.integers(1 << bit, 2 << bit))
+    q = int(rng.integers(1 << shape.q_bits - 2, 1 << shape.q_bits - 1))
+    token = {"s": s, "epsilon": 0, "layer_norm": 0, "status": 0}
+    return token, {"q": q, "x2": 0, "a": 0, "x1": 0, "length": shape.k_max}
+
+
 def golden(token: dict, sums: dict) -> dict:
     """Fields of ``o``."""
     nan = FP32.canonical_nan
@@ -93,8 +102,10 @@ def golden(token: dict, sums: dict) -> dict:
 def bench_params(config, shape, seed) -> dict:
     rng = np.random.default_rng([seed, 89])
     tokens, seen = [], set()
-    for _ in range(TOKENS):
-        token, sums = random_token(rng, shape)
+    given = [random_token(rng, shape) for _ in range(TOKENS)]
+    given += [small_scale_token(rng, shape, bit) for bit in range(FP16.frac_bits)]
+    for n in rng.permutation(len(given)):
+        token, sums = given[n]
         result = golden(token, sums)
         seen.add(result["status"])
         values = [

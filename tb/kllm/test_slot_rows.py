@@ -8,6 +8,7 @@ Shown to fail with:
 - a fill that ends after one table
 - the last row missed
 - one codebook
+- one bit of one entry of a codebook stuck at 0
 """
 
 import numpy as np
@@ -50,9 +51,14 @@ def ints(words) -> list[int]:
     return unpack_ints(pack((np.asarray(words), 16)))
 
 
-def load(rng, config, table: int) -> tuple[dict, torch.Tensor]:
-    """A step that loads a codebook, and the codebook."""
+def load(rng, config, table: int, before=None) -> tuple[dict, torch.Tensor]:
+    """A step that loads a codebook, and the codebook: random, or the complement of ``before``.
+
+    Complements keep clear of infinities and NaN.
+    """
     row = ordinary(rng, 1, 16)
+    if before is not None:
+        row[0, : len(before)] = (before.numpy() ^ 0xFFFF) & ~0x4000
     step = {"offers": {"load": [table], "row": ints(row)}, "takes": {}, "loads": table}
     return step, torch.tensor(row[0, : 1 << config.table.bits_a])
 
@@ -113,8 +119,10 @@ def test_slot_rows(name, seed):
     second, book_b = load(rng, config, 1)
     steps = [first, second]
     for n, f in enumerate([*Function, *rng.permutation([*Function, *Function])]):
-        if n == len(Function):
-            again, book_b = load(rng, config, 1)
+        if n and not n % 4:  # a new codebook, with every bit as the last one had not
+            table = n // 4 % 2
+            again, book = load(rng, config, table, (book_a, book_b)[table])
+            book_a, book_b = (book_a, book) if table else (book, book_b)
             steps.append(again)
         steps.append(slot_job(rng, config, (book_a, book_b), int(f), n % 2))
         steps.append(element_job(rng, config, int(f)))
