@@ -10,7 +10,8 @@ Shown to fail:
 - one read per group, reads of groups without codes, ends of reads that nobody requested;
 - a status before the last read or output, one that stays, the latest or the highest one;
 - a refused ATTEND that waits, an ATTEND that ends with its first group;
-- ``attended`` while ``status`` stalls; a ``given`` lost in the cycle of a result.
+- ``attended`` while ``status`` stalls; a ``given`` lost in the cycle of a result;
+- a number of outputs that are not given yet without its bit 5.
 """
 
 import numpy as np
@@ -94,9 +95,9 @@ def verdict_vectors(block, seed):
     config = block.config
     queries = config.rate.queries
     rng = np.random.default_rng([seed, 146])
-    attends = BY_HAND + [(0, 1, "-", [status, OK]) for status in range(16)]
+    attends = [*BY_HAND[:5], (0, 1, "-" * 40, [OK] * 80), *BY_HAND[5:]]
+    attends += [(0, 1, "-", [status, OK]) for status in range(16)]
     attends += [(0, 1, "-", [OK, status]) for status in range(16)]
-    attends += [(0, 1, "-" * 40, [OK] * 80)]
     attends += [random_attend(rng) for _ in range(12)]
     ports = ("group", "score_end", "value_end", "total", "result")
     layouts = {name: getattr(block, name).p.shape() for name in ports}
