@@ -8,6 +8,7 @@ Shown to fail:
 - ``bad`` of a word with an error, or without the check of minima;
 - ``last`` one token late;
 - a request taken a cycle after the last scale word (full_rate);
+- bit 10 of the tokens that are left stuck at 0;
 - an infinity of INNER_MIN that is no infinity.
 """
 
@@ -28,6 +29,7 @@ CONFIGS = {
     "one": OakenTokenParametersConfig(stages=1),
     "deep": OakenTokenParametersConfig(stages=16),
 }
+LONG = (5461, 2730)  # tokens: each bit but the highest two as 0 and as 1
 ODD = (  # what no encoder writes, of which the golden bases are defined
     (ScaleWord.MIDDLE_MIN, (0x0001, 0x3C00, 0x8000)),
     (ScaleWord.MIDDLE_STEP, (0x8000,)),
@@ -54,7 +56,7 @@ def test_token_parameters(name, seed):
     config = CONFIGS[name]
     rng = np.random.default_rng([seed, 71])
     words = {"request": [], "scale": [], "o": []}
-    sizes = [1, 1, 1, 20, 1, 2, *rng.integers(1, 8, 60).tolist()]
+    sizes = [1, 1, 1, 20, 1, 2, *rng.integers(1, 8, 60).tolist(), *LONG]
     odd_words = itertools.cycle((which, word) for which, words in ODD for word in words)
     odd = bad = 0
     for tokens in sizes:
