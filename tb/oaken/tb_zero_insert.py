@@ -34,6 +34,12 @@ async def requests_late(dut):
 
 
 @cocotb.test()
+async def many_tokens(dut):
+    if "long" in params["phases"]:
+        await requests("long").replay(await contract.started(dut))
+
+
+@cocotb.test()
 async def skipping(dut):
     """A block of up to ``lanes`` outliers takes one cycle, unless its bytes are not there."""
     flow = await requests("skip").replay(await contract.started(dut))

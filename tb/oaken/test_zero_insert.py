@@ -6,7 +6,8 @@ Shown to fail:
 - an error a byte early;
 - a word after a discarded transfer cut short;
 - the next transfer let in too early;
-- the next transfer let in a cycle late (full_rate).
+- the next transfer let in a cycle late (full_rate);
+- bit 10 of the tokens that are left stuck at 0.
 """
 
 import numpy as np
@@ -127,6 +128,15 @@ def skipped(config, rng) -> tuple[Job, int]:
     return job, skipping + max(shown, blocks * config.block_beats) + 12
 
 
+def long(config, rng) -> Job:
+    """Many tokens, shown or skipped, of few outliers: each bit of their numbers as 0 and as 1."""
+    job = Job(config, rng)
+    for tokens, skip in ((1365, 2), (2730, 0), (1, 1365), (2, 2730)):
+        data = records(rng, tokens + skip, config.block, 0.01)
+        job.add(data, tokens, skip, 1, first=0)
+    return job
+
+
 def full(config, rng) -> Job:
     job = Job(config, rng)
     for density in (1.0, 0.1, 0.0, 1.0, 0.5):
@@ -144,6 +154,9 @@ def test_zero_insert(name, seed):
     job, limit = skipped(config, rng)
     vectors |= job.vectors("skip")
     phases = ["mixed", "skip"]
+    if config.block_beats == 1:
+        vectors |= long(config, rng).vectors("long")
+        phases.append("long")
     if config.chunk_bytes > config.lanes:  # a word or a part of it feeds every beat
         vectors |= full(config, rng).vectors("full")
         phases.append("full")
