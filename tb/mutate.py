@@ -275,6 +275,28 @@ def _reads(directory: Path, top: str, boxes: list[str]) -> Callable[[str], bool]
     return is_read
 
 
+def _fixed(netlist: str) -> Callable[[str], bool]:
+    """Whether the fault of a line of Yosys is at the enable or a reset of an asynchronous read.
+
+    Such a port of a memory has neither, and Yosys writes no other netlist than one with constants.
+    """
+    clocked: dict[str, str] = {}  # of each memory a bit per read port, the last port first
+    name = ""
+    for line in netlist.splitlines():
+        if found := re.match(r"  cell \$mem\w* \\?(\S+)$", line):
+            name = found[1]
+        elif found := re.match(r"    parameter \\RD_CLK_ENABLE \d+'([01]+)$", line):
+            clocked[name] = found[1]
+
+    def is_fixed(line: str) -> bool:
+        ports = clocked.get(_field(line, "cell").lstrip("\\"), "")
+        if _field(line, "port").lstrip("\\") not in ("RD_EN", "RD_ARST", "RD_SRST"):
+            return False
+        return ports[::-1][int(_field(line, "portbit")) :][:1] == "0"
+
+    return is_fixed
+
+
 def make_mutants(
     name: str, recording: Recording, count: int, seed: int, directory: Path
 ) -> tuple[Delivery, list[Mutant], str]:
@@ -323,13 +345,14 @@ def make_mutants(
 
     lines = design.verilog.splitlines()
     is_read = _reads(directory, design.name, kept)
+    is_fixed = _fixed((directory / "base.il").read_text())
     pools: dict[str, list[str]] = {}
     weights: dict[str, float] = {}
     for k, module in enumerate(modules):
         found = (directory / f"list_{k}.txt").read_text().splitlines()
         # Clocks of flip-flops and RAMs: a fault there is one of the clock tree, not of the logic.
         found = [line for line in found if not re.search(r"-port \\?(\w+_)?CLK\b", line)]
-        found = [line for line in found if is_read(line)]
+        found = [line for line in found if is_read(line) and not is_fixed(line)]
         cells = int(re.findall(r"\d+", (directory / f"cells_{k}.txt").read_text())[0])
         if found and cells:
             pools[module], weights[module] = found, cells**0.5

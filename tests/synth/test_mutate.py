@@ -213,6 +213,26 @@ def test_places_that_a_black_box_does_not_read_have_no_faults(tmp_path):
     assert list(filter(mutate._reads(tmp_path, "top", []), places)) == places
 
 
+def test_an_asynchronous_read_has_no_enable_to_break():
+    """Seen to fail: Yosys ended with an assertion at ``const0`` of such a RD_EN."""
+    netlist = """
+  cell $mem_v2 \\a.words
+    parameter \\RD_PORTS 2
+    parameter \\RD_CLK_ENABLE 2'01
+  end
+  cell $and \\b
+"""
+    is_fixed = mutate._fixed(netlist)
+
+    def line(cell: str, port: str, bit: int) -> str:
+        return f"mutate -mode const0 -module dut -cell {cell} -port {port} -portbit {bit}"
+
+    assert is_fixed(line("a.words", "RD_EN", 1))
+    assert not is_fixed(line("a.words", "RD_EN", 0))
+    assert not is_fixed(line("a.words", "RD_ADDR", 1))
+    assert not is_fixed(line("b", "A", 1))
+
+
 def test_a_large_netlist_is_undecided_at_once(tmp_path, monkeypatch):
     """Shown to fail: without the limit it is read."""
     (tmp_path / "base.il").write_text("no netlist\n")
