@@ -103,6 +103,23 @@ def _near_one(rng: np.random.Generator, count: int, format: FloatFormat) -> np.n
     return sign | (exponent << format.frac_bits) | rng.integers(0, 1 << format.frac_bits, count)
 
 
+def _subnormals(
+    rng: np.random.Generator, count: int, format: FloatFormat
+) -> tuple[np.ndarray, np.ndarray]:
+    """(words, weights of their leading bits): each leading bit as likely, both signs."""
+    leading = rng.integers(0, format.frac_bits, count)
+    words = rng.integers(1 << leading, 2 << leading)
+    sign = rng.integers(0, 2, count) << (format.bits - 1)
+    return words | sign, format.grid_exponent + leading
+
+
+def _of_weight(rng: np.random.Generator, weight: np.ndarray, format: FloatFormat) -> np.ndarray:
+    """Normal words with leading bits of ``weight``, or at the ends of the range; both signs."""
+    biased = np.clip(weight + format.bias, 1, format.exp_max - 1)
+    sign = rng.integers(0, 2, weight.size) << (format.bits - 1)
+    return sign | biased << format.frac_bits | rng.integers(0, 1 << format.frac_bits, weight.size)
+
+
 def _cross(*words: np.ndarray) -> list[np.ndarray]:
     return [axis.ravel() for axis in np.meshgrid(*words, indexing="ij")]
 
@@ -210,7 +227,7 @@ def mul_vectors(
     o: FloatFormat = FP16,
     count: int = 4000,
 ) -> dict:
-    """a, b, y of ops.mul; 1764 + 5 * count rows."""
+    """a, b, y of ops.mul; 1764 + 6 * count rows."""
     rng = np.random.default_rng(seed)
     # Products near the ends of the range of o: overflow, and subnormal results.
     wide = random_words(rng, count, a)
@@ -219,8 +236,13 @@ def mul_vectors(
     biased = np.clip(end - weight + b.bias + rng.integers(-3, 3, count), 0, b.exp_max - 1)
     sign = rng.integers(0, 2, count) << (b.bits - 1)
     other = sign | (biased << b.frac_bits) | rng.integers(0, 1 << b.frac_bits, count)
+    # A subnormal factor, and another for which the product is near 1, if there is one.
+    small_a, weight_a = _subnormals(rng, count // 2, a)
+    small_b, weight_b = _subnormals(rng, count // 2, b)
     x, y = _stack(
         _cross(corner_words(a), corner_words(b)),
+        [small_a, _of_weight(rng, -weight_a, b)],
+        [_of_weight(rng, -weight_b, a), small_b],
         _with_neighbours(rng, _mul_ties(rng, count, a, b, o), [a, b]),
         [wide, other],
         [_near_one(rng, count, a), _near_one(rng, count, b)],
@@ -375,7 +397,7 @@ def divide_vectors(
     o: FloatFormat = FP16,
     count: int = 4000,
 ) -> dict:
-    """a, b, y of functions.divide; 1764 + 7.25 * count rows."""
+    """a, b, y of functions.divide; 1764 + 8.25 * count rows."""
     rng = np.random.default_rng(seed)
     # Quotients next to a tie: an odd number of half steps times the divisor, and neighbours.
     odd = rng.integers(1 << o.frac_bits, 1 << o.precision, count) * 2 + 1
@@ -403,8 +425,13 @@ def divide_vectors(
     hard = _hardest(many_a / many_b, o.precision, count // 4)
     hard_a = _encode(many_a[hard], np.full(hard.size, -a.frac_bits), a)
     hard_b = _encode(many_b[hard], np.full(hard.size, -b.frac_bits), b)
+    # A subnormal operand, and another for which the quotient is near 1, if there is one.
+    small_a, weight_a = _subnormals(rng, count // 2, a)
+    small_b, weight_b = _subnormals(rng, count // 2, b)
     x, y = _stack(
         _cross(corner_words(a), corner_words(b)),
+        [small_a, _of_weight(rng, weight_a, b)],
+        [_of_weight(rng, weight_b, a), small_b],
         _with_neighbours(rng, [tie_a, tie_b], [a, b]),
         _with_neighbours(rng, [low_a, low_b], [a, b]),
         [hard_a, hard_b],

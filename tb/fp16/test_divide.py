@@ -6,7 +6,8 @@ Shown to fail:
 - one row less;
 - the dividend kept over an infinite divisor;
 - 0 / 0 and x / 0 not told;
-- the sign of b left out.
+- the sign of b left out;
+- a binary32 dividend with six leading zeros taken for one with seven.
 """
 
 from golden.fp16 import vectors
