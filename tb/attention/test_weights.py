@@ -13,7 +13,7 @@ Shown to fail with:
 - a bad query weighed
 - ``last`` of the exact weights of a row without past keys
 - the sign of a negative maximum
-- the lowest bit of a word left out of a comparison
+- the lowest bit of a word left out of a comparison, or bit 4 inverted
 - bit 6 of a sum
 """
 
@@ -38,6 +38,7 @@ CONFIGS = {
     "four_keys": AttentionWeightsConfig(keys=4, queries=2, past=130, window=40),
 }
 ROWS = 48
+ORDER_ROWS = 12  # in which one word is the next above all others, for every query
 INF, NEGATIVE_INF = FP16.infinity, FP16.sign_bit | FP16.infinity
 
 
@@ -110,7 +111,8 @@ def row_vectors(config: AttentionWeightsConfig, rng) -> tuple[dict, dict]:
     kinds = np.resize(np.arange(16), ROWS * queries) * (np.arange(ROWS * queries) % 10 < 6)
     kinds = rng.permutation(kinds).reshape(ROWS, queries)
     kinds[0, 0] = 5  # the largest sum
-    for n in range(ROWS):
+    kinds = np.concatenate([kinds, np.full((ORDER_ROWS, queries), 15)])
+    for n in range(len(kinds)):
         window, past = sizes(config, rng, n)
         words["row"].append(layout_word(config.row_layout, past=past, window=window))
         x = np.stack([scores(rng, kind, window + past) for kind in kinds[n].tolist()])
