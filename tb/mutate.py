@@ -280,19 +280,21 @@ def _fixed(netlist: str) -> Callable[[str], bool]:
 
     Such a port of a memory has neither, and Yosys writes no other netlist than one with constants.
     """
-    clocked: dict[str, str] = {}  # of each memory a bit per read port, the last port first
+    clocked: dict[str, int] = {}  # of each memory a bit per read port
     name = ""
     for line in netlist.splitlines():
         if found := re.match(r"  cell \$mem\w* \\?(\S+)$", line):
             name = found[1]
-        elif found := re.match(r"    parameter \\RD_CLK_ENABLE \d+'([01]+)$", line):
-            clocked[name] = found[1]
+        elif found := re.match(r"    parameter \\RD_CLK_ENABLE (?:\d+'([01]+)|(\d+))$", line):
+            clocked[name] = int(found[1], 2) if found[1] else int(found[2])
 
     def is_fixed(line: str) -> bool:
-        ports = clocked.get(_field(line, "cell").lstrip("\\"), "")
-        if _field(line, "port").lstrip("\\") not in ("RD_EN", "RD_ARST", "RD_SRST"):
+        ports = clocked.get(_field(line, "cell").lstrip("\\"))
+        if ports is None or _field(line, "port").lstrip("\\") not in (
+            "RD_EN", "RD_ARST", "RD_SRST"
+        ):  # fmt: skip
             return False
-        return ports[::-1][int(_field(line, "portbit")) :][:1] == "0"
+        return not ports >> int(_field(line, "portbit")) & 1
 
     return is_fixed
 

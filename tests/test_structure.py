@@ -160,43 +160,53 @@ def test_first_circle_finds_one():
     assert not first_circle({"a": {"b", "c"}, "b": {"c"}, "c": set()})
 
 
-def module_file(module: str) -> Path | None:
-    """The file of a module of this project; None: of another."""
+PACKAGES = ("golden", "hdl", "sim", "synth", "tb", "tests", "senbazuru")
+
+
+def module_place(module: str) -> Path | None:
+    """The file or folder of a module; None: there is none in this project."""
     path = ROOT.joinpath(*module.split("."))
-    files = (path.with_suffix(".py"), path / "__init__.py")
-    return next((file for file in files if file.exists()), None)
+    places = (path.with_suffix(".py"), path / "__init__.py", path)
+    return next((place for place in places if place.exists()), None)
 
 
 @functools.cache
-def own_names(file: Path) -> set[str]:
-    """What a file defines, assigns or imports, at any depth."""
-    names = set()
-    for node in ast.walk(ast.parse(file.read_text())):
+def names_of_module(place: Path) -> set[str]:
+    """What a module has: the names that its outermost statements bind."""
+    if place.is_dir():
+        return set()
+    names, left = set(), list(ast.parse(place.read_text()).body)
+    while left:
+        node = left.pop()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.name)  # what is inside has no name out here
+            continue
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.add(node.id)
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            names |= {alias.asname or alias.name for alias in node.names}
+            names |= {alias.asname or alias.name.split(".")[0] for alias in node.names}
+        left += ast.iter_child_nodes(node)
     return names
 
 
 def missing_imports(tree: ast.AST) -> list[str]:
-    """Names that a file imports from modules of this project which do not have them."""
-    found = []
+    """Modules of this project that a file imports and that do not exist, and names in them."""
+    wanted = []
     for node in ast.walk(tree):
-        if not isinstance(node, ast.ImportFrom) or node.level:
+        if isinstance(node, ast.Import):
+            wanted += [(alias.name, "") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            wanted += [(node.module, alias.name) for alias in node.names]
+    found = []
+    for module, name in wanted:
+        if module.split(".")[0] not in PACKAGES:
             continue
-        if (file := module_file(node.module)) is None:
-            continue
-        has = own_names(file)
-        if "__getattr__" not in has:
-            found += [
-                f"{node.module}.{alias.name}"
-                for alias in node.names
-                if alias.name not in has and module_file(f"{node.module}.{alias.name}") is None
-                and not ROOT.joinpath(*node.module.split("."), alias.name).is_dir()
-            ]  # fmt: skip
+        place = module_place(module)
+        if place is None:
+            found.append(module)
+        elif name and module_place(f"{module}.{name}") is None:
+            if not names_of_module(place) & {name, "__getattr__"}:
+                found.append(f"{module}.{name}")
     return found
 
 
@@ -205,15 +215,27 @@ def test_imported_names_exist():
 
     Seen to fail: a bench imported a function that another bench had renamed.
     """
-    for package in ("golden", "hdl", "sim", "synth", "tb", "tests", "senbazuru"):
+    for package in PACKAGES:
         for path in sources(package):
             missing = missing_imports(ast.parse(path.read_text()))
             assert not missing, f"{path.relative_to(ROOT)}: {missing}"
 
 
-def test_missing_imports_finds_one():
-    program = "from tb.kllm.test_lane_codebook import word_grids, no_word\nfrom os import nothing"
-    assert missing_imports(ast.parse(program)) == ["tb.kllm.test_lane_codebook.no_word"]
+@pytest.mark.parametrize(
+    ("program", "missing"),
+    [
+        ("from tb.kllm.test_lane_codebook import word_grids", []),
+        ("from tb.kllm.test_lane_codebook import no_word", ["tb.kllm.test_lane_codebook.no_word"]),
+        ("from tb.kllm.test_lane_codebook import grids", ["tb.kllm.test_lane_codebook.grids"]),
+        ("from tb.kllm.no_bench import word", ["tb.kllm.no_bench"]),
+        ("import tb.kllm.no_bench", ["tb.kllm.no_bench"]),
+        ("from tb.kllm import test_lane_codebook, support", []),
+        ("from golden.paging.mmu import no_name", ["golden.paging.mmu.no_name"]),
+        ("from os import nothing", []),
+    ],
+)
+def test_missing_imports_finds_them(program, missing):
+    assert missing_imports(ast.parse(program)) == missing
 
 
 def is_upward(package: str, room: str, name: str) -> bool:

@@ -114,7 +114,7 @@ def counter_packets(rng, config) -> tuple[list[Packet], list[Packet]]:
     if config.k_max == K_MAX:  # the top bit of every bin, and the largest count
         top_bit = 1 << (K_MAX.bit_length() - 1)
         bins = ((v, j) for v in range(2**config.bits_a) for j in range(codes))
-        # Odd numbers of elements past each bit: a fault that inverts in each beat stays visible.
+        # Any number of elements past the top bit: what a bit does in each beat stays visible.
         long = [packet(top_bit + int(rng.integers(1, 1000)), value=v, index=j) for v, j in bins]
         long.append(packet(K_MAX, value=tops[-1], index=1))
     return packets, long

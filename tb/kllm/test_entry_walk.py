@@ -50,7 +50,7 @@ def works(rng, config) -> tuple[list[MatmulWork], list[MatmulWork]]:
     # Of any length that the lane takes, and the longest: each bit of a position counts.
     longest = min(config.k_max, config.elements << 10)
     found += [work(int(longest ** rng.uniform(0.5, 1)), direct=1) for _ in range(6)]
-    # Slot 0 has outliers alone: each element is the first beyond the length once.
+    # Slot 0 has outliers alone: each element but 0 is the first beyond the length once.
     found += [work(n + 1, slot=0) for n in range(config.elements)]
     found += [work(longest, direct=1), work(21, tokens=3, groups=2), work(120, tokens=2)]
     most = (1 << 16) // config.columns - 1  # groups of a machine of one lane

@@ -37,6 +37,7 @@ CONFIGS = {
     ).control,
 }  # fmt: skip
 JOBS, LENGTH = 120, 500
+OTHER_LENGTH = LENGTH ^ (1 << descriptor_layout["length"].width) - 1  # of slot 7: no bit in common
 ROWS_OPERATIONS = (Operation.SUM, Operation.PRODUCT, Operation.ROTATE, Operation.ELEMENT)
 
 
@@ -56,7 +57,7 @@ class Descriptors:
                 mean, rms = ((1 << rng.integers(12)) + rng.integers(2, size=2)) / 1024
             fields.append({
                 "valid": int(n != 3), "integer": int(n == 5),
-                "length": 100 if n == 7 else LENGTH,
+                "length": OTHER_LENGTH if n == 7 else LENGTH,
                 "outliers": int(rng.integers(0, outliers_max + 1)),
                 "scale": int(rng.integers(0, 1 << 16)),
                 "rms_reciprocal": int(np.float32(rms).view(np.uint32)),
@@ -90,12 +91,14 @@ def random_job(rng) -> dict[str, int]:
     return job
 
 
-def slots_job(rng, length: int) -> dict[str, int]:
-    """A job of slots whose tokens have another length than its own, or just that one."""
+RIGHT_SLOTS = tuple(n for n in range(16) if n not in (3, 5, 7))  # valid, of LENGTH
+
+
+def slots_job(rng, length: int, slots: tuple[int, ...] = RIGHT_SLOTS) -> dict[str, int]:
+    """A job of ``length`` and of one or two of these slots."""
     while (job := random_job(rng))["kind"] != Kind.SLOTS or job["status"]:
         pass
-    right = [n for n in range(16) if n not in (3, 5, 7)]
-    slot_a, slot_b = (int(each) for each in rng.choice(right, 2))
+    slot_a, slot_b = (int(each) for each in rng.choice(slots, 2))
     return job | {"length": length, "slot_a": slot_a, "slot_b": slot_b}
 
 
@@ -212,6 +215,8 @@ def test_function_control(name, loaded, seed):
         script.add(random_job(rng), loaded)
     for bit in range(job_layout["length"].width):
         script.add(slots_job(rng, LENGTH ^ 1 << bit), loaded)
+        script.add(slots_job(rng, OTHER_LENGTH ^ 1 << bit, (7,)), loaded)
+    script.add(slots_job(rng, OTHER_LENGTH, (7,)), loaded)
     plain = Script(config, rng)
     while len(plain.events) < 20:
         job = random_job(rng)

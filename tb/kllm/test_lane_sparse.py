@@ -31,7 +31,7 @@ CONFIGS = {
 
 
 def random_books(rng, entries: int) -> np.ndarray:
-    """(BOOKS, entries) words of -1..1: of each pair, one has the bits that the other has not."""
+    """(BOOKS, entries) words of -1..1: of each pair, one has most bits that the other has not."""
     shape = (BOOKS // 2, entries)
     words = rng.integers(0, 2, shape) << 15 | rng.integers(0, 0x3C01, shape)
     words[:, [0, -1]] = 0xBC00, 0x3C00

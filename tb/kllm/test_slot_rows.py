@@ -54,11 +54,12 @@ def ints(words) -> list[int]:
 def load(rng, config, table: int, before=None) -> tuple[dict, torch.Tensor]:
     """A step that loads a codebook, and the codebook: random, or the complement of ``before``.
 
-    Complements keep clear of infinities and NaN.
+    Without the lowest bit of the exponent, where that gives an infinity or NaN.
     """
     row = ordinary(rng, 1, 16)
     if before is not None:
-        row[0, : len(before)] = (before.numpy() ^ 0xFFFF) & ~0x4000
+        words = before.numpy() ^ 0xFFFF
+        row[0, : len(before)] = np.where(words & 0x7C00 == 0x7C00, words & ~0x400, words)
     step = {"offers": {"load": [table], "row": ints(row)}, "takes": {}, "loads": table}
     return step, torch.tensor(row[0, : 1 << config.table.bits_a])
 

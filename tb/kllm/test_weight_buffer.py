@@ -69,8 +69,9 @@ def random_jobs(rng, config, count):
 
 def long_jobs(config) -> list[Job]:
     """Every bit of a length as 0 and as 1, in each place of a queue of two."""
-    third = max((1 << config.length_bits) // 3, 1)
-    return [Job(beats, 1, 1, True) for beats in (third, 2 * third, 2 * third, third)]
+    most = (1 << config.length_bits) - 1
+    third, others = most // 3, most - most // 3
+    return [Job(beats, 1, 1, True) for beats in (third, others, others, third)]
 
 
 def buffer_words(config, jobs, rng):

@@ -29,7 +29,7 @@ CONFIGS = {
     "one": OakenTokenParametersConfig(stages=1),
     "deep": OakenTokenParametersConfig(stages=16),
 }
-LONG = (5461, 2730)  # tokens: each bit but the highest two as 0 and as 1
+LONG = (5461, 2730)  # tokens: bits 0 to 12 as 0 and as 1
 ODD = (  # what no encoder writes, of which the golden bases are defined
     (ScaleWord.MIDDLE_MIN, (0x0001, 0x3C00, 0x8000)),
     (ScaleWord.MIDDLE_STEP, (0x8000,)),

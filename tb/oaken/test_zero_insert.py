@@ -129,7 +129,7 @@ def skipped(config, rng) -> tuple[Job, int]:
 
 
 def long(config, rng) -> Job:
-    """Many tokens, shown or skipped, of few outliers: each bit of their numbers as 0 and as 1."""
+    """Many tokens, shown or skipped, of few outliers: bits 0 to 11 as 0 and as 1."""
     job = Job(config, rng)
     for tokens, skip in ((1365, 2), (2730, 0), (1, 1365), (2, 2730)):
         data = records(rng, tokens + skip, config.block, 0.01)

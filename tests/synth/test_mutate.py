@@ -220,6 +220,9 @@ def test_an_asynchronous_read_has_no_enable_to_break():
     parameter \\RD_PORTS 2
     parameter \\RD_CLK_ENABLE 2'01
   end
+  cell $mem_v2 \\c.words
+    parameter \\RD_CLK_ENABLE 1
+  end
   cell $and \\b
 """
     is_fixed = mutate._fixed(netlist)
@@ -230,6 +233,9 @@ def test_an_asynchronous_read_has_no_enable_to_break():
     assert is_fixed(line("a.words", "RD_EN", 1))
     assert not is_fixed(line("a.words", "RD_EN", 0))
     assert not is_fixed(line("a.words", "RD_ADDR", 1))
+    # 32 ports: a plain number.
+    assert is_fixed(line("c.words", "RD_EN", 31))
+    assert not is_fixed(line("c.words", "RD_EN", 0))
     assert not is_fixed(line("b", "A", 1))
 
 

@@ -97,12 +97,13 @@ class Builder:
             self.add(5, self.codebook(3), codes)
             self.add(2)
         self.add(1, self.codebook(1, low=1, top=0x3FF))
-        for codes in beyond_by_one_bit(rng, self.config.pq, self.config.rate):
-            self.add(len(codes), codes=codes)
         self.add(3, self.even(ONE, MINUS | ONE, 0, MINUS, 1, MINUS | 1)[:, :most])
 
     def longest(self, most):
-        """A whole codebook, and ``most`` keys or all that the configuration allows."""
+        """Codes beyond by one bit; a whole codebook, and ``most`` keys or all that may come."""
+        self.add(1, self.codebook(1))
+        for codes in beyond_by_one_bit(self.rng, self.config.pq, self.config.rate):
+            self.add(len(codes), codes=codes)
         self.add(20, self.codebook(self.config.pq.entries))
         self.add(most)
         self.add(1)
@@ -111,7 +112,7 @@ class Builder:
 def beyond_by_one_bit(rng, pq: PqShape, rate: RateShape) -> list[np.ndarray]:
     """Codes of a beat, (keys, M), of which one bit is 1: with one entry, that bit alone is bad.
 
-    Each code of a beat has its turn, and each of its bits where the beat has few.
+    Each code of a beat has its turn: with each of its bits where the beat has few, else with one.
     """
     bits, places = pq.bits, rate.keys * pq.subspaces
     drawn = rng.integers(0, bits, places).tolist()
