@@ -87,6 +87,27 @@ async def counters(dut):
 
 
 @cocotb.test()
+async def counters_beyond_65536(dut):
+    """Where their look-ups take so few cycles: in every configuration those of some tier do."""
+    assert params["long"]
+    host = await Host(dut).start()
+    for phase in params["long"]:
+        await host.run([phase])
+
+
+@cocotb.test()
+async def stalls_beyond_65536(dut):
+    """A beat that waits for its load counts one per cycle."""
+    host = await Host(dut).start()
+    offers, takes = {"look": PHASES[0]["look"]}, {"entry": None, "axi__ar": None}
+    await host.bench.run(offers, takes, stop_at=50)
+    for cycles in (70_000, 1, 1):  # also odd numbers: a bit may change in every cycle
+        before = host.counts()
+        await host.bench.run({}, takes, stop_at=cycles, silence=cycles + 1)
+        assert host.counts() == before | {"stalls": before["stalls"] + cycles}
+
+
+@cocotb.test()
 async def full_rate(dut):
     """On chip: every answer in its cycle. Memory adds its latency, and 5 % at most."""
     latency_on_chip = block_timing().latency

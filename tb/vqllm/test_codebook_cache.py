@@ -13,6 +13,7 @@ Shown to fail with:
 - entries beyond the last of a stage written, or looked at; the first of a word alone looked at
 - the bank of a neighbour without the stage, or of another round; the row of the first one for all
 - the first neighbour in each register; a word too many for a stage
+- bit 114 of register 7, or bit 16 of a counter, stuck at 0
 """
 
 import dataclasses
@@ -33,6 +34,8 @@ from tb.vqllm.support.codebooks import host_params, image, load
 from tb.words import layout_word
 
 ONE = 0x3C00
+COUNT = 70_000  # which a counter passes, with its bit 16
+LONGEST = 80_000  # cycles for that
 WRONG = (0x3C01, 0xBC01, 0x7BFF, 0x7C00, 0xFC00, 0x7C01, 0xFFFF)
 
 
@@ -92,9 +95,17 @@ def codes(rng, config, tiers, kind: str, beats: int) -> np.ndarray:
     return (entries * rng.random(shape) ** rng.choice([1, 2, 4])).astype(int)
 
 
-def make_phase(rng, config, n: int, tiers: Tiers, kind: str, beats: int) -> Phase:
+def other_bits(words: np.ndarray) -> np.ndarray:
+    """Most bits of ``words`` inverted; at most 1 in magnitude."""
+    return (words ^ 0x8000) & 0x8000 | np.minimum(words & 0x3FFF ^ 0x3FFF, ONE)
+
+
+def make_phase(
+    rng, config, n: int, tiers: Tiers, kind: str, beats: int, books: np.ndarray | None = None
+) -> Phase:
     vq = config.vq
-    books = entry_words(rng, vq.stages, vq.stored, vq.size)
+    if books is None:
+        books = entry_words(rng, vq.stages, vq.stored, vq.size)
     code = codes(rng, config, tiers, kind, beats)
     use = rng.random(code.shape) < (1.0 if n % 3 else 0.7)
     space = vq.stages * vq.stored * config.entry_bytes + (1 << 12)
@@ -195,18 +206,45 @@ def phases(config, rng) -> list[dict]:
     least = Tiers(0, 1, config.banks)
     kinds = ["near", "any", "ends", "hot", "far", "one_bank", "any", "ends", "any"]
     # Other bits in the registers of both buffers, and look-ups of all of them.
-    kinds += ["hot"] * (2 if config.registers else 0)
-    found = []
+    kinds += ["hot"] * (4 if config.registers else 0)
+    found, books = [], {}
     for n, kind in enumerate(kinds):
         shared = int(rng.integers(1, config.shared + 1))
         some = Tiers(int(rng.integers(0, min(config.registers, shared) + 1)), shared, config.banks)
         tiers = least if n == 4 else most if n < 6 or n > 8 else some
-        phase = make_phase(rng, config, n, tiers, kind, 24 + 8 * (n % 3))
+        # The last two: with the bits that the registers of their buffer had not.
+        before = other_bits(books[n - 2]) if n > 10 else None
+        phase = make_phase(rng, config, n, tiers, kind, 24 + 8 * (n % 3), before)
+        books[n] = phase.books
         sound = phase.books[:, : tiers.shared].reshape(-1, config.vq.size)
         loads = bad_loads(rng, config, phase) if n in (1, 8) else []
         loads.append(load(config, tiers, phase.base, sound))
         found.append(as_params(config, rng, phase, loads))
     return found
+
+
+def repeated(config, phase: dict, counter: str) -> dict:
+    """The look-ups of a phase until a counter has passed 65,536."""
+    times = COUNT // max(phase["counts"][counter], 1) + 1
+    layout = config.look_layout
+    switch = 1 << layout["switch"].offset
+    again = [word & ~switch for word in phase["look"]]
+    return phase | {
+        "look": phase["look"] + again * (times - 1),
+        "entry": phase["entry"] * times,
+        "counts": {name: count * times for name, count in phase["counts"].items()},
+    }
+
+
+def long_phases(config, found: list[dict]) -> list[dict]:
+    """Of phases on chip: one per counter that grows fast enough."""
+    on_chip = [phase for phase in found if not phase["counts"]["memory"]]
+    chosen = []
+    for counter in ("registers", "shared", "conflicts"):
+        phase = max(on_chip, key=lambda phase: phase["counts"][counter] / sum(phase["cycles"]))
+        if sum(phase["cycles"]) * COUNT < LONGEST * phase["counts"][counter]:
+            chosen.append(repeated(config, phase, counter))
+    return chosen
 
 
 def alone(config, rng) -> dict:
@@ -222,8 +260,10 @@ def alone(config, rng) -> dict:
 def test_codebook_cache(name, seed):
     config = CONFIGS[name]
     rng = np.random.default_rng([seed, 161])
+    found = phases(config, rng)
     params = {
-        "phases": phases(config, rng),
+        "phases": found,
+        "long": long_phases(config, found),
         "alone": alone(config, rng),
         **host_params(config),
     }
