@@ -11,14 +11,14 @@ from tb.bench import Bench
 _CHANGED = (_gpi_triggers._EdgeBase, type(ReadOnly()), Timer)
 
 
-async def _trace(dut) -> list[tuple[str, float]]:
+async def _trace(dut) -> list[tuple[str, int]]:
     """What several tasks do, and when: shared edges, starts, cancels, events and failures."""
-    seen: list[tuple[str, float]] = []
+    seen: list[tuple[str, int]] = []
     told = Event()
-    begun = get_sim_time("ns")
+    begun = get_sim_time("step")  # a whole number: differences of ns are rounded
 
     def note(what: str) -> None:
-        seen.append((what, get_sim_time("ns") - begun))
+        seen.append((what, get_sim_time("step") - begun))
 
     async def walk(name: str, edges) -> None:
         for n, edge in enumerate(edges):
