@@ -133,6 +133,7 @@ def commands(rng, count, issued, faulty=0.25, far=0.3, kinds=(0, 1, 2, 3, 4, 4),
     opcode, bits next to the operands.
     """
     words = []
+    turn = rng.sample(kinds, len(kinds))  # each kind once, before chance decides
     for _ in range(count):
         unit = rng.choice(units)
         command = rng.choice([each for each in COMMANDS.values() if each.unit == unit])
@@ -145,7 +146,7 @@ def commands(rng, count, issued, faulty=0.25, far=0.3, kinds=(0, 1, 2, 3, 4, 4),
         for n, operand in enumerate(command.operands):
             row[FIRST_OPERAND_WORD + n] = rng.getrandbits(operand.bits)
         if rng.random() < faulty:
-            kind = rng.choice(kinds)
+            kind = turn.pop() if turn else rng.choice(kinds)
             if kind == 0:
                 u = rng.choice(UNITS)
                 ahead = rng.choice([1, 1, 2, 32768])
