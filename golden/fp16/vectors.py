@@ -120,6 +120,21 @@ def _of_weight(rng: np.random.Generator, weight: np.ndarray, format: FloatFormat
     return sign | biased << format.frac_bits | rng.integers(0, 1 << format.frac_bits, weight.size)
 
 
+def _small_pairs(
+    rng: np.random.Generator, count: int, a: FloatFormat, b: FloatFormat, power: int
+) -> list[list[np.ndarray]]:
+    """Subnormals of a with words of b, and of b with words of a.
+
+    A subnormal times the other word to the ``power`` 1 or -1 is near 1, or as near as words go.
+    """
+    small_a, weight_a = _subnormals(rng, count // 2, a)
+    small_b, weight_b = _subnormals(rng, count // 2, b)
+    return [
+        [small_a, _of_weight(rng, -power * weight_a, b)],
+        [_of_weight(rng, -power * weight_b, a), small_b],
+    ]
+
+
 def _cross(*words: np.ndarray) -> list[np.ndarray]:
     return [axis.ravel() for axis in np.meshgrid(*words, indexing="ij")]
 
@@ -236,13 +251,9 @@ def mul_vectors(
     biased = np.clip(end - weight + b.bias + rng.integers(-3, 3, count), 0, b.exp_max - 1)
     sign = rng.integers(0, 2, count) << (b.bits - 1)
     other = sign | (biased << b.frac_bits) | rng.integers(0, 1 << b.frac_bits, count)
-    # A subnormal factor, and another for which the product is near 1, if there is one.
-    small_a, weight_a = _subnormals(rng, count // 2, a)
-    small_b, weight_b = _subnormals(rng, count // 2, b)
     x, y = _stack(
         _cross(corner_words(a), corner_words(b)),
-        [small_a, _of_weight(rng, -weight_a, b)],
-        [_of_weight(rng, -weight_b, a), small_b],
+        *_small_pairs(rng, count, a, b, power=1),
         _with_neighbours(rng, _mul_ties(rng, count, a, b, o), [a, b]),
         [wide, other],
         [_near_one(rng, count, a), _near_one(rng, count, b)],
@@ -425,13 +436,9 @@ def divide_vectors(
     hard = _hardest(many_a / many_b, o.precision, count // 4)
     hard_a = _encode(many_a[hard], np.full(hard.size, -a.frac_bits), a)
     hard_b = _encode(many_b[hard], np.full(hard.size, -b.frac_bits), b)
-    # A subnormal operand, and another for which the quotient is near 1, if there is one.
-    small_a, weight_a = _subnormals(rng, count // 2, a)
-    small_b, weight_b = _subnormals(rng, count // 2, b)
     x, y = _stack(
         _cross(corner_words(a), corner_words(b)),
-        [small_a, _of_weight(rng, weight_a, b)],
-        [_of_weight(rng, weight_b, a), small_b],
+        *_small_pairs(rng, count, a, b, power=-1),
         _with_neighbours(rng, [tie_a, tie_b], [a, b]),
         _with_neighbours(rng, [low_a, low_b], [a, b]),
         [hard_a, hard_b],

@@ -17,6 +17,7 @@ import torch
 from golden.kllm.blocks import sparse_sums
 from hdl.kllm.lane.sparse import KllmLaneSparse
 from hdl.kllm.room import BLOCKS
+from tb.index.support.codebooks import other_bits
 from tb.run import simulate
 from tb.words import layout_words, pack
 
@@ -35,8 +36,7 @@ def random_books(rng, entries: int) -> np.ndarray:
     shape = (BOOKS // 2, entries)
     words = rng.integers(0, 2, shape) << 15 | rng.integers(0, 0x3C01, shape)
     words[:, [0, -1]] = 0xBC00, 0x3C00
-    others = (words ^ 0x8000) & 0x8000 | np.minimum(words & 0x3FFF ^ 0x3FFF, 0x3C00)
-    return np.stack([words, others], axis=1).reshape(BOOKS, entries)
+    return np.stack([words, other_bits(words)], axis=1).reshape(BOOKS, entries)
 
 
 def sparse_vectors(config, seed):

@@ -120,7 +120,7 @@ def test_slot_rows(name, seed):
     second, book_b = load(rng, config, 1)
     steps = [first, second]
     for n, f in enumerate([*Function, *rng.permutation([*Function, *Function])]):
-        if n and not n % 4:  # a new codebook, with every bit as the last one had not
+        if n and not n % 4:  # a new codebook, with the bits that the one before had not
             table = n // 4 % 2
             again, book = load(rng, config, table, (book_a, book_b)[table])
             book_a, book_b = (book_a, book) if table else (book, book_b)

@@ -29,6 +29,7 @@ from golden.vqllm.cache import LookUps, Tiers, large_or_nonfinite
 from golden.vqllm.config import NAMED, VqShape
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.codebook_cache import VqCodebookCache
+from tb.index.support.codebooks import other_bits
 from tb.run import simulate
 from tb.vqllm.support.codebooks import host_params, image, load
 from tb.words import layout_word
@@ -93,11 +94,6 @@ def codes(rng, config, tiers, kind: str, beats: int) -> np.ndarray:
         ends = [0, entries - 1, *bounds, *(bound - 1 for bound in bounds)]
         return rng.choice([end for end in ends if 0 <= end < entries], shape)
     return (entries * rng.random(shape) ** rng.choice([1, 2, 4])).astype(int)
-
-
-def other_bits(words: np.ndarray) -> np.ndarray:
-    """Most bits of ``words`` inverted; at most 1 in magnitude."""
-    return (words ^ 0x8000) & 0x8000 | np.minimum(words & 0x3FFF ^ 0x3FFF, ONE)
 
 
 def make_phase(
