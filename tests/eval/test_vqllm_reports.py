@@ -13,6 +13,7 @@ from golden.eval.accuracy.report import Report, load_report
 from golden.eval.calibration import CalibrationData
 from golden.eval.methods import parse
 from golden.eval.reports import counted, qet, vq_access, vq_layers, vqllm
+from golden.eval.reports.million.run import Runner
 from golden.markers import fill
 from golden.vqllm.access import AccessProfile, look_ups
 from tests.vqllm.matrices import matrix_of
@@ -56,7 +57,10 @@ def test_a_table_has_the_rows_that_have_run():
     assert rows["`gptvq2`"][3] == f"{math.exp(2.1):.3f}"
     assert rows["`gptvq2`"][4].startswith(f"+{100 * math.expm1(0.6):.2f}%")
     assert rows["`gptvq2`"][5] == "2"
-    assert "| rows | 3 of 3 done |" in made["vqllm_settings"]
+    # 13 and 10 methods, but FP32 and KIVI have one seed.
+    assert "| rows | 3 of 43 done |" in made["vqllm_settings"]
+    report.records[Row("t", "a method of yesterday")] = Record(bits=bits, window_losses=[1.0])
+    assert vqllm.REPORT.sections(report)["vqllm_settings"] == made["vqllm_settings"]
 
 
 @pytest.mark.parametrize("module", [vqllm, qet])
@@ -111,6 +115,30 @@ def test_a_run_keeps_its_rows(tiny, tmp_path, monkeypatch, capsys):
         error = capsys.readouterr().err
         assert re.search(r"holds rows with other (seq|texts): move the file away$", error), error
     assert kept.read_text() == before
+
+
+def test_rows_that_another_run_saves_meanwhile_stay(tiny, tmp_path, monkeypatch):
+    """Shown to fail: the file read before the rows ran, and not after."""
+    text = tmp_path / "text.txt"
+    text.write_text("the quick brown fox jumps over it. " * 300)
+    monkeypatch.setattr(checkpoint, "load", lambda *_: tiny)
+    monkeypatch.setattr(counted, "LEARNED", {"weights": 2, "kv": 3})
+    arguments = [
+        "--text", f"t={text}", "--windows", "2", "--part", "1", "--seq", "16", "--skip", "64",
+        "--calibration-tokens", "16", "--work",
+    ]  # fmt: skip
+    assert vqllm.main([*arguments, str(tmp_path / "other"), "--row", "kivi-like"]) == 0
+    kept = tmp_path / "own" / "vqllm.json"
+    run = Runner.run
+
+    def meanwhile(*own) -> str:
+        end = run(*own)
+        kept.write_bytes((tmp_path / "other" / "vqllm.json").read_bytes())
+        return end
+
+    monkeypatch.setattr(Runner, "run", meanwhile)
+    assert vqllm.main([*arguments, str(tmp_path / "own"), "--row", "fp32"]) == 0
+    assert {row.method for row in load_report(kept).records} == {"fp32", "kivi-like"}
 
 
 @pytest.mark.parametrize(

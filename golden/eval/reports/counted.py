@@ -3,9 +3,11 @@
 import argparse
 import dataclasses
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import filelock
 
 from golden import command
 from golden.eval.accuracy.arguments import PAGE, ROOT
@@ -23,6 +25,7 @@ from golden.eval.reports.million.tables import PLAIN, Table
 from golden.markers import table
 
 if TYPE_CHECKING:
+    from golden.eval.accuracy.bench import Row
     from golden.eval.accuracy.report import Report
     from golden.eval.reports.million.run import Runner
 
@@ -51,8 +54,15 @@ class Counted:
 
     def sections(self, report: "Report") -> dict[str, str]:
         """By marker."""
-        made = {f"{self.name}_settings": _settings(report)}
+        made = {f"{self.name}_settings": _settings(report, self._wanted(report))}
         return made | {each.name: self._section(report, each) for each in self.tables}
+
+    def _wanted(self, report: "Report") -> list["Row"]:
+        """The rows of all tables at the report's texts and seeds."""
+        from golden.eval.reports.million.run import wanted_rows
+
+        names = [each["name"] for each in report.settings["texts"]]
+        return wanted_rows(self.tables, names, report.settings["seeds"])
 
     def _section(self, report: "Report", which: Table) -> str:
         """A line for each entry that has run, all on the windows that each of these has."""
@@ -116,29 +126,33 @@ class Counted:
         return runners, settings(options, bench, texts, LEARNED, self.tables)
 
     def _run(self, options: argparse.Namespace) -> int:
-        from golden.eval.accuracy.report import Report, load_report, save_report
+        from golden.eval.accuracy.report import save_report
         from golden.eval.reports.million.run import wanted_rows
 
         runners, own = self._runners(options)
         names = [each["name"] for each in own["texts"]]
         folder = options.page.with_suffix("") if options.page else options.work
-        report = Report(own, {})
-        if (folder / self.rows).exists():
-            report = _continued(load_report(folder / self.rows), own, folder / self.rows)
+        _continued(folder / self.rows, own)  # other settings are refused before a row runs
         ends = []
         for which in self.tables:
-            runner = runners[self.kinds[which.name]]
-            rows = wanted_rows([which], names, options.seeds)
             if not options.table or which.name in options.table:
+                rows = wanted_rows([which], names, options.seeds)
                 chosen = [row for row in rows if fits(row.method, options.row)]
+                runner = runners[self.kinds[which.name]]
                 ends.append(runner.run(chosen, options.seeds, options.minutes))
-            for row in rows:
-                found, kept = runner.record(row), report.records.get(row)
-                if found and (not kept or len(found.window_losses) >= len(kept.window_losses)):
-                    report.records[row] = found
-        report.settings["rows"] = len(wanted_rows(self.tables, names, report.settings["seeds"]))
-        save_report(folder / self.rows, report)
-        give(options.page, self.sections(report))
+        options.work.mkdir(parents=True, exist_ok=True)
+        # Another run may have saved rows meanwhile, and may be about to.
+        with filelock.FileLock(options.work / "lock"):
+            report = _continued(folder / self.rows, own)
+            for which in self.tables:
+                runner = runners[self.kinds[which.name]]
+                for row in wanted_rows([which], names, options.seeds):
+                    found, kept = runner.record(row), report.records.get(row)
+                    if found and (not kept or len(found.window_losses) >= len(kept.window_losses)):
+                        report.records[row] = found
+            report.settings["rows"] = len(self._wanted(report))
+            save_report(folder / self.rows, report)
+            give(options.page, self.sections(report))
         print(f"{self.name}: {', '.join(ends)}", file=sys.stderr)
         return 130 if any(end.startswith("interrupted") for end in ends) else 0
 
@@ -159,25 +173,29 @@ class Counted:
         return status(self.name, run)
 
 
-def _continued(before: "Report", own: dict[str, Any], path: Path) -> "Report":
-    """The rows of ``before`` under the settings ``own``, with the seeds of both.
+def _continued(file: Path, own: dict[str, Any]) -> "Report":
+    """The rows of ``file``, if it is there, under the settings ``own``, with the seeds of both.
 
     CheckpointError: they were made with another setting, and a page has one.
     """
     from golden.checkpoint import CheckpointError
-    from golden.eval.accuracy.report import Report
+    from golden.eval.accuracy.report import Report, load_report
 
+    if not file.exists():
+        return Report(dict(own), {})
+    before = load_report(file)
     for name in sorted(own.keys() - set(_OF_A_RUN)):
         if before.settings.get(name) != own[name]:
-            raise CheckpointError(f"{path} holds rows with other {name}: move the file away")
+            raise CheckpointError(f"{file} holds rows with other {name}: move the file away")
     # Sections begin with the first seed, so that of the earlier rows stays the first.
     seeds = dict.fromkeys([*before.settings["seeds"], *own["seeds"]])
     return Report(own | {"seeds": list(seeds)}, dict(before.records))
 
 
-def _settings(report: "Report") -> str:
+def _settings(report: "Report", wanted: Sequence["Row"]) -> str:
     own = report.settings
-    records = [each for each in report.records.values() if not each.failed]
+    found = (report.records.get(row) for row in wanted)
+    records = [each for each in found if each and not each.failed]
     seconds = sum(each.calibration_seconds + each.seconds for each in records)
     texts = ", ".join(f"{each['name']} (ids {each['sha256'][:12]})" for each in own["texts"])
     learned = (
@@ -190,7 +208,7 @@ def _settings(report: "Report") -> str:
         ("calibration", learned + ", ".join(map(str, own["seeds"]))),
         ("bits", "scales, codebooks and outliers included; of K and V at 32,768 tokens"),
         ("device", f"{own['device']}, torch {own['torch']}, transformers {own['transformers']}"),
-        ("rows", f"{len(records)} of {own['rows']} done"),
+        ("rows", f"{len(records)} of {len(wanted)} done"),
         ("time of these rows", f"{seconds / 60:.0f} minutes"),
     ]
     return table(("setting", "value"), pairs, align_right=False)
