@@ -5,7 +5,10 @@ all of them overlap. The fill of the engine comes on top.
 """
 
 import dataclasses
+import functools
 import math
+import operator
+from collections import Counter
 
 import torch
 from torch import Tensor
@@ -96,6 +99,7 @@ def part_work(matrix: VqMatrix, shape: ImageShape, plan: Plan, banks: int) -> li
                     load_beats=shape.load_beats(plan.shared, banks) * part.load,
                     load_words=shape.load_words(plan.shared) * part.load,
                     far=far,
+                    book=part.tile,
                 )
             )
         cores.append(parts)
@@ -109,14 +113,18 @@ def job_bounds(
 
     | resource | cycles |
     |---|---|
-    | memory | all codes and loaded entries by the width, and a word for each look-up in memory |
+    | memory | codes and loaded entries by the width, and a word for each look-up in memory |
     | look-ups | of the core with most: sum over its beats of the fullest bank |
     | products | elements of the matrix by those that all cores multiply |
     | reduction | rows, each max(1, split / lanes) |
+
+    Entries that several cores load at a time count once.
     """
     cores, vq = part_work(matrix, shape, plan, banks), shape.vq
     parts = [part for core in cores for part in core]
-    loaded = sum(part.load for part in parts) * 16 * vq.size
+    of_cores = [Counter(part.book for part in core if part.load) for core in cores]
+    loads = functools.reduce(operator.or_, of_cores).total()
+    loaded = loads * plan.shared * vq.stages * 16 * vq.size
     far = sum(part.far for part in parts)
     macs = shape.cores * shape.beat_vectors * vq.size
     return {

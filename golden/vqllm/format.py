@@ -269,6 +269,8 @@ def layout(matrix: MatrixShape, shape: ImageShape, plan: Plan) -> Layout:
             f"a tile must have a multiple of {shape.beat_vectors} vectors, not "
             f"{matrix.tile_vectors}"
         )
+    if plan.shared > shape.vq.stored:
+        raise ConfigError(f"Plan.shared must be 1..{shape.vq.stored}, not {plan.shared}")
     stripe = _stripe(matrix, shape.rows * (shape.cores // plan.split))
     cuts = _pieces(matrix, shape.beat_vectors, plan.split)
     pieces = max(map(len, cuts))

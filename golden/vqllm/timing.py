@@ -205,7 +205,8 @@ class Job:
     """Parts of tiles that the busiest core works on one after another.
 
     passes: of the columns, with ``count / passes`` such parts each; loads: each part brings its own
-    codebooks; cores: that have such a part, too; whole: vectors of a row in the parts of all these
+    codebooks; cores: that have such a part, too; whole: vectors of a row in the parts of all these;
+    books: codebooks that all these have at a time
     """
 
     count: int
@@ -215,6 +216,7 @@ class Job:
     loads: bool
     cores: int
     whole: int
+    books: int
 
 
 def core_jobs(work: Work, plan: Plan) -> list[Job]:
@@ -249,11 +251,15 @@ def _core_jobs(
         for chunks, size in ((whole, job_rows), (1 if rest else 0, rest)):
             for columns, width, whole in widths:
                 parts = min(split, math.ceil(whole / min(width, lanes if along < split else width)))
+                books = parts if along >= split else 1
                 # With one tile along the columns, the codebooks stay for all jobs of its rows.
                 passes = tiles * chunks
                 jobs.append(
-                    Job(passes * columns, passes, size, width, mine > 1, parts * row_parts, whole)
-                )
+                    Job(
+                        passes * columns, passes, size, width, mine > 1, parts * row_parts, whole,
+                        books,
+                    )
+                )  # fmt: skip
     return [job for job in jobs if job.count and job.cores]
 
 
@@ -352,9 +358,12 @@ def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str
         return job.rows * row_parts * math.ceil(job.whole / lanes) * beat_bytes / word_bytes
 
     def turn(job: Job) -> float:
-        """Words of memory between a core's codebooks and its next ones: those of all cores."""
+        """Words of memory between a core's codebooks and its next ones, of all cores.
+
+        Codebooks that several cores load are read once.
+        """
         ahead = min(_BURST_WORDS * math.ceil(book / _BURST_WORDS), _CODES_IN_FLIGHT)
-        return job.cores * (book + described) + min(codes(job), job.cores * ahead)
+        return job.books * book + job.cores * described + min(codes(job), job.cores * ahead)
 
     # The last codes of a core come after its codebooks.
     rounds = _BURST_WORDS * (math.ceil(book / _BURST_WORDS) - 1)
@@ -386,11 +395,11 @@ def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str
         )
         looked += (job.count - job.passes) * max(cycles, same)
         looked += job.passes * max(cycles, shortest)
-        words += book * job.count * job.cores * job.loads
+        words += book * job.count * job.books * job.loads
     looked += cycles - max(cycles, shortest)  # no load follows the last job
     tail = max(0.0, cycles - far * plan.cores) * jobs[-1].loads
     if not jobs[0].loads:
-        words += book * shape.grid[0] * jobs[0].cores
+        words += book * shape.grid[0] * jobs[0].books
     words += shape.rows * _row_beats(shape, plan.lookups // vq.stages) * beat_bytes / word_bytes
     words += shape.rows * shape.vectors * vq.stages * beats.far
     layout = {
@@ -636,6 +645,7 @@ class PartWork:
     load_beats : cycles in which the cache takes them
     load_words : words of memory for them, header included
     far : look-ups in memory among the cycles
+    book : number of these codebooks among those of the matrix
     """
 
     cycles: float
@@ -644,6 +654,7 @@ class PartWork:
     load_beats: int = 0
     load_words: int = 0
     far: float = 0
+    book: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -678,10 +689,13 @@ def gemv_cycles(
 
     cores: the parts of each core in order, as golden.vqllm.format.Layout.of_core gives them.
     Every core goes through its parts: the codebooks of a part are loaded while the part before is
-    at work. All cores share one word of memory per cycle, and one adder of sums.
+    at work. All cores share one word of memory per cycle, and one adder of sums. Codebooks that
+    several cores load are read once.
     """
-    end = max((_core_end(n, parts, path) for n, parts in enumerate(cores)), default=0)
-    words = sum(part.words + part.load_words for parts in cores for part in parts)
+    # All cores ask for their first codebooks at once, and bursts of each come in turn.
+    asked = {parts[0].book for parts in cores if parts and parts[0].load}
+    end = max((_core_end(parts, path, len(asked)) for parts in cores), default=0)
+    words = sum(part.words for parts in cores for part in parts) + _read_words(cores)
     begin = _DESCRIPTOR + path.latency
     added = rows * max(1, -(-split // lanes))
     return max(end, begin + path.latency + words, begin + added) + path.through
@@ -708,23 +722,32 @@ _BOOK = 6  # from there to the first entry of codebooks, and the latency of memo
 _LOADED = 4  # from the last entry to the first beat
 _SWITCH = 6  # from that beat to the first entry of the next load
 _CODES = 10  # from a descriptor to its first beat, and the latency of memory
-_BURST = 16  # words of a burst
 _FAR = 5  # of an entry of memory beyond the latency of memory
 
 
-def _core_end(core: int, parts: Sequence[PartWork], path: GemvPath) -> float:
-    """When the last beat of a core goes."""
+def _read_words(cores: Sequence[Sequence[PartWork]]) -> int:
+    """Words of all loads; each codebook as often as the core that loads it most."""
+    words: dict[int, int] = {}
+    for parts in cores:
+        own: dict[int, int] = {}
+        for part in parts:
+            own[part.book] = own.get(part.book, 0) + part.load_words
+        words |= {book: max(count, words.get(book, 0)) for book, count in own.items()}
+    return sum(words.values())
+
+
+def _core_end(parts: Sequence[PartWork], path: GemvPath, first_books: int) -> float:
+    """When the last beat of a core goes; ``first_books`` are read at the same time as its own."""
     latency = path.latency
-    # All cores ask for their first codebooks at once, and a burst of each comes in turn.
-    turn = core * min(parts[0].load_words, _BURST) if parts else 0
     known, loaded, used, end = 0.0, 0.0, 0.0, 0.0
     for n, part in enumerate(parts):
         known += latency + (_LATER if n else _DESCRIPTOR)
         start = max(end, known + latency + _CODES if part.words else known)
         if part.load:
-            come = known + latency + _BOOK + (turn if n == 0 else 0)
             load = load_cycles(part.load_beats, part.load_words, latency)
-            loaded = max(come, used + _SWITCH) + load
+            if n == 0:
+                load = max(load, first_books * part.load_words - 1)
+            loaded = max(known + latency + _BOOK, used + _SWITCH) + load
             used = start = max(start, loaded + _LOADED)
         end = start + max(part.cycles, path.trips(part.far))
     return end + (latency + _FAR if parts and parts[-1].far else 0)

@@ -105,7 +105,7 @@ class VqGemm(Block):
             scale = stream.Signature(finish.scale_layout)
             members["scale"] = In(scale, "Scales, row by row; again for each job of a row.")
         exponents = range(SCALE_EXPONENT_MIN, SCALE_EXPONENT_MAX + 1)
-        members["exponent"] = In(exponents, "Scale of the codebooks.")
+        members["exponent"] = In(exponents, "log2 of the scale of the codebooks, -8..15.")
         members["y"] = Out(stream.Signature(finish.y_layout), "Results, group by group of a row.")
         super().__init__(config, members)
 

@@ -13,6 +13,7 @@ from hdl.fp16.compare import is_special
 from hdl.ports import In, Out
 from hdl.stream.link import link
 from hdl.stream.queue import queue
+from hdl.vqllm.book_share import VqBookShare
 from hdl.vqllm.fetch import VqFetch
 from hdl.vqllm.gemv_config import VqGemvConfig
 from hdl.vqllm.gemv_control import VqGemvControl
@@ -32,9 +33,10 @@ class VqGemv(Block):
     ``rne16`` of the sum of its entries, one of each stage. The sum over the columns is exact.
 
     A job names the descriptors of a matrix in memory. ``cores`` cores share it: the columns are cut
-    in ``2**split`` parts, and the rows go round among the others. Each core fetches the codebooks
-    and codes of its parts. The sums of a row are added before the one rounding. Bounds of the
-    tiers come with each descriptor. So split, n_reg and n_shared are numbers of a job.
+    in ``2**split`` parts, and the rows go round among the others. Each core fetches the codes of
+    its parts. Codebooks that several cores load at a time are read once. The sums of a row are
+    added before the one rounding. Bounds of the tiers come with each descriptor. So split, n_reg
+    and n_shared are numbers of a job.
 
     ``x`` has a buffer of vectors for each job, in order. Each job gives its rows in order and a
     ``status`` after the last one: faults (golden.vqllm.format.Fault) and counters. Rows with a
@@ -78,12 +80,16 @@ class VqGemv(Block):
             control.answered.eq(self.status.ready),
         ]
         clear = control.answer & self.status.ready
-        readers, cores, fetches = [], [], []
+        readers, books, cores, fetches = [], [], [], []
         for k in range(config.cores):
-            core, fetch = self._elaborate_core(m, k, control, clear, readers)
+            core, fetch, far = self._elaborate_core(m, k, control, clear)
+            descriptors, book, codes = fetch.axi
+            readers += [descriptors, codes, far.axi]
+            books.append(book)
             link(m, core.sum, reduce.part[k])
             cores.append(core)
             fetches.append(fetch)
+        readers.append(self._elaborate_books(m, books))
         refused = Const(0, 2)
         if config.scaled:
             scales = add(m, "scales", VqRowScales(config.fetch.reader(8)))
@@ -101,7 +107,17 @@ class VqGemv(Block):
         self._elaborate_status(m, control, cores, fetches, nonfinite, refused, clear)
         return m
 
-    def _elaborate_core(self, m: Module, k: int, control, clear, readers: list):
+    def _elaborate_books(self, m: Module, books: list):
+        """The one reader of codebooks for all cores."""
+        if len(books) == 1:
+            return books[0]
+        share = add(m, "book_share", VqBookShare(self.config.book_share))
+        for book, port in zip(books, share.reader, strict=True):
+            link(m, book.ar, port.ar)
+            link(m, port.r, book.r)
+        return share.axi
+
+    def _elaborate_core(self, m: Module, k: int, control, clear):
         config = self.config
         core = add(m, f"core_{k}", VqGemvCore(config.core))
         fetch = add(m, f"fetch_{k}", VqFetch(config.fetch))
@@ -112,7 +128,6 @@ class VqGemv(Block):
         link(m, fetch.core_job, core.job)
         link(m, core.axi.ar, far.inner.ar)
         link(m, far.inner.r, core.axi.r)
-        readers += [*fetch.axi, far.axi]
         m.d.comb += [
             fetch.go_on.eq(control.go_on[k]),
             fetch.loaded.eq(core.loaded),
@@ -120,7 +135,7 @@ class VqGemv(Block):
             fetch.clear.eq(clear),
             core.clear.eq(clear),
         ]
-        return core, fetch
+        return core, fetch, far
 
     def _elaborate_x(self, m: Module, users, cores, clear):
         """Each vector goes to all cores that take part; whether a job's vectors are finite."""

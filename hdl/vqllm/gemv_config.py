@@ -10,13 +10,14 @@ from golden.index.format import SCALE_EXPONENT_MAX, SCALE_EXPONENT_MIN
 from golden.vqllm.format import DESCRIPTOR, ROWS_BITS, Fault, ImageShape
 from hdl.kinds import BITS, NUMBER, index_of
 from hdl.ports import Payload
+from hdl.vqllm.book_share import VqBookShareConfig
 from hdl.vqllm.fetch_config import VqFetchConfig
 from hdl.vqllm.gemv_core import VqGemvCoreConfig
 from hdl.vqllm.memory_port import VqPortShareConfig
 from hdl.vqllm.reduce import VqReduceConfig
 from hdl.vqllm.row_finish import VqRowFinishConfig
 
-__all__ = ["VqGemvConfig"]
+__all__ = ["EXPONENT", "VqGemvConfig"]
 
 EXPONENT = range(SCALE_EXPONENT_MIN, SCALE_EXPONENT_MAX + 1)
 
@@ -57,11 +58,20 @@ class VqGemvConfig(Config):
 
     @property
     def share(self) -> VqPortShareConfig:
+        """Of each core: descriptors, codes, entries beyond n_shared. Then codebooks and scales."""
         cache = self.core.cache
         return VqPortShareConfig(
-            readers=4 * self.cores + self.scaled, address_bits=cache.address_bits,
+            readers=3 * self.cores + 1 + self.scaled, address_bits=cache.address_bits,
             data_bits=cache.data_bits,
         )  # fmt: skip
+
+    @property
+    def book_share(self) -> VqBookShareConfig:
+        """ConfigError: there is one core, and it shares codebooks with no other."""
+        cache = self.core.cache
+        return VqBookShareConfig(
+            readers=self.cores, address_bits=cache.address_bits, data_bits=cache.data_bits
+        )
 
     @property
     def job_layout(self) -> data.StructLayout:
@@ -76,7 +86,7 @@ class VqGemvConfig(Config):
             pieces=(DESCRIPTOR["beats"], "descriptors of a core and stripe, at least 1", NUMBER),
             split=(3, "log2 of the parts of the columns, up to log2 cores", NUMBER),
             words=self.core.sums.words_field,
-            exponent=(EXPONENT, "log2 of the scale of the codebooks"),
+            exponent=(EXPONENT, "log2 of the scale of the codebooks, -8..15"),
         )
 
     @property

@@ -8,7 +8,7 @@ from hdl.block import Block
 from hdl.ports import In, Out
 from hdl.stream.link import link
 from hdl.stream.queue import queue
-from hdl.vqllm.gemv_config import VqGemvConfig
+from hdl.vqllm.gemv_config import EXPONENT, VqGemvConfig
 
 __all__ = ["VqGemvControl"]
 
@@ -78,6 +78,7 @@ class VqGemvControl(Block):
             (p.stripe == 0) | (p.pieces == 0),
             p.split > most,
             outside(p.words, range(1, config.core.sums.words + 1)),
+            outside(p.exponent, EXPONENT),
             p.stripe > Const(config.core.rows) << room,
             p.descriptors[:aligned].any(),
             p.scales[:aligned].any() if config.scaled else 0,
@@ -85,8 +86,11 @@ class VqGemvControl(Block):
         one = {"rows": 1, "stripe": 1, "pieces": 1, "split": 0}
         now = {name: let(m, f"now_{name}", Mux(void, one[name], job[name])) for name in one}
         m.d.comb += [room.eq(most - p.split), shift.eq(most - now["split"])]
+        # A core without a row in the first stripe has none in any.
+        of_rows = [Const(k) >> now["split"] for k in range(cores)]
         active = [
-            let(m, f"active_{k}", (Const(k) >> now["split"]) < now["rows"]) for k in range(cores)
+            let(m, f"active_{k}", (place < now["rows"]) & (place < now["stripe"]))
+            for k, place in enumerate(of_rows)
         ]
         streams = [*self.core, self.rows, users.i, runs.i]
         if config.scaled:

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -263,6 +263,16 @@ class _Node:
     key: tuple[int, int]  # no plan of the node has fewer cycles, and all move as many bits
 
 
+def _least(nodes: Iterable[_Node], space: Space) -> list[Plan]:
+    """The plans of a space that take the least of their nodes."""
+    least = {"banks": min(space.banks), "registers": min(space.registers)}
+    return [
+        dataclasses.replace(node.plan, **least) if node.is_open else node.plan
+        for node in nodes
+        if not node.is_open or least["registers"] <= node.plan.shared
+    ]
+
+
 class Planner:
     """Estimates of plans for one piece of work within one budget.
 
@@ -379,7 +389,8 @@ class Planner:
                 if best is None or found.key < best.key:
                     best = found
         if best is None:
-            raise Shortage(self._shortage([node.plan for node in every if space.has(node.plan)]))
+            nodes = [node for node in every if space.has(node.plan)]
+            raise Shortage(self._shortage(_least(nodes, space)))
         return best
 
     def _free(self, plan: Plan) -> tuple[int, int]:
@@ -404,17 +415,20 @@ class Planner:
         return sorted(found, key=lambda node: node.key)
 
     def _shortage(self, plans: list[Plan]) -> str:
-        """What the plan lacks that comes closest to the budget."""
+        """All that the plan lacks which comes closest to the budget."""
         if not plans:
             if self.work.matrix.vq.lattice:
                 return "no such plan: signs of single elements share no table"
             return "no such plan for this work"
         budget = dataclasses.asdict(self.budget)
-        shares = []
-        for plan in plans:
-            taken = dataclasses.asdict(resources(self.work, plan))
-            share, name = max((need / max(1, budget[name]), name) for name, need in taken.items())
-            shares.append((share, name, taken[name]))
-        _, name, need = min(shares)
-        have = budget[name]
-        return f"{name} must be {need} or more, {need - have} more than {have}"
+        needs = [dataclasses.asdict(resources(self.work, plan)) for plan in plans]
+
+        def shares(need: dict[str, int]) -> list[float]:
+            return sorted((need[name] / max(1, budget[name]) for name in need), reverse=True)
+
+        closest = min(needs, key=shares)
+        return ", ".join(
+            f"{name} must be {need} or more, {need - budget[name]} more than {budget[name]}"
+            for name, need in closest.items()
+            if need > budget[name]
+        )

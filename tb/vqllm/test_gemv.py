@@ -77,6 +77,21 @@ CONFIGS = {
         ),
         [(9, 128)], (512, 256),
     ),
+    # A stripe must divide the rows of a tile: 1 of 17, 3 of 9, for four cores. Then a whole one.
+    "stripe_of_one": (
+        engine(
+            VqShape(size=4, entries=16, stages=1, tile_rows=17), 4, 32, 4,
+            batch=2, cores=4, lanes=4, registers=2, shared=16, banks=2, data_bits=64,
+        ),
+        [(34, 32), (16, 20), (18, 32), (3, 8)], None,
+    ),
+    "stripe_of_three": (
+        engine(
+            VqShape(size=2, entries=16, stages=2, tile_rows=9, tile_columns=8), 4, 24, 2,
+            cores=4, lanes=2, registers=2, shared=9, banks=2, data_bits=64,
+        ),
+        [(18, 24), (7, 24), (27, 16), (2, 8)], None,
+    ),
 }  # fmt: skip
 
 

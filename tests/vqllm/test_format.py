@@ -124,6 +124,7 @@ def test_image_by_its_descriptors(name):
         ({}, {"split": 4}, "Plan.split must be 1..2, not 4"),
         ({"vq": VqShape()}, {}, "the matrix must be VqShape"),
         ({"lookups": 3}, {}, "a tile must have a multiple of 3 vectors, not 4"),
+        ({}, {"shared": 9}, "Plan.shared must be 1..8, not 9"),
     ],
 )
 def test_refuses_what_does_not_fit(change, plan, message):
@@ -173,8 +174,8 @@ def test_load_of_a_stage(banks, shared, beats):
     assert ImageShape(vq=NAMED["aqlm3"]).load_beats(shared, banks) == beats
 
 
-@pytest.mark.parametrize("name", ["two stages", "ragged tiles"])
-def test_bounds_of_a_job(name):
+@pytest.mark.parametrize(("name", "cores_share"), [("two stages", True), ("ragged tiles", False)])
+def test_bounds_of_a_job(name, cores_share):
     matrix, shape = matrix_of(name), shape_of(name)
     plan = Plan(registers=0, shared=4, split=2)
     found = job_bounds(matrix, shape, plan, banks=2, lanes=1)
@@ -182,8 +183,14 @@ def test_bounds_of_a_job(name):
     assert len(cores) == shape.cores
     far = int((matrix.codes >= 4).sum())
     assert sum(part.far for core in cores for part in core) == far
-    loads = sum(part.load for core in cores for part in core)
-    bits = matrix.shape.code_bits + loads * 16 * shape.vq.size
+    parts = layout(matrix.shape, shape, plan).parts
+    loads = sum(  # of each tile by the core that loads it most: the others listen
+        max(sum(p.load for p in parts if (p.core, p.tile) == (k, t)) for k in range(shape.cores))
+        for t in range(len(matrix.shape.tiles))
+    )
+    assert (loads < sum(part.load for part in parts)) == cores_share
+    entries = loads * plan.shared * shape.vq.stages
+    bits = matrix.shape.code_bits + entries * 16 * shape.vq.size
     assert found["memory"] == -(-bits // shape.data_bits) + far
     assert found["look-ups"] == max(sum(part.cycles for part in core) for core in cores)
     assert found["reduction"] == 2 * matrix.shape.rows
@@ -201,5 +208,11 @@ def test_cycles_of_a_job():
     assert gemv_cycles(short, path, rows=4, split=1, lanes=1) > fill + 3 * 64
     many = [[PartWork(10, words=900, **load)] * 4]
     assert gemv_cycles(many, path, rows=4, split=1, lanes=1) > 3600
+    # Cores that load the same codebooks read them once; others wait for each other's words.
+    large = {"load": 4096, "load_beats": 1024, "load_words": 1025}
+    alone = gemv_fill(1024, 1025, path) + 50
+    for books, cycles in [((3, 3, 3, 3), alone), ((0, 1, 2, 0), alone + 2 * 1025)]:
+        cores = [[PartWork(50, words=1, book=book, **large)] for book in books]
+        assert gemv_cycles(cores, path, rows=4, split=1, lanes=1) == cycles
     added = gemv_cycles(at_work, path, rows=2000, split=4, lanes=1)
     assert added > 8000

@@ -10,6 +10,7 @@ import torch
 
 from golden.axi.format import RESP_DECERR, RESP_SLVERR
 from golden.fp16.format import FP16
+from golden.index.format import SCALE_EXPONENT_MIN
 from golden.vqllm.format import DESCRIPTOR, HEADER, Fault, ImageShape, Plan
 from golden.vqllm.image import Image, image, part_look_ups, tiers
 from golden.vqllm.matrix import VqMatrix
@@ -378,6 +379,8 @@ _BAD_JOBS = (
     lambda job: {"words": _after(job.config)},
     lambda job: {"split": job.config.cores.bit_length()},
     lambda job: {"descriptors": job.image.job["descriptors"] + 2},
+    lambda job: {"exponent": SCALE_EXPONENT_MIN - 1},
+    lambda job: {"exponent": -16},
 )
 
 

@@ -1,0 +1,114 @@
+"""Codebooks that several cores load are read once."""
+
+import dataclasses
+
+from amaranth import Array, Cat, Module, Mux, Signal
+from amaranth.lib import data
+
+from golden.config import Config
+from hdl.axi.signature import Axi4Read, axi4_read
+from hdl.block import Block
+from hdl.ports import In, Out
+from hdl.stream.arbiter import arbiter
+from hdl.stream.queue import queue
+
+__all__ = ["VqBookShare", "VqBookShareConfig"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VqBookShareConfig(Config):
+    """Readers, widths, and how long a burst waits for others."""
+
+    readers: int = 2  # 2..16
+    address_bits: int = 40  # of a byte address, 32..64
+    data_bits: int = 512  # of a word, a power of two in 64..1024
+    bursts: int = 64  # in flight, 2..256
+    patience: int = 32  # cycles that a burst waits for readers that request nothing, 0..255
+
+    def __post_init__(self) -> None:
+        self._check_range("readers", 2, 16)
+        self._check_range("address_bits", 32, 64)
+        self._check_power_of_two("data_bits", 64, 1024)
+        self._check_range("bursts", 2, 256)
+        self._check_range("patience", 0, 255)
+
+    @property
+    def axi_signature(self) -> Axi4Read:
+        return axi4_read(self.address_bits, self.data_bits)
+
+
+class VqBookShare(Block):
+    """One burst for all readers that request the same one; its words go to each of them.
+
+    A burst waits for readers that request nothing, at most ``patience`` cycles. A burst that
+    continues the one before waits only for the readers that shared that one. A reader that requests
+    another burst is never waited for. So no reader waits for ever, whatever the others do.
+
+    The bursts of a reader keep their order. The readers must take every word that comes, in the
+    cycle in which it comes. A request waits a cycle in a queue, so no combinational path leads from
+    a reader to the manager.
+    Source: VQ-LLM, section V; decision 0217.
+    """
+
+    def __init__(self, config: VqBookShareConfig):
+        super().__init__(
+            config,
+            {
+                "reader": In(config.axi_signature, "Reader {0}.").array(config.readers),
+                "axi": Out(config.axi_signature, "AXI4 manager."),
+            },
+        )
+
+    def elaborate(self, platform) -> Module:
+        m, config = Module(), self.config
+        count, ar, r = config.readers, self.axi.ar, self.axi.r
+        asks = arbiter(m, "asks", ar.p.shape(), count)
+        layout = data.StructLayout({"ar": ar.p.shape(), "readers": count})
+        bursts = queue(m, "bursts", layout, 2)
+        routes = queue(m, "routes", count, config.bursts)
+
+        first = asks.o.p
+        valid = Cat(each.ar.valid for each in self.reader)
+        same = Cat(each.ar.valid & (each.ar.p == first) for each in self.reader)
+        # Of each reader's last burst: who shared it, and the address after it.
+        mates = Array(Signal(count, name=f"mates_{k}") for k in range(count))
+        following = Array(Signal(config.address_bits, name=f"following_{k}") for k in range(count))
+        awaited, missing, takes = Signal(count), Signal(), Signal()
+        waited = Signal(range(max(2, config.patience + 1)))
+        m.d.comb += [
+            awaited.eq(
+                Mux(following[asks.source] == first.addr, mates[asks.source], (1 << count) - 1)
+            ),
+            missing.eq((awaited & ~valid).any() & (waited != config.patience)),
+            bursts.i.valid.eq(asks.o.valid & ~missing),
+            bursts.i.p.ar.eq(first),
+            bursts.i.p.readers.eq(same),
+            takes.eq(bursts.i.valid & bursts.i.ready),
+            asks.o.ready.eq(takes),
+        ]
+        with m.If(asks.o.valid):
+            m.d.sync += waited.eq(Mux(takes, 0, waited + missing))
+        word_bytes = config.data_bits // 8
+        for k, (reader, i) in enumerate(zip(self.reader, asks.i, strict=True)):
+            m.d.comb += [
+                i.valid.eq(reader.ar.valid),
+                i.p.eq(reader.ar.p),
+                reader.ar.ready.eq(takes & same[k]),
+                reader.r.p.eq(r.p),
+                reader.r.valid.eq(r.valid & routes.o.valid & routes.o.p[k]),
+            ]
+            with m.If(takes & same[k]):
+                m.d.sync += [
+                    mates[k].eq(same),
+                    following[k].eq(first.addr + (first.len + 1) * word_bytes),
+                ]
+        m.d.comb += [
+            ar.p.eq(bursts.o.p.ar),
+            ar.valid.eq(bursts.o.valid & routes.i.ready),
+            bursts.o.ready.eq(ar.ready & routes.i.ready),
+            routes.i.valid.eq(ar.valid & ar.ready),
+            routes.i.p.eq(bursts.o.p.readers),
+            r.ready.eq(1),
+            routes.o.ready.eq(r.valid & r.p.last),
+        ]
+        return m
