@@ -4,6 +4,7 @@ Shown to fail with 21 faults of descriptors, loads, codes, readers and rows, and
 
 - the length of x not told, or also told of a job that is void; ``words`` of a job not checked
 - of a word of a codebook: its first part for all parts; a word too many for a stage
+- a core with a job that has no row in the first stripe; an exponent that is not checked
 
 Two are worth a word:
 

@@ -14,6 +14,7 @@ import dataclasses
 import itertools
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -369,6 +370,32 @@ def test_bad_input_is_one_line(arguments, message, capsys):
     assert (error.value.code, found.out, found.err.count("\n")) == (2, "", 1)
     assert found.err.startswith("hdl.vqllm.plan: ")
     assert message in found.err
+
+
+@pytest.mark.parametrize("short", [{"sram_bits": 1, "multipliers": 1, "ports": 1}, {"ports": 2}])
+def test_a_shortage_names_all_that_a_plan_lacks(short):
+    """With as much of each, a plan fits. Shown to fail: the worst resource alone."""
+    work = Work(matrix=MatrixShape(rows=256, columns=256, vq=NAMED["gptvq2"]))
+    with pytest.raises(Shortage) as error:
+        Planner(work, Budget(**short)).best(Space.of(work))
+    named = re.findall(r"(\w+) must be (\d+) or more, (\d+) more than (\d+)", str(error.value))
+    assert {name: int(have) for name, _, _, have in named} == short
+    assert all(int(need) - int(more) == int(have) for _, need, more, have in named)
+    enough = Budget(**{name: int(need) for name, need, _, _ in named})
+    assert Planner(work, enough).best(Space.of(work)).cycles > 0
+
+
+@pytest.mark.parametrize(
+    ("short", "message"),
+    [
+        ("register_bits=0", "register_bits must be 256 or more, 256 more than 0"),
+        ("register_bits=100", "register_bits must be 256 or more, 156 more than 100"),
+    ],
+)
+def test_a_choice_without_a_plan_names_what_it_lacks(short, message, capsys):
+    """Shown to fail: banks, and no registers, whatever the choice was; a shortage below 0."""
+    found = json.loads(run(capsys, *MATRIX, short, "--json"))
+    assert found["alternatives"]["registers and SRAM"] == message
 
 
 def test_a_lattice_takes_no_tables():
