@@ -292,7 +292,10 @@ def _stripe(matrix: MatrixShape, most: int) -> int:
 
 
 def _pieces(matrix: MatrixShape, beat: int, split: int) -> list[list[tuple[int, int, int]]]:
-    """By part of the columns: (number of the tile along the columns, first beat, last + 1)."""
+    """By part of the columns: (number of the tile along the columns, first beat, last + 1).
+
+    In the order of the work: a tile that is cut off at the end of the columns comes first.
+    """
     along = matrix.grid[1]
     of_tile = -(-matrix.tile_vectors // beat)
     beats = -(-matrix.vectors // beat)
@@ -302,7 +305,10 @@ def _pieces(matrix: MatrixShape, beat: int, split: int) -> list[list[tuple[int, 
     found = []
     for first, last in itertools.pairwise(ends):
         tiles = range(first // of_tile, -(-last // of_tile)) if last > first else range(0)
-        found.append([(n, max(first, n * of_tile), min(last, (n + 1) * of_tile)) for n in tiles])
+        own = [(n, max(first, n * of_tile), min(last, (n + 1) * of_tile)) for n in tiles]
+        # Sums leave during the last part. So it is a long one, which all cores give no faster than
+        # a row per cycle.
+        found.append(sorted(own, key=lambda part: part[2] - part[1]))
     return found
 
 

@@ -234,7 +234,7 @@ def _core_jobs(
     # Parts of the columns one after another, their vectors, and those of all cores.
     if split == 1:
         last = shape.vectors - (along - 1) * each
-        mine, widths = along, [(along - 1, each, each), (1, last, last)]
+        mine, widths = along, [(1, last, last), (along - 1, each, each)]
     elif along >= split:  # some cores have one tile more than others
         whole, more = divmod(along, split)
         mine, widths = whole + (more > 0), [(whole, each, split * each), (1, each, more * each)]
