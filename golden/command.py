@@ -56,7 +56,8 @@ class Parser(argparse.ArgumentParser):
     """A refused option is one line, without the usage that ``--help`` prints; exit status 2."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog.removeprefix('python -m ')}: {message}\n")
+        line = message.replace("\n", "\\n")  # of a word of the command line
+        self.exit(2, f"{self.prog.removeprefix('python -m ')}: {line}\n")
 
     def need_page(self, page: Path) -> None:
         """Refuse ``--page`` in an installation, which has no pages."""

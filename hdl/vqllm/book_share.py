@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from amaranth import Array, Cat, Module, Mux, Signal
+from amaranth import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data
 
 from golden.config import Config
@@ -24,6 +24,7 @@ class VqBookShareConfig(Config):
     data_bits: int = 512  # of a word, a power of two in 64..1024
     bursts: int = 64  # in flight, 2..256
     patience: int = 32  # cycles that a burst waits for readers that request nothing, 0..255
+    mate_patience: int = 255  # the same for readers that shared its reader's last burst, 0..255
 
     def __post_init__(self) -> None:
         self._check_range("readers", 2, 16)
@@ -31,6 +32,7 @@ class VqBookShareConfig(Config):
         self._check_power_of_two("data_bits", 64, 1024)
         self._check_range("bursts", 2, 256)
         self._check_range("patience", 0, 255)
+        self._check_range("mate_patience", 0, 255)
 
     @property
     def axi_signature(self) -> Axi4Read:
@@ -40,9 +42,10 @@ class VqBookShareConfig(Config):
 class VqBookShare(Block):
     """One burst for all readers that request the same one; its words go to each of them.
 
-    A burst waits for readers that request nothing, at most ``patience`` cycles. A burst that
-    continues the one before waits only for the readers that shared that one. A reader that requests
-    another burst is never waited for. So no reader waits for ever, whatever the others do.
+    A burst waits for readers that request nothing, at most ``patience`` cycles, and not if it
+    continues its reader's last one. It waits at most ``mate_patience`` cycles for the readers that
+    shared the last one. A reader that requests another burst is never waited for. So no reader
+    waits for ever, whatever the others do.
 
     The bursts of a reader keep their order. The readers must take every word that comes, in the
     cycle in which it comes. A request waits a cycle in a queue, so no combinational path leads from
@@ -73,13 +76,17 @@ class VqBookShare(Block):
         # Of each reader's last burst: who shared it, and the address after it.
         mates = Array(Signal(count, name=f"mates_{k}") for k in range(count))
         following = Array(Signal(config.address_bits, name=f"following_{k}") for k in range(count))
-        awaited, missing, takes = Signal(count), Signal(), Signal()
-        waited = Signal(range(max(2, config.patience + 1)))
+        waits, mate_waits, missing, takes = Signal(), Signal(), Signal(), Signal()
+        waited = Signal(range(max(2, config.patience + 1, config.mate_patience + 1)))
+        continues = following[asks.source] == first.addr
+        patient, mate_patient = (
+            waited < limit if limit else Const(0)
+            for limit in (config.patience, config.mate_patience)
+        )
         m.d.comb += [
-            awaited.eq(
-                Mux(following[asks.source] == first.addr, mates[asks.source], (1 << count) - 1)
-            ),
-            missing.eq((awaited & ~valid).any() & (waited != config.patience)),
+            waits.eq(~continues & ~valid.all() & patient),
+            mate_waits.eq((mates[asks.source] & ~valid).any() & mate_patient),
+            missing.eq(waits | mate_waits),
             bursts.i.valid.eq(asks.o.valid & ~missing),
             bursts.i.p.ar.eq(first),
             bursts.i.p.readers.eq(same),

@@ -260,13 +260,18 @@ def main(arguments: list[str] | None = None) -> int:
         _examples(options.page)
         return 0
     if options.shape not in NAMED:
-        parser.error(f"SHAPE must be one of {', '.join(NAMED)}, not {options.shape}")
+        given = "" if options.shape is None else f", not {options.shape}"
+        parser.error(f"SHAPE must be one of {', '.join(NAMED)}{given}")
     of_shape = [each.removeprefix("vq.") for each in options.fields if each.startswith("vq.")]
     of_budget = [each for each in options.fields if not each.startswith("vq.")]
     try:
         work = work_of(options, VqShape.parse(NAMED[options.shape], of_shape))
         counts = None if options.histogram is None else histogram(options.histogram)
-        planner = Planner(work, Budget.parse(Budget(), of_budget), counts)
+        budget = Budget.parse(Budget(), of_budget)
+        try:
+            planner = Planner(work, budget, counts)
+        except ConfigError as error:
+            raise ConfigError(f"{options.histogram}: {error}") from None
         space = Space.of(work)
         found = planner.best(space)
     except ConfigError as error:

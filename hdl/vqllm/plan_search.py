@@ -287,7 +287,8 @@ class Planner:
             counts = np.ones((1, vq.stages, vq.stored))
         tiles = math.prod(work.matrix.grid)
         if counts.shape not in {(n, vq.stages, vq.stored) for n in (1, tiles)}:
-            wanted = f"({tiles} or 1, {vq.stages}, {vq.stored})"
+            number = f"{tiles} or 1" if tiles > 1 else "1"
+            wanted = f"({number}, {vq.stages}, {vq.stored})"
             raise ConfigError(f"histogram must be {wanted}, not {counts.shape}")
         if not (counts.sum(-1) > 0).all():
             raise ConfigError("histogram must have a look-up in each tile and stage")

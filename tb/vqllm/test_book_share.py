@@ -5,8 +5,8 @@ Shown to fail with:
 - words that go to the first reader of a burst alone, or to all readers
 - bursts compared by their addresses alone
 - no end of patience: a lone reader waits for ever
-- a burst that waits for all readers, or for none, where it continues another one
-- a reader that left and is waited for again
+- a burst that waits for all readers, or for no mates, where it continues another one
+- a reader that left and is waited for again; mates that are waited for no longer than others
 """
 
 import numpy as np
@@ -17,10 +17,10 @@ from hdl.vqllm.book_share import VqBookShare, VqBookShareConfig
 from tb.run import simulate
 
 CONFIGS = {
-    "two": VqBookShareConfig(data_bits=64, patience=5),
+    "two": VqBookShareConfig(data_bits=64, patience=5, mate_patience=11),
     "four": VqBookShareConfig(readers=4, address_bits=32, data_bits=128, bursts=8),
     "sixteen": VqBookShareConfig(readers=16, data_bits=64, bursts=2, patience=255),
-    "hurried": VqBookShareConfig(readers=4, data_bits=64, patience=0),
+    "hurried": VqBookShareConfig(readers=4, data_bits=64, patience=0, mate_patience=0),
 }
 BOOK_BYTES = 4096  # a burst stays in 4 KiB
 
@@ -37,7 +37,7 @@ def phases_of(config, rng) -> list[dict]:
     steps: cycles from each request of the manager to the next, if they are certain; the first is
     from the first offer.
     """
-    count, patience = config.readers, config.patience
+    count, patience, loyal = config.readers, config.patience, config.mate_patience
     others = [[] for _ in range(count - 1)]
     first, second = book(config, 1, 6), book(config, 2, 3)
     long = [(first[0][0], first[0][1] + 1), *second]
@@ -54,7 +54,7 @@ def phases_of(config, rng) -> list[dict]:
         {
             "lists": [first, *[first[:2]] * (count - 1)],
             "requests": 6,
-            "steps": [latency, 1, patience + 1, 1, 1, 1],
+            "steps": [latency, 1, loyal + 1, 1, 1, 1],
         },
         # The same address, and another length; then a reader has no more to request.
         {
@@ -98,6 +98,7 @@ def test_book_share(name, seed):
     [
         ({"readers": 1}, "VqBookShareConfig.readers must be 2..16, not 1"),
         ({"patience": 256}, "VqBookShareConfig.patience must be 0..255, not 256"),
+        ({"mate_patience": -1}, "VqBookShareConfig.mate_patience must be 0..255, not -1"),
     ],
 )
 def test_rejects(wrong, message):

@@ -353,6 +353,8 @@ def test_attention_and_gemm(capsys):
     ("arguments", "message"),
     [
         (["aqlm9"], "SHAPE must be one of"),
+        (["a\nb"], "not a\\nb"),
+        ([], "SHAPE must be one of"),
         (["aqlm3", "--rows", "8"], "--columns must be given for gemv"),
         (["aqlm3", "--tokens", "8"], "--tokens does not apply to gemv"),
         ([*MATRIX, "multipliers=0"], "Budget.multipliers must be 1..65536, not 0"),
@@ -364,6 +366,7 @@ def test_attention_and_gemm(capsys):
     ],
 )
 def test_bad_input_is_one_line(arguments, message, capsys):
+    """Shown to fail: the second line of SHAPE as another line."""
     with pytest.raises(SystemExit) as error:
         command.main(arguments)
     found = capsys.readouterr()
@@ -415,6 +418,15 @@ def test_wrong_histograms(text, tmp_path):
     file.write_text(text)
     with pytest.raises(ConfigError, match="must be"):
         command.histogram(file)
+
+
+def test_a_histogram_of_another_work_is_named(capsys, tmp_path):
+    file = tmp_path / "counts.json"
+    file.write_text("[[[1, 2]]]")
+    with pytest.raises(SystemExit):
+        command.main(["gptvq2", "--rows", "8", "--columns", "8", "--histogram", str(file)])
+    wanted = f"{file}: histogram must be (1, 1, 256), not (1, 1, 2)"
+    assert capsys.readouterr().err == f"hdl.vqllm.plan: {wanted}\n"
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 16), (2, 1, 16), (1, 2, 16)])
