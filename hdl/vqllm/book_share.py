@@ -44,8 +44,8 @@ class VqBookShare(Block):
 
     A burst waits for readers that request nothing, at most ``patience`` cycles, and not if it
     continues its reader's last one. It waits at most ``mate_patience`` cycles for the readers that
-    shared the last one. A reader that requests another burst is never waited for. So no reader
-    waits for ever, whatever the others do.
+    shared the last one, until ``clear``. A reader that requests another burst is never waited for.
+    So no reader waits for ever, whatever the others do.
 
     The bursts of a reader keep their order. The readers must take every word that comes, in the
     cycle in which it comes. A request waits a cycle in a queue, so no combinational path leads from
@@ -59,6 +59,7 @@ class VqBookShare(Block):
             {
                 "reader": In(config.axi_signature, "Reader {0}.").array(config.readers),
                 "axi": Out(config.axi_signature, "AXI4 manager."),
+                "clear": In(1, "Readers share no earlier burst from the next cycle on."),
             },
         )
 
@@ -109,6 +110,8 @@ class VqBookShare(Block):
                     mates[k].eq(same),
                     following[k].eq(first.addr + (first.len + 1) * word_bytes),
                 ]
+        with m.If(self.clear):
+            m.d.sync += [each.eq(0) for each in mates]
         m.d.comb += [
             ar.p.eq(bursts.o.p.ar),
             ar.valid.eq(bursts.o.valid & routes.i.ready),

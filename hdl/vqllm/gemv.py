@@ -80,16 +80,16 @@ class VqGemv(Block):
             control.answered.eq(self.status.ready),
         ]
         clear = control.answer & self.status.ready
-        readers, books, cores, fetches = [], [], [], []
+        cores, fetches, fars = [], [], []
         for k in range(config.cores):
             core, fetch, far = self._elaborate_core(m, k, control, clear)
-            descriptors, book, codes = fetch.axi
-            readers += [descriptors, codes, far.axi]
-            books.append(book)
             link(m, core.sum, reduce.part[k])
             cores.append(core)
             fetches.append(fetch)
-        readers.append(self._elaborate_books(m, books))
+            fars.append(far.axi)
+        descriptors, books, codes = zip(*(fetch.axi for fetch in fetches), strict=True)
+        # Their turns follow this order: the first codes of a job come after the codebooks.
+        readers = [*descriptors, self._elaborate_books(m, books, clear), *codes, *fars]
         refused = Const(0, 2)
         if config.scaled:
             scales = add(m, "scales", VqRowScales(config.fetch.reader(8)))
@@ -107,11 +107,12 @@ class VqGemv(Block):
         self._elaborate_status(m, control, cores, fetches, nonfinite, refused, clear)
         return m
 
-    def _elaborate_books(self, m: Module, books: list):
+    def _elaborate_books(self, m: Module, books: tuple, clear):
         """The one reader of codebooks for all cores."""
         if len(books) == 1:
             return books[0]
         share = add(m, "book_share", VqBookShare(self.config.book_share))
+        m.d.comb += share.clear.eq(clear)
         for book, port in zip(books, share.reader, strict=True):
             link(m, book.ar, port.ar)
             link(m, port.r, book.r)

@@ -58,7 +58,7 @@ class VqGemvConfig(Config):
 
     @property
     def share(self) -> VqPortShareConfig:
-        """Of each core: descriptors, codes, entries beyond n_shared. Then codebooks and scales."""
+        """Descriptors of each core, codebooks, codes and far entries of each core, scales."""
         cache = self.core.cache
         return VqPortShareConfig(
             readers=3 * self.cores + 1 + self.scaled, address_bits=cache.address_bits,

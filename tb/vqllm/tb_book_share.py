@@ -55,6 +55,7 @@ class Host:
         ]  # fmt: skip
 
     async def run(self, phase, **flow):
+        self.bench.dut.clear.value = phase.get("clear", 0)
         self.ram.beats.clear()
         self.ram.requests.clear()
         words = [self._words(bursts) for bursts in phase["lists"]]

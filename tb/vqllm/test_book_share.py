@@ -7,6 +7,7 @@ Shown to fail with:
 - no end of patience: a lone reader waits for ever
 - a burst that waits for all readers, or for no mates, where it continues another one
 - a reader that left and is waited for again; mates that are waited for no longer than others
+- mates that outlast ``clear``
 """
 
 import numpy as np
@@ -35,7 +36,7 @@ def phases_of(config, rng) -> list[dict]:
     """lists: bursts of each reader. requests: of the manager, if they are certain.
 
     steps: cycles from each request of the manager to the next, if they are certain; the first is
-    from the first offer.
+    from the first offer. clear: in each cycle, or in none.
     """
     count, patience, loyal = config.readers, config.patience, config.mate_patience
     others = [[] for _ in range(count - 1)]
@@ -55,6 +56,13 @@ def phases_of(config, rng) -> list[dict]:
             "lists": [first, *[first[:2]] * (count - 1)],
             "requests": 6,
             "steps": [latency, 1, loyal + 1, 1, 1, 1],
+        },
+        # Without mates nobody is waited for.
+        {
+            "lists": [first, *[first[:2]] * (count - 1)],
+            "requests": 6,
+            "steps": [latency, 1, 1, 1, 1, 1],
+            "clear": 1,
         },
         # The same address, and another length; then a reader has no more to request.
         {
