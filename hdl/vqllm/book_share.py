@@ -23,8 +23,8 @@ class VqBookShareConfig(Config):
     address_bits: int = 40  # of a byte address, 32..64
     data_bits: int = 512  # of a word, a power of two in 64..1024
     bursts: int = 64  # in flight, 2..256
-    patience: int = 32  # cycles that a burst waits for readers that request nothing, 0..255
-    mate_patience: int = 255  # the same for readers that shared its reader's last burst, 0..255
+    patience: int = 32  # cycles that a first burst waits for others, 0..255
+    mate_patience: int = 255  # cycles that a later one waits for those who shared the last, 0..255
 
     def __post_init__(self) -> None:
         self._check_range("readers", 2, 16)
@@ -42,10 +42,10 @@ class VqBookShareConfig(Config):
 class VqBookShare(Block):
     """One burst for all readers that request the same one; its words go to each of them.
 
-    A burst waits for readers that request nothing, at most ``patience`` cycles, and not if it
-    continues its reader's last one. It waits at most ``mate_patience`` cycles for the readers that
-    shared the last one, until ``clear``. A reader that requests another burst is never waited for.
-    So no reader waits for ever, whatever the others do.
+    A reader's first burst after ``clear`` waits for all readers that request nothing, at most
+    ``patience`` cycles. A later one waits for those that shared its last one, at most
+    ``mate_patience`` cycles. A reader that requests another burst is never waited for. So no reader
+    waits for ever, whatever the others do.
 
     The bursts of a reader keep their order. The readers must take every word that comes, in the
     cycle in which it comes. A request waits a cycle in a queue, so no combinational path leads from
@@ -59,7 +59,7 @@ class VqBookShare(Block):
             {
                 "reader": In(config.axi_signature, "Reader {0}.").array(config.readers),
                 "axi": Out(config.axi_signature, "AXI4 manager."),
-                "clear": In(1, "Readers share no earlier burst from the next cycle on."),
+                "clear": In(1, "The next burst of each reader is its first one."),
             },
         )
 
@@ -74,18 +74,16 @@ class VqBookShare(Block):
         first = asks.o.p
         valid = Cat(each.ar.valid for each in self.reader)
         same = Cat(each.ar.valid & (each.ar.p == first) for each in self.reader)
-        # Of each reader's last burst: who shared it, and the address after it.
-        mates = Array(Signal(count, name=f"mates_{k}") for k in range(count))
-        following = Array(Signal(config.address_bits, name=f"following_{k}") for k in range(count))
+        is_first = Signal(count, init=(1 << count) - 1)
+        mates = Array(Signal(count, name=f"mates_{k}") for k in range(count))  # of the last burst
         waits, mate_waits, missing, takes = Signal(), Signal(), Signal(), Signal()
         waited = Signal(range(max(2, config.patience + 1, config.mate_patience + 1)))
-        continues = following[asks.source] == first.addr
         patient, mate_patient = (
             waited < limit if limit else Const(0)
             for limit in (config.patience, config.mate_patience)
         )
         m.d.comb += [
-            waits.eq(~continues & ~valid.all() & patient),
+            waits.eq(is_first.bit_select(asks.source, 1) & ~valid.all() & patient),
             mate_waits.eq((mates[asks.source] & ~valid).any() & mate_patient),
             missing.eq(waits | mate_waits),
             bursts.i.valid.eq(asks.o.valid & ~missing),
@@ -96,7 +94,6 @@ class VqBookShare(Block):
         ]
         with m.If(asks.o.valid):
             m.d.sync += waited.eq(Mux(takes, 0, waited + missing))
-        word_bytes = config.data_bits // 8
         for k, (reader, i) in enumerate(zip(self.reader, asks.i, strict=True)):
             m.d.comb += [
                 i.valid.eq(reader.ar.valid),
@@ -106,12 +103,9 @@ class VqBookShare(Block):
                 reader.r.valid.eq(r.valid & routes.o.valid & routes.o.p[k]),
             ]
             with m.If(takes & same[k]):
-                m.d.sync += [
-                    mates[k].eq(same),
-                    following[k].eq(first.addr + (first.len + 1) * word_bytes),
-                ]
+                m.d.sync += [mates[k].eq(same), is_first[k].eq(0)]
         with m.If(self.clear):
-            m.d.sync += [each.eq(0) for each in mates]
+            m.d.sync += [is_first.eq(-1), *(each.eq(0) for each in mates)]
         m.d.comb += [
             ar.p.eq(bursts.o.p.ar),
             ar.valid.eq(bursts.o.valid & routes.i.ready),

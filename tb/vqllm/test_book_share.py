@@ -5,9 +5,9 @@ Shown to fail with:
 - words that go to the first reader of a burst alone, or to all readers
 - bursts compared by their addresses alone
 - no end of patience: a lone reader waits for ever
-- a burst that waits for all readers, or for no mates, where it continues another one
+- a later burst that waits for all readers, or for no mates
 - a reader that left and is waited for again; mates that are waited for no longer than others
-- mates that outlast ``clear``
+- mates, or later bursts, that outlast ``clear``
 """
 
 import numpy as np
@@ -45,11 +45,11 @@ def phases_of(config, rng) -> list[dict]:
     latency = 1  # of the queue of bursts
     found = [
         {"lists": [first + second] * count, "requests": 9, "steps": [latency, *[1] * 8]},
-        # Alone: each book waits, and what continues it does not.
+        # Alone: the first burst waits.
         {
             "lists": [first + second, *others],
             "requests": 9,
-            "steps": [patience + latency, *[1] * 5, patience + 1, 1, 1],
+            "steps": [patience + latency, *[1] * 8],
         },
         # Of others that leave, the next burst alone waits.
         {
@@ -57,11 +57,11 @@ def phases_of(config, rng) -> list[dict]:
             "requests": 6,
             "steps": [latency, 1, loyal + 1, 1, 1, 1],
         },
-        # Without mates nobody is waited for.
+        # Each burst is a first one.
         {
             "lists": [first, *[first[:2]] * (count - 1)],
             "requests": 6,
-            "steps": [latency, 1, 1, 1, 1, 1],
+            "steps": [latency, 1, *[patience + 1] * 4],
             "clear": 1,
         },
         # The same address, and another length; then a reader has no more to request.
