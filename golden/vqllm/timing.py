@@ -251,7 +251,7 @@ def _core_jobs(
         for chunks, size in ((whole, job_rows), (1 if rest else 0, rest)):
             for columns, width, whole in widths:
                 parts = min(split, math.ceil(whole / min(width, lanes if along < split else width)))
-                books = parts if along >= split else 1
+                books = parts if along >= split else min(parts, along)
                 # With one tile along the columns, the codebooks stay for all jobs of its rows.
                 passes = tiles * chunks
                 jobs.append(
