@@ -42,8 +42,8 @@ class VqBookShareConfig(Config):
 class VqBookShare(Block):
     """One burst for all readers that request the same one; its words go to each of them.
 
-    A reader's first burst after ``clear`` waits for all readers that request nothing, at most
-    ``patience`` cycles. A later one waits for those that shared its last one, at most
+    A reader's first burst after ``clear`` waits for the readers that have requested nothing since
+    then, at most ``patience`` cycles. A later one waits for those that shared its last one, at most
     ``mate_patience`` cycles. A reader that requests another burst is never waited for. So no reader
     waits for ever, whatever the others do.
 
@@ -83,7 +83,7 @@ class VqBookShare(Block):
             for limit in (config.patience, config.mate_patience)
         )
         m.d.comb += [
-            waits.eq(is_first.bit_select(asks.source, 1) & ~valid.all() & patient),
+            waits.eq(is_first.bit_select(asks.source, 1) & (is_first & ~valid).any() & patient),
             mate_waits.eq((mates[asks.source] & ~valid).any() & mate_patient),
             missing.eq(waits | mate_waits),
             bursts.i.valid.eq(asks.o.valid & ~missing),

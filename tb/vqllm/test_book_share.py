@@ -8,6 +8,7 @@ Shown to fail with:
 - a later burst that waits for all readers, or for no mates
 - a reader that left and is waited for again; mates that are waited for no longer than others
 - mates, or later bursts, that outlast ``clear``
+- a first burst that waits for readers whose first one was taken
 """
 
 import numpy as np
@@ -64,11 +65,11 @@ def phases_of(config, rng) -> list[dict]:
             "steps": [latency, 1, *[patience + 1] * 4],
             "clear": 1,
         },
-        # The same address, and another length; then a reader has no more to request.
+        # The same address, and another length: a reader that had its first burst is not awaited.
         {
             "lists": [first[:1], *[long[:1]] * (count - 1)],
             "requests": 2,
-            "steps": [latency, patience + 1],
+            "steps": [latency, 1],
         },
         {
             "lists": [book(config, k % 2, 5) for k in range(count)],
