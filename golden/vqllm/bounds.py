@@ -5,10 +5,7 @@ all of them overlap. The fill of the engine comes on top.
 """
 
 import dataclasses
-import functools
 import math
-import operator
-from collections import Counter
 
 import torch
 from torch import Tensor
@@ -18,7 +15,7 @@ from golden.vqllm.config import MatrixShape
 from golden.vqllm.format import ImageShape, Plan, layout
 from golden.vqllm.image import part_look_ups, tiers
 from golden.vqllm.matrix import VqMatrix
-from golden.vqllm.timing import PartWork
+from golden.vqllm.timing import PartWork, read_once
 
 __all__ = ["EngineShape", "bank_cycles", "bounds", "job_bounds", "part_work"]
 
@@ -122,9 +119,7 @@ def job_bounds(
     """
     cores, vq = part_work(matrix, shape, plan, banks), shape.vq
     parts = [part for core in cores for part in core]
-    of_cores = [Counter(part.book for part in core if part.load) for core in cores]
-    loads = functools.reduce(operator.or_, of_cores).total()
-    loaded = loads * plan.shared * vq.stages * 16 * vq.size
+    loaded = read_once(cores, lambda part: part.load) * 16 * vq.size
     far = sum(part.far for part in parts)
     macs = shape.cores * shape.beat_vectors * vq.size
     return {

@@ -3,7 +3,8 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -48,6 +49,7 @@ __all__ = [
     "moved_bits",
     "plan_bound",
     "plan_terms",
+    "read_once",
     "reduce",
     "row_finish",
     "row_sums",
@@ -695,7 +697,8 @@ def gemv_cycles(
     # All cores ask for their first codebooks at once, and bursts of each come in turn.
     asked = {parts[0].book for parts in cores if parts and parts[0].load}
     end = max((_core_end(parts, path, len(asked)) for parts in cores), default=0)
-    words = sum(part.words for parts in cores for part in parts) + _read_words(cores)
+    words = sum(part.words for parts in cores for part in parts)
+    words += read_once(cores, lambda part: part.load_words)
     begin = _DESCRIPTOR + path.latency
     added = rows * max(1, -(-split // lanes))
     return max(end, begin + path.latency + words, begin + added) + path.through
@@ -725,15 +728,15 @@ _CODES = 10  # from a descriptor to its first beat, and the latency of memory
 _FAR = 5  # of an entry of memory beyond the latency of memory
 
 
-def _read_words(cores: Sequence[Sequence[PartWork]]) -> int:
-    """Words of all loads; each codebook as often as the core that loads it most."""
-    words: dict[int, int] = {}
+def read_once(cores: Sequence[Sequence[PartWork]], size: Callable[[PartWork], int]) -> int:
+    """The ``size`` of all loads; each codebook as often as the core that loads it most."""
+    found: Counter[int] = Counter()
     for parts in cores:
-        own: dict[int, int] = {}
+        own: Counter[int] = Counter()
         for part in parts:
-            own[part.book] = own.get(part.book, 0) + part.load_words
-        words |= {book: max(count, words.get(book, 0)) for book, count in own.items()}
-    return sum(words.values())
+            own[part.book] += size(part)
+        found |= own
+    return found.total()
 
 
 def _core_end(parts: Sequence[PartWork], path: GemvPath, first_books: int) -> float:

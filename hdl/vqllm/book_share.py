@@ -11,6 +11,7 @@ from hdl.block import Block
 from hdl.ports import In, Out
 from hdl.stream.arbiter import arbiter
 from hdl.stream.queue import queue
+from hdl.vqllm.memory_port import pass_bursts, words_back
 
 __all__ = ["VqBookShare", "VqBookShareConfig"]
 
@@ -65,9 +66,9 @@ class VqBookShare(Block):
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
-        count, ar, r = config.readers, self.axi.ar, self.axi.r
-        asks = arbiter(m, "asks", ar.p.shape(), count)
-        layout = data.StructLayout({"ar": ar.p.shape(), "readers": count})
+        count, burst = config.readers, self.axi.ar.p.shape()
+        asks = arbiter(m, "asks", burst, count)
+        layout = data.StructLayout({"ar": burst, "readers": count})
         bursts = queue(m, "bursts", layout, 2)
         routes = queue(m, "routes", count, config.bursts)
 
@@ -99,20 +100,12 @@ class VqBookShare(Block):
                 i.valid.eq(reader.ar.valid),
                 i.p.eq(reader.ar.p),
                 reader.ar.ready.eq(takes & same[k]),
-                reader.r.p.eq(r.p),
-                reader.r.valid.eq(r.valid & routes.o.valid & routes.o.p[k]),
             ]
             with m.If(takes & same[k]):
                 m.d.sync += [mates[k].eq(same), is_first[k].eq(0)]
         with m.If(self.clear):
             m.d.sync += [is_first.eq(-1), *(each.eq(0) for each in mates)]
-        m.d.comb += [
-            ar.p.eq(bursts.o.p.ar),
-            ar.valid.eq(bursts.o.valid & routes.i.ready),
-            bursts.o.ready.eq(ar.ready & routes.i.ready),
-            routes.i.valid.eq(ar.valid & ar.ready),
-            routes.i.p.eq(bursts.o.p.readers),
-            r.ready.eq(1),
-            routes.o.ready.eq(r.valid & r.p.last),
-        ]
+        m.d.comb += routes.i.p.eq(bursts.o.p.readers)
+        pass_bursts(m, bursts.o, bursts.o.p.ar, self.axi, routes)
+        words_back(m, self.axi.r, routes, self.reader, lambda k: routes.o.p[k])
         return m

@@ -4,6 +4,7 @@ So no reader stalls the words of another, whichever of them waits for which.
 """
 
 import dataclasses
+from collections.abc import Callable
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
@@ -20,6 +21,7 @@ from hdl.stream.queue import queue
 
 __all__ = [
     "VqPortShare", "VqPortShareConfig", "VqReadBuffer", "VqReadBufferConfig", "VqReader",
+    "pass_bursts", "words_back",
 ]  # fmt: skip
 
 _FLIPFLOPS = 4  # words of a queue of flip-flops
@@ -157,23 +159,31 @@ class VqPortShare(Block):
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
-        ar, r = self.axi.ar, self.axi.r
-        asks = arbiter(m, "asks", ar.p.shape(), config.readers)
+        asks = arbiter(m, "asks", self.axi.ar.p.shape(), config.readers)
         routes = queue(m, "routes", range(max(2, config.readers)), config.bursts)
         for reader, i in zip(self.reader, asks.i, strict=True):
             link(m, reader.ar, i)
-        m.d.comb += [
-            ar.p.eq(asks.o.p),
-            ar.valid.eq(asks.o.valid & routes.i.ready),
-            asks.o.ready.eq(ar.ready & routes.i.ready),
-            routes.i.valid.eq(ar.valid & ar.ready),
-            routes.i.p.eq(asks.source),
-            r.ready.eq(1),
-            routes.o.ready.eq(r.valid & r.p.last),
-        ]
-        for k, reader in enumerate(self.reader):
-            m.d.comb += [
-                reader.r.p.eq(r.p),
-                reader.r.valid.eq(r.valid & routes.o.valid & (routes.o.p == k)),
-            ]
+        m.d.comb += routes.i.p.eq(asks.source)
+        pass_bursts(m, asks.o, asks.o.p, self.axi, routes)
+        words_back(m, self.axi.r, routes, self.reader, lambda k: routes.o.p == k)
         return m
+
+
+def pass_bursts(m: Module, requests, request, axi, routes) -> None:
+    """Each request to the manager, as far as ``routes`` has room for where its words go."""
+    m.d.comb += [
+        axi.ar.p.eq(request),
+        axi.ar.valid.eq(requests.valid & routes.i.ready),
+        requests.ready.eq(axi.ar.ready & routes.i.ready),
+        routes.i.valid.eq(axi.ar.valid & axi.ar.ready),
+    ]
+
+
+def words_back(m: Module, r, routes, readers, goes_to: Callable) -> None:
+    """Each word to the readers k with ``goes_to(k)``; a word that nobody requested is dropped."""
+    m.d.comb += [r.ready.eq(1), routes.o.ready.eq(r.valid & r.p.last)]
+    for k, reader in enumerate(readers):
+        m.d.comb += [
+            reader.r.p.eq(r.p),
+            reader.r.valid.eq(r.valid & routes.o.valid & goes_to(k)),
+        ]

@@ -74,16 +74,21 @@ def test_the_page_of_the_project_is_of_its_rows(module):
     assert fill(text, made) == text, "run the command with --page-only"
 
 
-def test_a_run_keeps_its_rows(tiny, tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def short(tiny, tmp_path, monkeypatch) -> list[str]:
+    """Options of a run of seconds, on a tiny model."""
     text = tmp_path / "text.txt"
     text.write_text("the quick brown fox jumps over it. " * 300)
     monkeypatch.setattr(checkpoint, "load", lambda *_: tiny)
     monkeypatch.setattr(counted, "LEARNED", {"weights": 2, "kv": 3})
-    arguments = [
+    return [
         "--text", f"t={text}", "--windows", "2", "--part", "1", "--seq", "16", "--skip", "64",
-        "--calibration-tokens", "16", "--work", str(tmp_path / "work"), "--row", "fp32",
-        "aqlm2x8", "kivi-like",
+        "--calibration-tokens", "16", "--work",
     ]  # fmt: skip
+
+
+def test_a_run_keeps_its_rows(short, tmp_path, capsys):
+    arguments = [*short, str(tmp_path / "work"), "--row", "fp32", "aqlm2x8", "kivi-like"]
     assert vqllm.main(arguments) == 0
     first = capsys.readouterr()
     assert "all parts are done" in first.err
@@ -117,17 +122,9 @@ def test_a_run_keeps_its_rows(tiny, tmp_path, monkeypatch, capsys):
     assert kept.read_text() == before
 
 
-def test_rows_that_another_run_saves_meanwhile_stay(tiny, tmp_path, monkeypatch):
+def test_rows_that_another_run_saves_meanwhile_stay(short, tmp_path, monkeypatch):
     """Shown to fail: the file read before the rows ran, and not after."""
-    text = tmp_path / "text.txt"
-    text.write_text("the quick brown fox jumps over it. " * 300)
-    monkeypatch.setattr(checkpoint, "load", lambda *_: tiny)
-    monkeypatch.setattr(counted, "LEARNED", {"weights": 2, "kv": 3})
-    arguments = [
-        "--text", f"t={text}", "--windows", "2", "--part", "1", "--seq", "16", "--skip", "64",
-        "--calibration-tokens", "16", "--work",
-    ]  # fmt: skip
-    assert vqllm.main([*arguments, str(tmp_path / "other"), "--row", "kivi-like"]) == 0
+    assert vqllm.main([*short, str(tmp_path / "other"), "--row", "kivi-like"]) == 0
     kept = tmp_path / "own" / "vqllm.json"
     run = Runner.run
 
@@ -137,7 +134,7 @@ def test_rows_that_another_run_saves_meanwhile_stay(tiny, tmp_path, monkeypatch)
         return end
 
     monkeypatch.setattr(Runner, "run", meanwhile)
-    assert vqllm.main([*arguments, str(tmp_path / "own"), "--row", "fp32"]) == 0
+    assert vqllm.main([*short, str(tmp_path / "own"), "--row", "fp32"]) == 0
     assert {row.method for row in load_report(kept).records} == {"fp32", "kivi-like"}
 
 
