@@ -390,20 +390,28 @@ def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str
             * (described + math.ceil(held_bytes / word_bytes) - held_bytes / word_bytes)
         )
         cycles = max(cycles, far * (budget.latency + _FAR) / FAR_IN_FLIGHT)
-        # The next codebooks are loaded meanwhile, and the next descriptor is read.
+        # The next codebooks are loaded meanwhile.
         same, shortest = (
-            max((load + _LOAD) * job.loads, turn(each) * job.loads, budget.latency + _NEXT_PART)
-            for each in (job, follower)
+            max((load + _LOAD) * each.loads, turn(each) * each.loads) for each in (job, follower)
         )
         looked += (job.count - job.passes) * max(cycles, same)
         looked += job.passes * max(cycles, shortest)
         words += book * job.count * job.books * job.loads
-    looked += cycles - max(cycles, shortest)  # no load follows the last job
+    # No load follows the last job, and its last answers of memory end it.
+    answers = jobs[-1].rows * row_parts * jobs[-1].whole * vq.stages * beats.far
+    ending = max(cycles, answer * min(1.0, answers) + answers)
+    looked += ending - max(cycles, shortest)
+    # Each descriptor is read after the one before it, whatever the core does.
+    parts = sum(job.count for job in jobs) * repeats
+    known = (parts - 1) * (budget.latency + _NEXT_PART) + budget.latency + _FIRST_LOAD
+    known += (load if jobs[-1].loads or parts == 1 else 0) + ending
     tail = max(0.0, cycles - far * plan.cores) * jobs[-1].loads
     if not jobs[0].loads:
         words += book * shape.grid[0] * jobs[0].books
     words += shape.rows * _row_beats(shape, plan.lookups // vq.stages) * beat_bytes / word_bytes
-    words += shape.rows * shape.vectors * vq.stages * beats.far
+    answers = shape.rows * shape.vectors * vq.stages * beats.far
+    words += answers
+    early = turn(jobs[0]) + turn(_followers(jobs)[0])
     layout = {
         "none": 0,
         "exchange": exchange(pieces).latency,
@@ -412,9 +420,13 @@ def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str
     macs = plan.lookups // vq.stages * (plan.need or vq.size)
     through = gemv_core(macs, vq.summed).latency + 1 + row_finish(False).latency
     return {
-        # The last codebooks come near the end, and their beats follow.
-        "memory": (budget.latency + words) * repeats + tail,
-        "look-ups": start + looked * repeats,
+        # The last codebooks come near the end, and their beats follow. No single entry comes before
+        # the first codebooks, and before it only the words of two parts.
+        "memory": max(
+            (budget.latency + words) * repeats + tail,
+            start + (answer * min(1.0, answers) + max(answers, words - early)) * repeats,
+        ),
+        "look-ups": max(start + looked * repeats, known),
         "products": float(products * repeats),
         # No sum comes before the first codebooks.
         "reduction": start + shape.rows * max(1, plan.split / plan.lanes) * held * repeats,

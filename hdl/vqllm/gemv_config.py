@@ -58,11 +58,14 @@ class VqGemvConfig(Config):
 
     @property
     def share(self) -> VqPortShareConfig:
-        """Descriptors of each core, codebooks, codes and far entries of each core, scales."""
+        """Descriptors of each core, codebooks, codes and far entries of each core, scales.
+
+        A far entry is a burst. The port takes a word per cycle, so 256 bursts cover its latency.
+        """
         cache = self.core.cache
         return VqPortShareConfig(
             readers=3 * self.cores + 1 + self.scaled, address_bits=cache.address_bits,
-            data_bits=cache.data_bits,
+            data_bits=cache.data_bits, bursts=min(256, max(64, self.cores * self.far)),
         )  # fmt: skip
 
     @property

@@ -5,6 +5,7 @@ Shown to fail with 21 faults of descriptors, loads, codes, readers and rows, and
 - the length of x not told, or also told of a job that is void; ``words`` of a job not checked
 - of a word of a codebook: its first part for all parts; a word too many for a stage
 - a core with a job that has no row in the first stripe; an exponent that is not checked
+- 64 bursts in flight at the port of four cores that read 64 far entries each
 
 Two are worth a word:
 
@@ -32,16 +33,19 @@ from tb.vqllm.support.engine import SPOILS, beyond_x, engine_job, random_x
 from tb.vqllm.support.matrices import random_matrix
 
 LATENCY = 20  # of the memory, for the rate
+LATENCIES = {"far_entries": 100}
 
 
 def engine(
-    vq, lookups, columns, rows, *, batch=1, cores=1, lanes=1, scaled=False, ahead=16, **cache
+    vq, lookups, columns, rows, *, batch=1, cores=1, lanes=1, scaled=False, ahead=16, far=8, **cache
 ):
     core = VqGemvCoreConfig(
         cache=VqCodebookCacheConfig(vq=vq, lookups=lookups, **cache),
         columns=columns, rows=rows, batch=batch,
     )  # fmt: skip
-    return VqGemvConfig(core=core, cores=cores, lanes=lanes, scaled=scaled, ahead=ahead, far=8)
+    return VqGemvConfig(
+        core=core, cores=cores, lanes=lanes, scaled=scaled, ahead=ahead, far=far
+    )  # fmt: skip
 
 
 # Configuration; rows and columns of its matrices, the last of them of a long one for the rate
@@ -78,6 +82,14 @@ CONFIGS = {
         ),
         [(9, 128)], (512, 256),
     ),
+    # Four cores read seven of eight entries one by one: the port has as many words in flight.
+    "far_entries": (
+        engine(
+            VqShape(size=4, entries=64, stages=1), 8, 64, 32,
+            cores=4, lanes=4, far=64, registers=2, shared=8, banks=4, data_bits=128,
+        ),
+        [(9, 64)], (320, 64),
+    ),
     # A stripe must divide the rows of a tile: 1 of 17, 3 of 9, for four cores. Then a whole one.
     "stripe_of_one": (
         engine(
@@ -96,17 +108,17 @@ CONFIGS = {
 }  # fmt: skip
 
 
-def most_cycles(job) -> float:
+def most_cycles(job, latency: int) -> float:
     """1.05 x the bound and the fill; or the round trips of entries in memory, ``far`` at a time."""
     config, plan = job.config, job.plan
     bound = job_bounds(job.matrix, config.image, plan, config.core.cache.banks, config.lanes)
-    fill = fill_of(config, plan.shared, LATENCY)
+    fill = fill_of(config, plan.shared, latency)
     work = part_work(job.matrix, config.image, plan, config.core.cache.banks)
     far = max(sum(part.far for part in parts) for parts in work)
-    return 1.05 * (max(*bound.values(), path_of(config, LATENCY).trips(far)) + fill)
+    return 1.05 * (max(*bound.values(), path_of(config, latency).trips(far)) + fill)
 
 
-def jobs_of(config, rng, shapes, long) -> tuple[list[dict], list[dict]]:
+def jobs_of(config, rng, shapes, long, latency: int) -> tuple[list[dict], list[dict]]:
     """Sound jobs of all shapes and splits, then jobs with a fault each; long jobs of all splits."""
     cache = config.core.cache
     most = Plan(registers=cache.registers, shared=cache.shared)
@@ -123,7 +135,7 @@ def jobs_of(config, rng, shapes, long) -> tuple[list[dict], list[dict]]:
         job = engine_job(config, matrix, plan, x, tensor=int(rng.integers(1 << 24)), base=base)
         base = job.after(64)
         if spoil is None or spoil(job, rng) is not False:
-            into.append({**job.params(), "most": most_cycles(job)})
+            into.append({**job.params(), "most": most_cycles(job, latency)})
 
     for size, split in itertools.product(shapes, splits):
         add(size, (most, least)[len(found) % 2], split)
@@ -140,8 +152,9 @@ def jobs_of(config, rng, shapes, long) -> tuple[list[dict], list[dict]]:
 @pytest.mark.parametrize("name", CONFIGS)
 def test_gemv(name, seed):
     config, shapes, long = CONFIGS[name]
-    jobs, rates = jobs_of(config, np.random.default_rng([seed, 165]), shapes, long)
-    params = {"jobs": jobs, "rates": rates, "latency": LATENCY}
+    latency = LATENCIES.get(name, LATENCY)
+    jobs, rates = jobs_of(config, np.random.default_rng([seed, 165]), shapes, long, latency)
+    params = {"jobs": jobs, "rates": rates, "latency": latency}
     simulate(VqGemv(config), "tb.vqllm.tb_gemv", params=params, seed=seed)
 
 
