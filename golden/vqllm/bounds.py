@@ -121,7 +121,7 @@ def job_bounds(
     parts = [part for core in cores for part in core]
     loaded = read_once(cores, lambda part: part.load) * 16 * vq.size
     far = sum(part.far for part in parts)
-    macs = shape.cores * shape.beat_vectors * vq.size
+    macs = shape.cores * shape.beat_vectors * (shape.need or vq.size)
     return {
         "memory": math.ceil((matrix.shape.code_bits + loaded) / shape.data_bits) + int(far),
         "look-ups": max(int(sum(part.cycles for part in core)) for core in cores),

@@ -17,6 +17,7 @@ __all__ = [
     "column_layout",
     "exchange_of",
     "exchanged",
+    "lane_order",
     "mma_layout",
     "thread_mapping",
 ]
@@ -178,6 +179,24 @@ def _neighbours(pieces: int, lanes: int) -> Exchange:
     """Mini-groups of neighbouring lanes, for one piece of each vector at a time."""
     shape = ExchangeShape(size=pieces, need=1, lanes=lanes)
     return exchange_of(column_layout(shape, pieces, lanes))
+
+
+def lane_order(columns: int, shape: ExchangeShape) -> list[int]:
+    """Which element of x each product meets, word by word; -1: none, beyond the last column.
+
+    A word of ``lanes * need`` elements meets a beat of ``exchanged``. The words of a beat of
+    vectors follow each other, and a beat that is not full has as many.
+    """
+    size, need, pieces = shape.size, shape.need, shape.pieces
+    beat = shape.lanes * size
+    found = []
+    for first in range(0, columns, beat):
+        for vector in range(pieces):
+            for lane in range(shape.lanes):
+                group, i = divmod(lane, pieces)
+                at = first + (group * pieces + vector) * size + i * need
+                found += [k if k < columns else -1 for k in range(at, at + need)]
+    return found
 
 
 def exchanged(vectors: Sequence[Sequence[_Word]], need: int) -> list[list[list[_Word]]]:

@@ -20,7 +20,7 @@ import itertools
 from collections.abc import Mapping
 
 from golden.config import Config, ConfigError
-from golden.vqllm.config import NAMED, MatrixShape, VqShape
+from golden.vqllm.config import NAMED, ExchangeShape, MatrixShape, VqShape
 
 __all__ = [
     "ADDRESS_BITS",
@@ -107,6 +107,7 @@ class ImageShape(Config):
     data_bits: int = 512  # of a word of memory, a power of two in 64..1024
     cores: int = 1  # a power of two in 1..16
     rows: int = 256  # most rows of a stripe in a core, 1..65,536
+    need: int = 0  # elements of a vector that are multiplied at a time; 0: all
 
     def __post_init__(self) -> None:
         self._check_shape("vq", VqShape)
@@ -116,6 +117,18 @@ class ImageShape(Config):
         self._check_power_of_two("data_bits", 64, 1024)
         self._check_power_of_two("cores", 1, 16)
         self._check_range("rows", 1, 1 << 16)
+        if self.need:
+            _ = self.exchange  # the ranges of both
+
+    @property
+    def exchange(self) -> ExchangeShape:
+        """ConfigError: need and the vectors of a beat do not fit each other."""
+        return ExchangeShape(size=self.vq.size, need=self.need, lanes=self.beat_vectors)
+
+    @property
+    def beat_words(self) -> int:
+        """Words of x that a beat meets."""
+        return self.exchange.pieces if self.need else 1
 
     @property
     def word_bytes(self) -> int:
@@ -132,8 +145,8 @@ class ImageShape(Config):
         return -(-self.lookups * self.vq.code_bits // 8)
 
     def x_words(self, columns: int) -> int:
-        """Beats of a vector that a matrix of ``columns`` columns meets."""
-        return -(-columns // (self.beat_vectors * self.vq.size))
+        """Words of a vector that a matrix of ``columns`` columns meets."""
+        return -(-columns // (self.beat_vectors * self.vq.size)) * self.beat_words
 
     @property
     def entry_bytes(self) -> int:

@@ -403,8 +403,8 @@ def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str
     looked += ending - max(cycles, shortest)
     # Each descriptor is read after the one before it, whatever the core does.
     parts = sum(job.count for job in jobs) * repeats
-    known = (parts - 1) * (budget.latency + _NEXT_PART) + budget.latency + _FIRST_LOAD
-    known += (load if jobs[-1].loads or parts == 1 else 0) + ending
+    known = ending + (parts - 1) * (budget.latency + _NEXT_PART) + budget.latency + _FIRST_LOAD
+    known += load if jobs[-1].loads or parts == 1 else 0
     tail = max(0.0, cycles - far * plan.cores) * jobs[-1].loads
     if not jobs[0].loads:
         words += book * shape.grid[0] * jobs[0].books
@@ -523,12 +523,17 @@ def row_finish(scaled: bool) -> Timing:
     return Timing(latency=latency, start="sum", end="y", unit="row")
 
 
-def gemv_core(macs: int, summed: bool) -> Timing:
-    """Of the last beat of a row, all of whose entries are on chip, without conflicts."""
+def gemv_core(macs: int, summed: bool, fusion: str = "none", pieces: int = 1) -> Timing:
+    """Of the last beat of a row, all of whose entries are on chip, without conflicts.
+
+    The sum waits for the last of its pieces.
+    """
     parts = [codebook_cache(), row_sums(macs)]
     parts += [dequantizer()] * summed
-    latency = sum(part.latency for part in parts)
-    return Timing(latency=latency, start="code", end="sum", unit="beat")
+    if fusion != "none":
+        parts.append({"exchange": exchange, "buffer": layout_buffer}[fusion](pieces))
+    latency = sum(part.latency for part in parts) + pieces - 1
+    return Timing(latency=latency, interval=Fraction(pieces), start="code", end="sum", unit="beat")
 
 
 def attend_pass(shape: AttendShape, tokens: int, entries: int) -> dict[str, int]:
@@ -614,10 +619,10 @@ def table_cycles(
     return free + table_gemv(tables.lookups, scaled).latency
 
 
-def gemm(macs: int, summed: bool, scaled: bool) -> Timing:
-    """Of the last beat of a row and the last group: exact sums, rounding."""
-    latency = gemv_core(macs, summed).latency + row_finish(scaled).latency
-    return Timing(latency=latency, start="code", end="y", unit="beat")
+def gemm(core: Timing, scaled: bool) -> Timing:
+    """Of the last beat of a row and the last group: exact sums of ``gemv_core``, rounding."""
+    latency = core.latency + row_finish(scaled).latency
+    return Timing(latency=latency, interval=core.interval, start="code", end="y", unit="beat")
 
 
 def attend_fill(shape: AttendShape, tokens: int, entries: int, memory_latency: int) -> int:

@@ -90,6 +90,8 @@ class VqCodebookCache(Block):
             banks.stage.eq(loader.stage),
             banks.entry.eq(loader.entry),
             banks.word.eq(self.load.p.word),
+            fill.begun.eq(issue.begun),
+            fill.asked.eq(issue.beat),
             fill.valid.eq(banks.valid),
             fill.shown.eq(banks.shown),
             fill.found.eq(banks.found),

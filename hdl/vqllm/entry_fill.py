@@ -16,7 +16,9 @@ __all__ = ["VqEntryFill"]
 class VqEntryFill(Block):
     """A beat leaves when its last entry has come from memory: the lowest lane's comes first.
 
-    A beat takes as many cycles as it has entries of memory, at least one.
+    A beat takes as many cycles as it has entries of memory, at least one. Entries of memory are
+    taken before the others of their beat are found, but for the last one. So a memory with any
+    number of reads in flight serves beats with any number of them.
     """
 
     def __init__(self, config: VqCodebookCacheConfig):
@@ -25,7 +27,9 @@ class VqEntryFill(Block):
         super().__init__(
             config,
             {
-                "valid": In(1, "A beat comes; there is room for it."),
+                "begun": In(1, "A beat begins its reads; there is room for it."),
+                "asked": In(config.beat_layout, "That beat."),
+                "valid": In(1, "A beat comes; it began its reads before."),
                 "shown": In(config.beat_layout, "The beat."),
                 "found": In(words, "Its entries that are on chip."),
                 "r": In(stream.Signature(r), "Words of memory, in the order of the look-ups."),
@@ -40,32 +44,32 @@ class VqEntryFill(Block):
         place_bits = max(1, (config.word_entries - 1).bit_length())
         place = data.ArrayLayout(place_bits, lanes)
         point = {"point": config.points_layout} if config.vq.lattice else {}
-        beats = queue(
-            m,
-            "beats",
-            data.StructLayout(
-                {"words": self.found.shape(), "place": place, "far": lanes, "last": 1, **point}
-            ),
-            config.beats,
+        asks = queue(
+            m, "asks", data.StructLayout({"place": place, "far": lanes}), config.beats,
             storage="memory",
-        )
+        )  # fmt: skip
+        beats = queue(
+            m, "beats", data.StructLayout({"words": self.found.shape(), "last": 1, **point}),
+            config.beats, storage="memory",
+        )  # fmt: skip
         m.d.comb += [
+            asks.i.valid.eq(self.begun),
+            asks.i.p.far.eq(self.asked.far),
             beats.i.valid.eq(self.valid),
             beats.i.p.words.eq(self.found),
-            beats.i.p.far.eq(self.shown.far),
             beats.i.p.last.eq(self.shown.last),
         ]
         if config.word_entries > 1:
-            index = self.shown.index
-            m.d.comb += [beats.i.p.place[k].eq(index[k][:place_bits]) for k in range(lanes)]
+            index = self.asked.index
+            m.d.comb += [asks.i.p.place[k].eq(index[k][:place_bits]) for k in range(lanes)]
         if config.vq.lattice:
             m.d.comb += beats.i.p.point.eq(self.shown.point)
 
         # The entry that comes
         head, have = beats.o.p, Signal(lanes)
-        missing = let(m, "missing", head.far & ~have)
+        missing = let(m, "missing", asks.o.p.far & ~have)
         lane = let(m, "lane", missing & (~missing + 1))
-        place_now = any_of(Mux(lane[k], head.place[k], 0) for k in range(lanes))
+        place_now = any_of(Mux(lane[k], asks.o.p.place[k], 0) for k in range(lanes))
         is_refused = let(m, "is_refused", self.r.p.resp[1])
         entry = let(
             m,
@@ -80,11 +84,12 @@ class VqEntryFill(Block):
         is_last, can_leave, leaves, takes = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             is_last.eq(~(missing & ~lane).any()),
-            can_leave.eq(~self.entry.valid | self.entry.ready),
-            self.r.ready.eq(beats.o.valid & missing.any() & (~is_last | can_leave)),
+            can_leave.eq(beats.o.valid & (~self.entry.valid | self.entry.ready)),
+            self.r.ready.eq(asks.o.valid & missing.any() & (~is_last | can_leave)),
             takes.eq(self.r.valid & self.r.ready),
-            leaves.eq(beats.o.valid & can_leave & (~missing.any() | (is_last & takes))),
+            leaves.eq(can_leave & (~missing.any() | (is_last & takes))),
             beats.o.ready.eq(leaves),
+            asks.o.ready.eq(leaves),
             self.leaves.eq(leaves),
         ]
         with m.If(takes):
@@ -108,5 +113,7 @@ class VqEntryFill(Block):
                 m.d.sync += kept.eq(entry)
             far = Mux(lane[k], entry, kept)
             with m.If(leaves):
-                m.d.sync += self.entry.p.entry[k].eq(Mux(head.far[k], far, head.words[k]))
+                m.d.sync += self.entry.p.entry[k].eq(
+                    Mux(asks.o.p.far[k], far, head.words[k])
+                )  # fmt: skip
         return m

@@ -38,7 +38,7 @@ class VqFetchConfig(Config):
         cache = self.core.cache
         return ImageShape(
             vq=cache.vq, lookups=cache.lookups, data_bits=cache.data_bits, cores=self.cores,
-            rows=self.core.rows,
+            rows=self.core.rows, need=self.core.need,
         )  # fmt: skip
 
     @property

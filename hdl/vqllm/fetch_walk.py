@@ -130,7 +130,7 @@ class VqFetchWalk(Block):
         aligned = config.image.word_bytes.bit_length() - 1
         is_used = found.beats != 0
         shape = is_used & any_of([
-            found.offset + found.beats > job.words,
+            (found.offset + found.beats) * config.core.pieces > job.words,
             (found.tail == 0) | (found.tail > config.core.vectors),
             found.words == 0,
             (found.shared == 0) | (found.shared > cache.shared),

@@ -9,6 +9,7 @@ from golden.config import Config
 from golden.index.format import SCALE_EXPONENT_MAX, SCALE_EXPONENT_MIN
 from golden.timing import Timing
 from golden.vqllm import timing
+from golden.vqllm.config import ExchangeShape
 from hdl.block import Block
 from hdl.emit import add
 from hdl.ports import In, Out
@@ -31,6 +32,8 @@ class VqGemmConfig(Config):
     columns: int = 1536  # most of the matrix, a multiple of the elements of a beat
     rows: int = 256  # most rows of a job, 1..65,536
     scaled: bool = False  # each row has an FP16 scale
+    fusion: str = "none"  # what brings elements to other lanes: exchange, buffer, or none
+    need: int = 0  # elements that a lane multiplies at a time; 0, all, without fusion
 
     def __post_init__(self) -> None:
         self._check_shape("cache", VqCodebookCacheConfig)
@@ -49,12 +52,24 @@ class VqGemmConfig(Config):
             groups=self.tokens // self.batch,
             columns=self.columns,
             rows=self.rows,
+            fusion=self.fusion,
+            need=self.need,
         )
 
     @property
     def vectors(self) -> int:
         """Vectors of the matrix in a beat."""
         return self.core.vectors
+
+    @property
+    def pieces(self) -> int:
+        """Words of a token that a beat of codes meets."""
+        return self.core.pieces
+
+    @property
+    def exchange(self) -> ExchangeShape:
+        """ConfigError: vectors of the beat and ``need`` do not fit each other."""
+        return self.core.exchange
 
     @property
     def code_layout(self) -> data.StructLayout:
@@ -112,7 +127,10 @@ class VqGemm(Block):
     @property
     def timing(self) -> Timing:
         config = self.config
-        return timing.gemm(config.sums.macs, config.cache.vq.summed, config.scaled)
+        core = timing.gemv_core(
+            config.sums.macs, config.cache.vq.summed, config.fusion, config.pieces
+        )
+        return timing.gemm(core, config.scaled)
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

@@ -11,6 +11,7 @@ from golden.config import Config
 from golden.index.format import CodebookFault
 from golden.timing import Timing
 from golden.vqllm import timing
+from golden.vqllm.config import ExchangeShape
 from hdl.block import Block
 from hdl.emit import add
 from hdl.ports import In, Member, Out, Payload
@@ -18,10 +19,17 @@ from hdl.stream.link import StreamView, link
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.codebook_cache import VqCodebookCache
 from hdl.vqllm.dequantizer import VqDequantizer, VqDequantizerConfig
+from hdl.vqllm.exchange import VqExchange, VqExchangeConfig
+from hdl.vqllm.layout_buffer import VqLayoutBuffer, VqLayoutBufferConfig
 from hdl.vqllm.row_config import VqRowSumsConfig
 from hdl.vqllm.row_sums import VqRowSums
 
 __all__ = ["VqGemvCore", "VqGemvCoreConfig", "core_members"]
+
+_FUSIONS = {
+    "exchange": (VqExchange, VqExchangeConfig),
+    "buffer": (VqLayoutBuffer, VqLayoutBufferConfig),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,11 +41,29 @@ class VqGemvCoreConfig(Config):
     groups: int = 1  # most groups of vectors that a beat meets in turn, a power of two in 1..64
     columns: int = 11264  # most of the matrix, a multiple of the elements of a beat
     rows: int = 256  # most rows of a job, 1..65,536
+    fusion: str = "none"  # what brings elements to other lanes: exchange, buffer, or none
+    need: int = 0  # elements that a lane multiplies at a time; 0, all, without fusion
 
     def __post_init__(self) -> None:
         if not isinstance(self.cache, VqCodebookCacheConfig):
             self._refuse("cache", "a VqCodebookCacheConfig")
+        self._check_choice("fusion", ("none", "exchange", "buffer"))
+        if self.fusion == "none" and self.need:
+            self._refuse("need", "0 without fusion")
         _ = self.sums  # the ranges of the others
+        beat = self.vectors * self.cache.vq.size
+        if self.columns % beat:
+            self._refuse("columns", f"a multiple of {beat}, the elements of a beat")
+
+    @property
+    def exchange(self) -> ExchangeShape:
+        """ConfigError: vectors of the beat and ``need`` do not fit each other."""
+        return ExchangeShape(size=self.cache.vq.size, need=self.need, lanes=self.vectors)
+
+    @property
+    def pieces(self) -> int:
+        """Words of x that a beat of codes meets."""
+        return 1 if self.fusion == "none" else self.exchange.pieces
 
     @property
     def vectors(self) -> int:
@@ -48,7 +74,7 @@ class VqGemvCoreConfig(Config):
     def sums(self) -> VqRowSumsConfig:
         vq = self.cache.vq
         return VqRowSumsConfig(
-            macs=self.vectors * vq.size,
+            macs=self.vectors * vq.size // self.pieces,
             largest=vq.largest,
             batch=self.batch,
             groups=self.groups,
@@ -102,6 +128,10 @@ class VqGemvCore(Block):
     has. The tiles of the same rows follow each other, and ``final`` is the last of them. So the
     engine switches codebooks along the columns, and splits the sums there.
 
+    With ``fusion`` a lane multiplies ``need`` elements of a vector at a time, and a beat of codes
+    meets ``pieces`` words of x. A job counts such words, and x comes in the order of
+    golden.vqllm.exchange.lane_order. Look-ups of the next beats go on meanwhile.
+
     | wrong | effect |
     |---|---|
     | NaN or infinity in x | ``bad`` of the vector in all sums |
@@ -113,8 +143,8 @@ class VqGemvCore(Block):
     ``worst`` is the largest response of memory, ``bad`` an entry that was wrong, and ``uneven``
     vectors of another length, until ``clear``.
 
-    A beat per cycle where the cache gives one. Latency golden.vqllm.timing.gemv_core, from the last
-    beat of a row. Source: VQ-LLM, sections II and V.
+    A beat per ``pieces`` cycles where the cache gives as many. Latency
+    golden.vqllm.timing.gemv_core, from the last beat of a row. Source: VQ-LLM, sections II and V.
     Golden: golden.vqllm.product.exact_sums of golden.vqllm.matrix.VqMatrix.dequantized.
     """
 
@@ -124,7 +154,9 @@ class VqGemvCore(Block):
     @property
     def timing(self) -> Timing:
         config = self.config
-        return timing.gemv_core(config.sums.macs, config.cache.vq.summed)
+        return timing.gemv_core(
+            config.sums.macs, config.cache.vq.summed, config.fusion, config.pieces
+        )
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
@@ -162,10 +194,8 @@ class VqGemvCore(Block):
     def _elaborate_words(self, m: Module, entry: StreamView, wrong, w) -> None:
         """Entries to the elements of a beat; a row with a wrong entry is wrong."""
         config = self.config
-        if not config.cache.vq.summed:
-            words, is_wrong = entry, wrong
-            m.d.comb += Value.cast(w.p.word).eq(Value.cast(entry.p.entry))
-        else:
+        words, is_wrong, value = entry, wrong, entry.p.entry
+        if config.cache.vq.summed:
             words = add(m, "dequantizer", VqDequantizer(config.dequantizer))
             i = words.i
             m.d.comb += [
@@ -176,9 +206,19 @@ class VqGemvCore(Block):
             ]
             if config.cache.vq.lattice:
                 m.d.comb += Value.cast(i.p.point).eq(Value.cast(entry.p.point))
-            words, is_wrong = words.o, words.o.p.last
-            m.d.comb += Value.cast(w.p.word).eq(Value.cast(words.p.word))
+            words, is_wrong, value = words.o, words.o.p.last, words.o.p.word
+        if config.fusion != "none":
+            block, sizes = _FUSIONS[config.fusion]
+            change = add(m, "change", block(sizes(shape=config.exchange)))
+            m.d.comb += [
+                change.i.valid.eq(words.valid),
+                Value.cast(change.i.p.word).eq(Value.cast(value)),
+                change.i.p.last.eq(is_wrong),  # it comes with the last word of the beat
+                words.ready.eq(change.i.ready),
+            ]
+            words, is_wrong, value = change.o, change.o.p.last, change.o.p.word
         m.d.comb += [
+            Value.cast(w.p.word).eq(Value.cast(value)),
             w.p.wrong.eq(is_wrong),
             w.valid.eq(words.valid),
             words.ready.eq(w.ready),

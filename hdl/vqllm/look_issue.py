@@ -33,6 +33,7 @@ class VqLookIssue(Block):
                 "row": Out(config.row_layout, "Their words, of one side."),
                 "ask": Out(stream.Signature(config.place_bits), "Code and stage, of memory."),
                 "beat": Out(config.beat_layout, "The beat whose reads these are."),
+                "begun": Out(1, "It begins its reads."),
                 "now": Out(lanes, "Lanes that are read from banks."),
                 "bank": Out(data.ArrayLayout(range(max(2, config.banks)), lanes), "Their banks."),
                 "done": Out(1, "The beat has no other reads."),
@@ -69,6 +70,7 @@ class VqLookIssue(Block):
         for name, mask in (("registers", hot), ("shared", in_banks), ("memory", in_memory)):
             count = sum(mask[k] for k in range(lanes))
             m.d.comb += self.hits[name].eq(Mux(move, count, 0))
+        m.d.sync += self.begun.eq(move)
         with m.If(move):
             m.d.sync += is_held.eq(0)
         with m.If(self.begins):

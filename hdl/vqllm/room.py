@@ -1,5 +1,7 @@
 """Blocks of VQ-LLM by name."""
 
+import dataclasses
+
 from golden.million.config import PqShape, RateShape
 from golden.vqllm.config import ATTEND, NAMED, AttendShape, ExchangeShape, VqShape
 from hdl.registry import Registered, Room
@@ -37,7 +39,12 @@ _CACHES = {
     "aqlm2x8": VqCodebookCacheConfig(vq=NAMED["aqlm2x8"], banks=16),
     "aqlm1x16": VqCodebookCacheConfig(vq=NAMED["aqlm1x16"], lookups=4, shared=4096),
     "small": VqCodebookCacheConfig(
-        vq=VqShape(size=2, entries=16), lookups=4, registers=2, shared=8, banks=2, beats=8,
+        vq=VqShape(size=2, entries=16),
+        lookups=4,
+        registers=2,
+        shared=8,
+        banks=2,
+        beats=8,
         data_bits=64,
     ),
 }
@@ -50,6 +57,10 @@ _ENGINES = {
     for name, core in _CORES.items() if name != "small"
     for cores in (1, 4)
 }  # fmt: skip
+# Twice the look-ups of gptvq2, and as many products
+_EXCHANGED = VqGemvCoreConfig(
+    cache=dataclasses.replace(_CACHES["gptvq2"], lookups=32), fusion="exchange", need=2
+)
 
 BLOCKS = {
     "vq_attention": Registered(
@@ -113,6 +124,7 @@ BLOCKS = {
         config=VqGemvConfig(),
         configs={
             **_ENGINES,
+            "gptvq2_exchange": VqGemvConfig(core=_EXCHANGED),
             "small": VqGemvConfig(core=_CORES["small"], scaled=True, ahead=8, far=8),
             "small_x4": VqGemvConfig(core=_CORES["small"], cores=4, lanes=2, ahead=8, far=8),
         },

@@ -48,10 +48,11 @@ class Work:
     uneven: str = ""  # what is wrong with the length or the number of the tokens
 
 
-def gemm(vq, lookups, columns, rows, batch, tokens, scaled=False, **cache):
+def gemm(vq, lookups, columns, rows, batch, tokens, scaled=False, fusion="none", need=0, **cache):
     return VqGemmConfig(
         cache=VqCodebookCacheConfig(vq=vq, lookups=lookups, **cache),
         columns=columns, rows=rows, batch=batch, tokens=tokens, scaled=scaled,
+        fusion=fusion, need=need,
     )  # fmt: skip
 
 
@@ -73,6 +74,13 @@ CONFIGS = {
         gemm(NAMED["aqlm2x8"], 8, 128, 16, 2, 16, registers=8, shared=256, banks=8),
         [Work(4, 96, 7), Work(3, 72, 5, streamed=True),
          Work(12, 128, 16, faults=True, is_long=True)],
+    ),
+    "exchange": (
+        gemm(
+            TILES, 8, 96, 16, 2, 8, fusion="exchange", need=1, registers=4, shared=64, banks=4
+        ),
+        [Work(17, 68, 5), Work(20, 36, 8, streamed=True), Work(16, 64, 8, faults=True),
+         Work(1, 4, 1), Work(17, 68, 8, uneven="short"), Work(16, 96, 7, is_long=True)],
     ),
     "aqlm3": (
         gemm(NAMED["aqlm3"], 4, 64, 16, 1, 8, registers=32, shared=512, banks=4),
@@ -119,7 +127,7 @@ def matrix_params(config, rng, work: Work, base: int) -> dict:
         for phase in phases:
             again = number > 0 and len(phases) == 1  # the codebook is there
             loads = [] if again else phase["loads"]
-            all_phases.append(phase | {"loads": loads, "held": len(groups)})
+            all_phases.append(phase | {"loads": loads, "held": len(groups) * config.pieces})
             code = all_phases[-1].pop("code")
             words["code"] += [_without_switch(config, code[0]) if again else code[0], *code[1:]]
         ends = set(np.cumsum([job["rows"] for job in jobs if job["final"]]) - 1)

@@ -5,6 +5,8 @@ Shown to fail with 21 faults of descriptors, loads, codes, readers and rows, and
 - the length of x not told, or also told of a job that is void; ``words`` of a job not checked
 - of a word of a codebook: its first part for all parts; a word too many for a stage
 - a core with a job that has no row in the first stripe; an exponent that is not checked
+- entries of memory taken only once all of their beat are requested: 16 of a beat, 8 in flight
+- codes cut within a beat's words of x; the order of x as without exchange
 - 64 bursts in flight at the port of four cores that read 64 far entries each
 
 Two are worth a word:
@@ -37,11 +39,12 @@ LATENCIES = {"far_entries": 100}
 
 
 def engine(
-    vq, lookups, columns, rows, *, batch=1, cores=1, lanes=1, scaled=False, ahead=16, far=8, **cache
-):
+    vq, lookups, columns, rows, *, batch=1, cores=1, lanes=1, scaled=False, ahead=16, far=8,
+    fusion="none", need=0, **cache,
+):  # fmt: skip
     core = VqGemvCoreConfig(
         cache=VqCodebookCacheConfig(vq=vq, lookups=lookups, **cache),
-        columns=columns, rows=rows, batch=batch,
+        columns=columns, rows=rows, batch=batch, fusion=fusion, need=need,
     )  # fmt: skip
     return VqGemvConfig(
         core=core, cores=cores, lanes=lanes, scaled=scaled, ahead=ahead, far=far
@@ -89,6 +92,21 @@ CONFIGS = {
             cores=4, lanes=4, far=64, registers=2, shared=8, banks=4, data_bits=128,
         ),
         [(9, 64)], (320, 64),
+    ),
+    # Columns are cut between beats, whose words of x stay together; the last beat is not full.
+    "exchange": (
+        engine(
+            VqShape(size=4, entries=64, stages=2), 16, 128, 24, batch=2, cores=4, lanes=2,
+            fusion="exchange", need=1, registers=4, shared=64, banks=16,
+        ),
+        [(29, 100), (16, 128), (3, 36)], (512, 128),
+    ),
+    "buffer": (
+        engine(
+            VqShape(size=4, entries=16, stages=1, tile_rows=64, tile_columns=64), 8, 256, 64,
+            scaled=True, fusion="buffer", need=2, registers=4, shared=16, banks=8,
+        ),
+        [(70, 96), (9, 128)], (256, 256),
     ),
     # A stripe must divide the rows of a tile: 1 of 17, 3 of 9, for four cores. Then a whole one.
     "stripe_of_one": (

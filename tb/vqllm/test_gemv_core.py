@@ -24,10 +24,10 @@ from tb.vqllm.support.phases import phases_of
 from tb.words import layout_word
 
 
-def gemv(vq, lookups, columns, rows, batch=1, **cache):
+def gemv(vq, lookups, columns, rows, batch=1, fusion="none", need=0, **cache):
     return VqGemvCoreConfig(
         cache=VqCodebookCacheConfig(vq=vq, lookups=lookups, **cache),
-        columns=columns, rows=rows, batch=batch,
+        columns=columns, rows=rows, batch=batch, fusion=fusion, need=need,
     )  # fmt: skip
 
 
@@ -60,6 +60,27 @@ CONFIGS = {
     ),
     "quip4": (
         gemv(NAMED["quip4"], 4, 48, 12, batch=2, registers=4, shared=150, banks=4),
+        [(12, 48), (3, 40)],
+    ),
+    "exchange": (  # the last beat of a row is not full
+        gemv(
+            VqShape(entries=64), 8, 96, 20, batch=2, fusion="exchange", need=2,
+            registers=4, shared=64, banks=8,
+        ),
+        [(20, 96), (9, 72), (3, 8)],
+    ),
+    "buffer": (
+        gemv(
+            VqShape(size=4, entries=64, stages=1, tile_rows=16, tile_columns=32), 8, 96, 16,
+            fusion="buffer", need=1, registers=4, shared=64, banks=4,
+        ),
+        [(40, 80), (16, 32), (17, 36)],
+    ),
+    "quip4_exchange": (  # signs and shifts before the exchange
+        gemv(
+            NAMED["quip4"], 4, 48, 12, batch=2, fusion="exchange", need=4,
+            registers=4, shared=150, banks=4,
+        ),
         [(12, 48), (3, 40)],
     ),
     "one_lane": (
@@ -127,6 +148,20 @@ def test_gemv_core(name, seed):
     [
         ({"cache": None}, "VqGemvCoreConfig.cache must be a VqCodebookCacheConfig, not None"),
         ({"columns": 100}, "VqRowSumsConfig.columns must be a multiple of macs = 32, not 100"),
+        (
+            {"fusion": "swap"},
+            "VqGemvCoreConfig.fusion must be none or exchange or buffer, not 'swap'",
+        ),
+        ({"need": 2}, "VqGemvCoreConfig.need must be 0 without fusion, not 2"),
+        ({"fusion": "buffer"}, "ExchangeShape.need must be 1..8, not 0"),
+        (
+            {"fusion": "exchange", "need": 3},
+            "ExchangeShape.need must be size = 8 divided by a power of two from 2 on, not 3",
+        ),
+        (
+            {"fusion": "exchange", "need": 4, "columns": 16 * 5},
+            "VqGemvCoreConfig.columns must be a multiple of 32, the elements of a beat, not 80",
+        ),
         ({"batch": 65}, "VqRowSumsConfig.batch must be 1..64, not 65"),
     ],
 )

@@ -5,6 +5,7 @@ Shown to fail with:
 - a step left out; a partner by sum instead of xor
 - mini-groups at different offsets accepted, or pieces in another order
 - threads of Figure 12 by another column
+- an order of x with lanes before vectors, or in which a short beat has fewer words
 """
 
 import itertools
@@ -19,6 +20,7 @@ from golden.vqllm.exchange import (
     column_layout,
     exchange_of,
     exchanged,
+    lane_order,
     mma_layout,
     thread_mapping,
 )
@@ -121,6 +123,21 @@ def accepts(layout: Layout) -> bool:
         return False
     check(layout)
     return True
+
+
+@pytest.mark.parametrize(("size", "need", "lanes"), SHAPES)
+@pytest.mark.parametrize("beats", [0.4, 1, 2.3])
+def test_each_product_meets_its_element(size, need, lanes, beats):
+    """A row of the matrix is the numbers of its columns; so each word of x is that of its beat."""
+    columns = max(1, round(beats * lanes)) * size
+    shape = ExchangeShape(size=size, need=need, lanes=lanes)
+    padded = [k if k < columns else -1 for k in range(-(-columns // (lanes * size)) * lanes * size)]
+    vectors = [padded[k : k + size] for k in range(0, len(padded), size)]
+    due = []
+    for first in range(0, len(vectors), lanes):
+        for word in exchanged(vectors[first : first + lanes], need):
+            due += [k for lane in word for k in lane]
+    assert lane_order(columns, shape) == due
 
 
 @pytest.mark.parametrize(("count", "trials"), [(2, 150), (4, 60)])

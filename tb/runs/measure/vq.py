@@ -20,10 +20,11 @@ from golden.markers import table
 from golden.vqllm.format import MATRICES, PACKS
 from golden.vqllm.pack import BLOCK, Layer, Pack, captured, load
 from golden.vqllm.pack import save as save_pack
-from golden.vqllm.timing import GemvPath, gemv_core, gemv_fill
+from golden.vqllm.timing import GemvPath, gemv_fill
 from hdl.arguments import write_page
 from hdl.vqllm.gemv import VqGemv
 from hdl.vqllm.gemv_config import VqGemvConfig
+from hdl.vqllm.gemv_core import VqGemvCore
 from hdl.vqllm.room import BLOCKS
 from tb.run import ROOT, build_model, run_model
 from tb.runs.cycles import Figure, described, save
@@ -49,8 +50,7 @@ def engine_of(name: str) -> VqGemvConfig:
 
 
 def path_of(config: VqGemvConfig, latency: int) -> GemvPath:
-    core = config.core
-    of_core = gemv_core(core.sums.macs, core.cache.vq.summed).latency
+    of_core = VqGemvCore(config.core).timing.latency
     return GemvPath(of_core, config.scaled, latency, config.far)
 
 

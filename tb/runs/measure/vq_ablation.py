@@ -55,6 +55,8 @@ class Step:
     on_chip: bool = True  # all entries on chip; else entry 0 alone, the fewest there can be
     leads: bool = False  # a codebook stays for all rows of its tile
     split: bool = False  # cores have columns of their own, and so codebooks
+    exchanges: bool = False  # twice the look-ups, and an exchange network to as many multipliers
+    after: str = ""  # the step that this one adds to; by default the one before it
 
     def tiers(self, cache) -> Tiers:
         return Tiers(
@@ -69,7 +71,11 @@ STEPS = (
     Step("hottest in registers", registers=True),
     Step("codebook by codebook", registers=True, leads=True),
     Step("columns split among cores", registers=True, leads=True, split=True),
-)
+    Step(
+        "exchange network", registers=True, leads=True, exchanges=True,
+        after="codebook by codebook",
+    ),
+)  # fmt: skip
 
 
 @dataclasses.dataclass
@@ -122,13 +128,33 @@ def striped(matrix: VqMatrix, rows: int) -> VqMatrix:
     )
 
 
+def _exchanging(config: VqGemvConfig) -> VqGemvConfig:
+    """With twice the look-ups of a beat, and as many multipliers."""
+    core, cache = config.core, config.core.cache
+    core = dataclasses.replace(
+        core, cache=dataclasses.replace(cache, lookups=2 * cache.lookups),
+        fusion="exchange", need=cache.vq.size // 2,
+    )  # fmt: skip
+    return dataclasses.replace(config, core=core)
+
+
 def _gemv(name: str, rows: int, latency: int, say) -> list[Measured]:
+    """The steps on a registered engine, then the one that has an engine of its own."""
     config = BLOCKS["vq_gemv"].configs[name]
     assert isinstance(config, VqGemvConfig)
+    steps = [step for step in STEPS if config.cores > 1 or not step.split]
+    own = [step for step in steps if not step.exchanges]
+    found = _engine(config, name, own, rows, latency, say)
+    others = [step for step in steps if step.exchanges]
+    return found + _engine(_exchanging(config), name, others, rows, latency, say)
+
+
+def _engine(
+    config: VqGemvConfig, name: str, steps: list[Step], rows: int, latency: int, say
+) -> list[Measured]:
     cache = config.core.cache
     matrix, rng = _trained(cache.vq, rows), np.random.default_rng(1)
     x = random_x(rng, config.core.batch, matrix.shape.columns)
-    steps = [step for step in STEPS if config.cores > 1 or not step.split]
     jobs, base = [], 0
     for step in steps:
         tiers = step.tiers(cache)
@@ -178,7 +204,7 @@ def _gemm(name: str, rows: int, latency: int, say) -> list[Measured]:
     model = build_model(VqGemm(config), long_run=True)
     found = []
     for step in STEPS:
-        if step.split or (step.leads and whole.shape.grid == (1, 1)):
+        if step.split or step.exchanges or (step.leads and whole.shape.grid == (1, 1)):
             continue  # one engine; one codebook leads in any case
         tiers = step.tiers(cache)
         many = not step.leads and whole.shape.grid != (1, 1)
@@ -247,6 +273,8 @@ def _rows(found: list[Measured]) -> list[list[str]]:
             ])  # fmt: skip
         looks = sum(counts[tier] for tier in ("registers", "shared", "memory"))
         before = own[max(0, own.index(each) - 1)]
+        if each.step.after:
+            before = next(one for one in own if one.step.name == each.step.after)
         rows.append([
             each.operation, f"`{each.name}`", each.step.name, f"{each.cycles:,}",
             f"{before.cycles / each.cycles:.2f}", f"{first.cycles / each.cycles:.2f}",

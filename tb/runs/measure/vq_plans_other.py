@@ -23,6 +23,7 @@ from golden.vqllm.config import AttendShape, Budget, MatrixShape, Plan, VqShape,
 from hdl.vqllm.attention import VqAttentionConfig
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.gemm import VqGemm, VqGemmConfig
+from hdl.vqllm.gemv_core import VqGemvCore, VqGemvCoreConfig
 from hdl.vqllm.plan_search import Estimate, Planner
 from hdl.vqllm.table_config import VqTableGemvConfig
 from hdl.vqllm.table_gemv import VqTableGemv
@@ -32,8 +33,6 @@ from tb.runs.measure.vq_attention import measure as attended
 from tb.runs.measure.vq_draws import drawn
 from tb.runs.measure.vq_tables import table_params
 from tb.vqllm.support.core_words import core_params
-from tb.vqllm.support.fused_core import FusedCore, FusedCoreConfig, in_order
-from tb.vqllm.support.matrices import x_beats
 from tb.vqllm.support.one_image import OneImage
 
 __all__ = ["Run", "figures", "runs", "section"]
@@ -76,7 +75,7 @@ def _cache(lookups: int) -> VqCodebookCacheConfig:
 _PLAIN = VqGemmConfig(cache=_cache(4), tokens=_TOKENS, columns=_COLUMNS, rows=_ROWS)
 _TABLES = VqTableGemvConfig(vq=_VQ, lookups=4, lanes=4, columns=_COLUMNS, rows=_ROWS)
 _FUSED = {
-    fusion: FusedCoreConfig(cache=_cache(8), columns=_COLUMNS, rows=_ROWS, fusion=fusion)
+    fusion: VqGemvCoreConfig(cache=_cache(8), columns=_COLUMNS, rows=_ROWS, fusion=fusion, need=2)
     for fusion in ("exchange", "buffer")
 }
 _HEADS = {
@@ -128,8 +127,6 @@ class _Matrix:
     def dequantized(self, model, config, sink: str, plan: Plan) -> Run:
         where = Tiers(plan.registers, plan.shared, plan.banks)
         params = core_params(config, self.rng, self.matrix, self.x, sink, where)
-        if plan.fusion != "none":
-            params["words"]["x"] = x_beats(config, in_order(config, self.x))
         block = "vq_gemm" if sink == "y" else "vq_gemv_core"
         return self.run(model, block, config, plan, params)
 
@@ -149,7 +146,9 @@ def _products() -> Iterator[Run]:
     works += [_Matrix(rng, rows, columns, 1, skew) for rows, columns, skew in _GEMV]
     plain = build_model(VqGemm(_PLAIN), long_run=True)
     tables = build_model(VqTableGemv(_TABLES), long_run=True)
-    fused = {name: build_model(FusedCore(config), long_run=True) for name, config in _FUSED.items()}
+    fused = {
+        name: build_model(VqGemvCore(config), long_run=True) for name, config in _FUSED.items()
+    }
     for work in works:
         for tiers in _TIERS:
             yield work.dequantized(plain, _PLAIN, "y", work.plan(4, tiers))

@@ -5,6 +5,7 @@ import torch
 
 from golden.fp16.format import FP16
 from golden.vqllm.config import MatrixShape, Tile
+from golden.vqllm.exchange import lane_order
 from golden.vqllm.matrix import VqMatrix
 from tb.words import layout_word
 
@@ -51,26 +52,29 @@ def code_beats(config, matrix: VqMatrix, tile: Tile) -> tuple[np.ndarray, np.nda
 
 def tile_jobs(config, matrix: VqMatrix) -> list[dict]:
     """The job of each tile: tiles of the same rows follow each other."""
-    shape, macs, size = matrix.shape, config.sums.macs, matrix.shape.vq.size
+    shape, pieces = matrix.shape, config.pieces
     found = []
     for number, tile in enumerate(shape.tiles):
-        first, last = tile.vectors.start * size, tile.vectors.stop * size
-        assert first % macs == 0
+        first, last = tile.vectors.start, tile.vectors.stop
+        assert first % config.vectors == 0
         found.append({
-            "offset": first // macs, "beats": -(-(last - first) // macs),
+            "offset": first // config.vectors * pieces,
+            "beats": -(-(last - first) // config.vectors) * pieces,
             "rows": tile.rows.stop - tile.rows.start, "first": int(first == 0),
-            "final": int(last == shape.columns), "next_x": int(number == 0),
-            "words": -(-shape.columns // macs),
+            "final": int(last == shape.vectors), "next_x": int(number == 0),
+            "words": -(-shape.vectors // config.vectors) * pieces,
         })  # fmt: skip
     return found
 
 
 def x_beats(config, x: np.ndarray) -> list[int]:
-    """Words of the vectors (batch, columns), 0 beyond their end."""
+    """Words of the vectors (batch, columns), 0 beyond their end, each element in its lane."""
     macs = config.sums.macs
-    padded = np.zeros((len(x), -(-x.shape[1] // macs) * macs), dtype=np.int64)
-    padded[:, : x.shape[1]] = x
-    beats = padded.reshape(len(x), -1, macs)
+    order = np.arange(-(-x.shape[1] // macs) * macs)
+    if config.pieces > 1:
+        order = np.array(lane_order(x.shape[1], config.exchange))
+    padded = np.append(x, np.zeros((len(x), macs), dtype=np.int64), axis=1)
+    beats = padded[:, order].reshape(len(x), -1, macs)
     return [
         layout_word(
             config.sums.x_layout, word=word.tolist(), last=int(n == len(vector) - 1),

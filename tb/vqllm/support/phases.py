@@ -64,7 +64,7 @@ def _phase_of(config, rng, matrix, number, plan, base, faults) -> tuple[dict, np
     phase = {
         "loads": [load(cache, plan, base, sound)],
         "base": base, "memory": image(cache, rng, books), "refused": refused,
-        "counts": looks.counts(plan), "cycles": looks.cycles(plan).tolist(),
+        "counts": looks.counts(plan), "cycles": looks.cycles(plan).tolist(), "held": config.pieces,
         "code": [
             layout_word(
                 config.code_layout, code=row, use=int((used << np.arange(len(row))).sum()),
