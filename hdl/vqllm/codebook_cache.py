@@ -121,4 +121,3 @@ class VqCodebookCache(Block):
             more = self.counts[name] + issue.hits[name]
             m.d.sync += self.counts[name].eq(Mux(self.clear, 0, more))
         return m
-

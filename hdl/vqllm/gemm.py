@@ -126,11 +126,7 @@ class VqGemm(Block):
 
     @property
     def timing(self) -> Timing:
-        config = self.config
-        core = timing.gemv_core(
-            config.sums.macs, config.cache.vq.summed, config.fusion, config.pieces
-        )
-        return timing.gemm(core, config.scaled)
+        return timing.gemm(self.config.core.timing, self.config.scaled)
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

@@ -71,6 +71,11 @@ class VqGemvCoreConfig(Config):
         return self.cache.lookups // self.cache.vq.stages
 
     @property
+    def timing(self) -> Timing:
+        """Of a core of this size."""
+        return timing.gemv_core(self.sums.macs, self.cache.vq.summed, self.fusion, self.pieces)
+
+    @property
     def sums(self) -> VqRowSumsConfig:
         vq = self.cache.vq
         return VqRowSumsConfig(
@@ -153,10 +158,7 @@ class VqGemvCore(Block):
 
     @property
     def timing(self) -> Timing:
-        config = self.config
-        return timing.gemv_core(
-            config.sums.macs, config.cache.vq.summed, config.fusion, config.pieces
-        )
+        return self.config.timing
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

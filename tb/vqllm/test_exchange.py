@@ -26,13 +26,9 @@ CONFIGS = {
     "cq4": VqExchangeConfig(shape=ExchangeShape(size=2, need=1, lanes=32)),
     "widest": VqExchangeConfig(shape=ExchangeShape(size=16, need=1, lanes=16)),
     "three elements": VqExchangeConfig(shape=ExchangeShape(size=12, need=3, lanes=4)),
-    "variable": VqExchangeConfig(
-        shape=ExchangeShape(size=16, need=2, lanes=16), variable=True
-    ),
+    "variable": VqExchangeConfig(shape=ExchangeShape(size=16, need=2, lanes=16), variable=True),
     "in place": VqExchangeConfig(in_place=True),
-    "in place, two": VqExchangeConfig(
-        shape=ExchangeShape(size=8, need=4, lanes=6), in_place=True
-    ),
+    "in place, two": VqExchangeConfig(shape=ExchangeShape(size=8, need=4, lanes=6), in_place=True),
 }
 
 

@@ -26,10 +26,10 @@ from tb.vqllm.support.codebooks import host_params
 from tb.vqllm.support.matrices import (
     UNEVEN,
     is_nonfinite,
+    lane_beats,
     random_matrix,
     tile_jobs,
     uneven_x,
-    x_beats,
 )
 from tb.vqllm.support.phases import phases_of
 from tb.words import layout_word
@@ -114,7 +114,7 @@ def matrix_params(config, rng, work: Work, base: int) -> dict:
     layout, batch = config.finish.y_layout, config.batch
     words = {name: [] for name in ("code", "x", "job", "y")}
     scale_words, masks, all_phases = [], [], []
-    words["x"] = x_beats(config, x)
+    words["x"] = lane_beats(config, x)
     if work.uneven:
         words["x"] = uneven_x(rng, config.sums, words["x"], work.tokens, work.uneven)
         y[:] = FP16.canonical_nan

@@ -19,7 +19,7 @@ from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.gemv_core import VqGemvCore, VqGemvCoreConfig
 from tb.run import simulate
 from tb.vqllm.support.codebooks import host_params
-from tb.vqllm.support.matrices import is_nonfinite, random_matrix, tile_jobs, x_beats
+from tb.vqllm.support.matrices import is_nonfinite, lane_beats, random_matrix, tile_jobs
 from tb.vqllm.support.phases import phases_of
 from tb.words import layout_word
 
@@ -112,7 +112,7 @@ def matrix_params(config, rng, rows: int, columns: int, base: int, *, faults: bo
     layout, places = config.sums.sum_layout, 1 << np.arange(config.batch)
     found = {
         "code": [word for phase in phases for word in phase.pop("code")],
-        "x": x_beats(config, x),
+        "x": lane_beats(config, x),
         "job": [layout_word(config.sums.job_layout, **job) for job in jobs],
         "sum": [layout_word(layout, value=row.tolist(), bad=int(flags @ places),
                             last=int(n in ends))

@@ -24,7 +24,6 @@ from golden.vqllm.timing import GemvPath, gemv_fill
 from hdl.arguments import write_page
 from hdl.vqllm.gemv import VqGemv
 from hdl.vqllm.gemv_config import VqGemvConfig
-from hdl.vqllm.gemv_core import VqGemvCore
 from hdl.vqllm.room import BLOCKS
 from tb.run import ROOT, build_model, run_model
 from tb.runs.cycles import Figure, described, save
@@ -50,8 +49,7 @@ def engine_of(name: str) -> VqGemvConfig:
 
 
 def path_of(config: VqGemvConfig, latency: int) -> GemvPath:
-    of_core = VqGemvCore(config.core).timing.latency
-    return GemvPath(of_core, config.scaled, latency, config.far)
+    return GemvPath(config.core.timing.latency, config.scaled, latency, config.far)
 
 
 def fill_of(config: VqGemvConfig, shared: int, latency: int) -> int:

@@ -15,12 +15,13 @@ from golden.fp16.format import FP16
 from golden.index.lloyd import Training
 from golden.markers import table
 from golden.vqllm.access import reordered
-from golden.vqllm.bounds import job_bounds
+from golden.vqllm.bounds import job_bounds, part_work
 from golden.vqllm.cache import Tiers
 from golden.vqllm.config import ATTEND, MatrixShape, VqShape
 from golden.vqllm.crossover import Engine, gemm_cycles, plain_cycles, slowest
 from golden.vqllm.format import Plan
 from golden.vqllm.matrix import VqMatrix, quantize
+from golden.vqllm.timing import read_once
 from hdl.vqllm.attention import VqAttentionConfig
 from hdl.vqllm.gemm import VqGemm, VqGemmConfig
 from hdl.vqllm.gemv import VqGemv
@@ -175,7 +176,8 @@ def _engine(
         bounds = job_bounds(matrix, job.shape, job.plan, cache.banks, config.lanes)
         counts, parts = job.counts(), [part for _, part in job.parts]
         words = counts["memory"]
-        words += job.shape.load_words(job.plan.shared) * sum(part.load for part in parts)
+        work = part_work(matrix, job.shape, job.plan, cache.banks)
+        words += read_once(work, lambda part: part.load_words)
         figure = Figure(
             command="tb.runs.vq_ablation", block="vq_gemv", configuration=described(config),
             parameters={"rows": rows, "columns": matrix.shape.columns, "step": step.name,

@@ -7,7 +7,7 @@ from golden.vqllm.cache import LookUps, Tiers
 from golden.vqllm.matrix import VqMatrix
 from golden.vqllm.product import by_dequantizing, exact_sums
 from tb.vqllm.support.codebooks import host_params, image, load
-from tb.vqllm.support.matrices import code_beats, tile_jobs, x_beats
+from tb.vqllm.support.matrices import code_beats, lane_beats, tile_jobs
 from tb.words import layout_word
 
 __all__ = ["core_params", "look_cycles"]
@@ -58,7 +58,7 @@ def core_params(
                 for n, (row, mask) in enumerate(zip(code.tolist(), masks, strict=True))
             ]  # fmt: skip
     for part in parts:
-        words["x"] += x_beats(config, part)
+        words["x"] += lane_beats(config, part)
         count = len(part) // config.batch
         jobs = tile_jobs(config, matrix)
         if groups > 1:

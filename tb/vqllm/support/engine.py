@@ -15,7 +15,7 @@ from golden.vqllm.format import DESCRIPTOR, HEADER, Fault, ImageShape, Plan
 from golden.vqllm.image import Image, image, part_look_ups, tiers
 from golden.vqllm.matrix import VqMatrix
 from golden.vqllm.product import by_dequantizing
-from tb.vqllm.support.matrices import UNEVEN, uneven_x, x_beats
+from tb.vqllm.support.matrices import UNEVEN, lane_beats, uneven_x
 from tb.words import layout_word
 
 __all__ = ["COUNTED", "SPOILS", "EngineJob", "beyond_x", "engine_job", "random_x"]
@@ -44,7 +44,7 @@ class EngineJob:
     x_words: list = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        self.x_words = x_beats(self.config.core, self.x)
+        self.x_words = lane_beats(self.config.core, self.x)
 
     @property
     def parts(self):
@@ -392,7 +392,7 @@ def _bad_job(wrong, job, rng):
 def _bad_x(job, rng):
     x = job.x
     x[rng.integers(len(x)), rng.integers(x.shape[1])] = rng.choice([0x7C00, 0xFE01])
-    job.x_words = x_beats(job.config.core, x)
+    job.x_words = lane_beats(job.config.core, x)
 
 
 def _other_length(wrong, job, rng):

@@ -13,6 +13,7 @@ __all__ = [
     "UNEVEN",
     "code_beats",
     "is_nonfinite",
+    "lane_beats",
     "random_matrix",
     "tile_jobs",
     "uneven_x",
@@ -68,13 +69,11 @@ def tile_jobs(config, matrix: VqMatrix) -> list[dict]:
 
 
 def x_beats(config, x: np.ndarray) -> list[int]:
-    """Words of the vectors (batch, columns), 0 beyond their end, each element in its lane."""
+    """Words of the vectors (batch, columns), 0 beyond their end."""
     macs = config.sums.macs
-    order = np.arange(-(-x.shape[1] // macs) * macs)
-    if config.pieces > 1:
-        order = np.array(lane_order(x.shape[1], config.exchange))
-    padded = np.append(x, np.zeros((len(x), macs), dtype=np.int64), axis=1)
-    beats = padded[:, order].reshape(len(x), -1, macs)
+    padded = np.zeros((len(x), -(-x.shape[1] // macs) * macs), dtype=np.int64)
+    padded[:, : x.shape[1]] = x
+    beats = padded.reshape(len(x), -1, macs)
     return [
         layout_word(
             config.sums.x_layout, word=word.tolist(), last=int(n == len(vector) - 1),
@@ -83,6 +82,14 @@ def x_beats(config, x: np.ndarray) -> list[int]:
         for b, vector in enumerate(beats)
         for n, word in enumerate(vector)
     ]  # fmt: skip
+
+
+def lane_beats(config, x: np.ndarray) -> list[int]:
+    """``x_beats`` of an engine that may change the lanes of elements."""
+    if config.pieces > 1:
+        order = lane_order(x.shape[1], config.exchange)
+        x = np.append(x, np.zeros((len(x), 1), dtype=np.int64), axis=1)[:, order]
+    return x_beats(config, x)
 
 
 def uneven_x(rng, sums, beats: list[int], vectors: int, kind: str) -> list[int] | None:
