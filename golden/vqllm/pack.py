@@ -4,7 +4,8 @@
 for each of gate_proj, up_proj and down_proj of a layer, or of the matrices of ``--matrix``:
 
     image_NAME.hex   the words of memory from address 0 on: golden.vqllm.format
-    x_NAME.hex       what the engine multiplies, for the last token of a text, FP16
+    x_NAME.hex       what the engine multiplies, for the last token of a text, FP16; with image.need
+                     in the order of golden.vqllm.exchange.lane_order, 0 where no element is
     y_NAME.hex       what the engine must answer, FP16
     manifest.json    golden.manifest; layout has the fields of each job, its bounds and its error
 
@@ -36,6 +37,7 @@ from golden.million.pack import LLAMA, inputs
 from golden.vqllm import quip
 from golden.vqllm.bounds import job_bounds
 from golden.vqllm.config import MatrixShape
+from golden.vqllm.exchange import lane_order
 from golden.vqllm.format import FFN, PACKS, VqPackConfig
 from golden.vqllm.image import Image, image
 from golden.vqllm.matrix import VqMatrix, quantize
@@ -111,7 +113,11 @@ def packed(
     exact = real.double() @ x.double()
     error = float((results[0] - exact).norm() / exact.norm())
     bounds = job_bounds(inner, config.image, config.plan, config.banks, config.lanes)
-    return Packed(image(inner, config.image, config.plan), words[0], found[0], bounds, error)
+    x = words[0]
+    if config.image.need:
+        order = torch.tensor(lane_order(len(x), config.image.exchange))
+        x = torch.cat((x, x.new_zeros(1)))[order]
+    return Packed(image(inner, config.image, config.plan), x, found[0], bounds, error)
 
 
 def quantized(real: torch.Tensor, config: VqPackConfig) -> VqMatrix | quip.RotatedMatrix:
@@ -258,8 +264,11 @@ def make(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     assert isinstance(config, VqPackConfig)
     if len(options.layer or ()) > 1:
         raise ConfigError("--layer must be given once")
-    say(f"loading {name}")
     number = options.layer[0] if options.layer else None
+    if number is not None and name != LLAMA:
+        path = None if name == checkpoint.SMOLLM2 else Path(name)
+        checkpoint.check_layers([number], checkpoint.layer_count(path), "layer")
+    say(f"loading {name}")
     tokens = options.context + options.tokens
     layer = captured(name, number, tokens, options.matrix or FFN)
     manifest = save(options.output, config, layer, say)

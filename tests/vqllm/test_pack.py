@@ -131,6 +131,27 @@ def test_refuses_in_one_line(run, arguments, message, capsys):
     assert not folder.exists()
 
 
+def test_a_layer_is_refused_before_the_model_is_loaded(run, monkeypatch, capsys):
+    monkeypatch.setattr(checkpoint, "layer_count", lambda path: 3)
+    monkeypatch.setattr(checkpoint, "load", None)
+    assert run("--layer", "3")[0] == 2
+    assert capsys.readouterr().err == "golden.pack: layer must be 0..2, not 3\n"
+
+
+def test_x_is_in_the_order_of_the_lanes(run):
+    """320 columns are 3 beats of 32 vectors of 4, whose pieces are 2 elements."""
+    _, folder = run("--matrix", "down_proj", fields=[*SET, "image.lookups=32", "image.need=2"])
+    config = VqPackConfig.parse(PACKS["gptvq2"], [*SET, "image.lookups=32", "image.need=2"])
+    found = load(folder, config)
+    plain = bits_from_float(captured("smollm2", 1, 33, ["down_proj"]).inputs["down_proj"]).tolist()
+    words = found.words["down_proj"]["x"]
+    assert found.manifest.layout["down_proj"]["job"]["words"] == 6
+    assert len(words) == 3 * 32 * 4
+    assert words[:8] == [*plain[0:2], *plain[2:4], *plain[8:10], *plain[10:12]]
+    assert words[64:68] == plain[4:8]
+    assert sorted(words) == sorted([*plain, *[0] * 64])
+
+
 def test_load_refuses_a_changed_folder(run):
     _, folder = run()
     config = VqPackConfig.parse(PACKS["gptvq2"], SET)
