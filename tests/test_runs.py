@@ -565,13 +565,21 @@ def test_vq_ablation(command, figures, monkeypatch, page, capsys):
     spent = [vq_attention.Spent(tokens=n, others=(3 * CYCLES, CYCLES)) for n in (16, 32)]
     monkeypatch.setattr(measure, "attended", lambda *_: spent)
     assert command.main(["--rows", "32", *page]) == 0
-    assert len(command.ran) == 1 + 4
-    assert len(figures()) == 5 + 4 + 2
+    assert len(command.ran) == 2 + 4
+    assert len(figures()) == 6 + 4 + 2
     assert [figure.cycles for figure in figures()[-2:]] == [2 * CYCLES, CYCLES]
     lines = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if "`" in line]
     gemm = [line[10] for line in lines if line[0] == "| gemm"]
     book = 2 * 256 * 8
     assert gemm[2:] == [f"{2 * book:,}", f"{2 * book:,}", f"{book:,}"]
+    names = ("codebook by codebook", "columns split among cores", "exchange network")
+    steps = [step for step in measure.STEPS if step.name in names]
+    tiers = dict.fromkeys(("registers", "shared", "memory", "conflicts"), 1)
+    found = [
+        measure.Measured("gemv", "", step, tiers, 1, 1, 1, types.SimpleNamespace(cycles=cycles))
+        for step, cycles in zip(steps, (100, 400, 50), strict=True)
+    ]
+    assert [row[4] for row in measure._rows(found)] == ["", "1.00", "0.25", "2.00"]
     small = measure._trained(NAMED["gptvq2"], 32)
     assert torch.equal(measure.striped(small, 16).dequantized(), small.dequantized())
     with pytest.raises(ValueError, match="rows must divide 32 and 32, not 24"):

@@ -96,6 +96,7 @@ def part_work(matrix: VqMatrix, shape: ImageShape, plan: Plan, banks: int) -> li
                     load_beats=shape.load_beats(plan.shared, banks) * part.load,
                     load_words=shape.load_words(plan.shared) * part.load,
                     far=far,
+                    products=len(part.rows) * part.beats * shape.beat_words,
                     book=part.tile,
                 )
             )

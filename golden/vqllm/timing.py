@@ -44,11 +44,13 @@ __all__ = [
     "gemv_fill",
     "job_beats",
     "layout_buffer",
+    "layout_latency",
     "load_cycles",
     "loaded_bits",
     "moved_bits",
     "plan_bound",
     "plan_terms",
+    "port_bursts",
     "read_once",
     "reduce",
     "row_finish",
@@ -89,6 +91,15 @@ def layout_buffer(pieces: int) -> Timing:
     return Timing(
         latency=2, interval=Fraction(pieces), unit="beat", words=(("i", 1), ("o", pieces))
     )
+
+
+def layout_latency(fusion: str, pieces: int) -> int:
+    """From the entries of a beat to its first word; a buffer is written in ``pieces`` cycles."""
+    if fusion == "none":
+        return 0
+    if fusion == "exchange":
+        return exchange(pieces).latency
+    return layout_buffer(pieces).latency + pieces - 1
 
 
 # Plans: expected cycles from a histogram of the look-ups, never from the look-ups themselves
@@ -191,6 +202,7 @@ def sum_bits(vq: VqShape, columns: int) -> int:
 IN_FLIGHT = 16  # beats between the look-up and the answer of memory
 FAR_IN_FLIGHT = 64  # entries of memory of a core on their way
 HELD = 64  # most groups of vectors that a beat of a gemm is held for
+_PORT_BURSTS = (64, 256)  # least and most that the port of the cores has in flight
 _ANSWER = 12  # from the look-up to the answer of memory, beside its latency
 LOAD_IN_FLIGHT = 64  # words of codebooks of a core on their way
 _ASK = 8  # from the room for a word to its request, and from the word to its entry
@@ -200,6 +212,12 @@ _BURST_WORDS = 16  # of codebooks or codes that come in turn
 _CODES_IN_FLIGHT = 64  # words of codes of a core on their way
 _JOB = 8  # from a job to what its first descriptor asks for, beside the latency of memory
 _NEXT_PART = 9  # from a descriptor to the next one, beside the latency of memory
+
+
+def port_bursts(cores: int, far: int) -> int:
+    """Bursts in flight at the port of cores with ``far`` entries of memory in flight each."""
+    least, most = _PORT_BURSTS
+    return min(most, max(least, cores * far))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -412,11 +430,7 @@ def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str
     answers = shape.rows * shape.vectors * vq.stages * beats.far
     words += answers
     early = turn(jobs[0]) + turn(_followers(jobs)[0])
-    layout = {
-        "none": 0,
-        "exchange": exchange(pieces).latency,
-        "buffer": layout_buffer(pieces).latency,
-    }
+    trips = answers * max(1.0, (budget.latency + _FAR) / port_bursts(plan.cores, FAR_IN_FLIGHT))
     macs = plan.lookups // vq.stages * (plan.need or vq.size)
     through = gemv_core(macs, vq.summed).latency + 1 + row_finish(False).latency
     return {
@@ -424,13 +438,13 @@ def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str
         # the first codebooks, and before it only the words of two parts.
         "memory": max(
             (budget.latency + words) * repeats + tail,
-            start + (answer * min(1.0, answers) + max(answers, words - early)) * repeats,
+            start + (answer * min(1.0, answers) + max(trips, words - early)) * repeats,
         ),
         "look-ups": max(start + looked * repeats, known),
         "products": float(products * repeats),
         # No sum comes before the first codebooks.
         "reduction": start + shape.rows * max(1, plan.split / plan.lanes) * held * repeats,
-        "fill": float(_JOB + budget.latency + through + layout[plan.fusion]),
+        "fill": float(_JOB + budget.latency + through + layout_latency(plan.fusion, pieces)),
     }
 
 
@@ -526,13 +540,11 @@ def row_finish(scaled: bool) -> Timing:
 def gemv_core(macs: int, summed: bool, fusion: str = "none", pieces: int = 1) -> Timing:
     """Of the last beat of a row, all of whose entries are on chip, without conflicts.
 
-    The sum waits for the last of its pieces.
+    The words of a beat after its first one come on top, a cycle each.
     """
     parts = [codebook_cache(), row_sums(macs)]
     parts += [dequantizer()] * summed
-    if fusion != "none":
-        parts.append({"exchange": exchange, "buffer": layout_buffer}[fusion](pieces))
-    latency = sum(part.latency for part in parts) + pieces - 1
+    latency = sum(part.latency for part in parts) + layout_latency(fusion, pieces)
     return Timing(latency=latency, interval=Fraction(pieces), start="code", end="sum", unit="beat")
 
 
@@ -664,6 +676,7 @@ class PartWork:
     load_beats : cycles in which the cache takes them
     load_words : words of memory for them, header included
     far : look-ups in memory among the cycles
+    products : cycles in which its beats are multiplied
     book : number of these codebooks among those of the matrix
     """
 
@@ -673,6 +686,7 @@ class PartWork:
     load_beats: int = 0
     load_words: int = 0
     far: float = 0
+    products: int = 0
     book: int = 0
 
 
@@ -769,5 +783,5 @@ def _core_end(parts: Sequence[PartWork], path: GemvPath, first_books: int) -> fl
                 load = max(load, first_books * part.load_words - 1)
             loaded = max(known + latency + _BOOK, used + _SWITCH) + load
             used = start = max(start, loaded + _LOADED)
-        end = start + max(part.cycles, path.trips(part.far))
+        end = start + max(part.cycles, part.products, path.trips(part.far))
     return end + (latency + _FAR if parts and parts[-1].far else 0)

@@ -41,7 +41,7 @@ class VqCodebookCache(Block):
 
     A beat per cycle, or as many cycles as the fullest bank, or memory, has look-ups
     (golden.vqllm.cache). Latency golden.vqllm.timing.codebook_cache. No combinational path leads
-    from an input to an output, except from ``entry.ready`` to ``axi.r.ready``.
+    from an input to an output.
     Source: VQ-LLM, section V. Golden: golden.vqllm.cache.
     """
 

@@ -17,7 +17,7 @@ class VqEntryFill(Block):
     """A beat leaves when its last entry has come from memory: the lowest lane's comes first.
 
     A beat takes as many cycles as it has entries of memory, at least one. Entries of memory are
-    taken before the others of their beat are found, but for the last one. So a memory with any
+    taken as they come, whether the others of their beat are found or not. So a memory with any
     number of reads in flight serves beats with any number of them.
     """
 
@@ -85,7 +85,7 @@ class VqEntryFill(Block):
         m.d.comb += [
             is_last.eq(~(missing & ~lane).any()),
             can_leave.eq(beats.o.valid & (~self.entry.valid | self.entry.ready)),
-            self.r.ready.eq(asks.o.valid & missing.any() & (~is_last | can_leave)),
+            self.r.ready.eq(asks.o.valid & missing.any()),
             takes.eq(self.r.valid & self.r.ready),
             leaves.eq(can_leave & (~missing.any() | (is_last & takes))),
             beats.o.ready.eq(leaves),

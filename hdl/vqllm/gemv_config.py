@@ -8,6 +8,7 @@ from golden.axi.format import Resp
 from golden.config import Config
 from golden.index.format import SCALE_EXPONENT_MAX, SCALE_EXPONENT_MIN
 from golden.vqllm.format import DESCRIPTOR, ROWS_BITS, Fault, ImageShape
+from golden.vqllm.timing import port_bursts
 from hdl.kinds import BITS, NUMBER, index_of
 from hdl.ports import Payload
 from hdl.vqllm.book_share import VqBookShareConfig
@@ -60,12 +61,13 @@ class VqGemvConfig(Config):
     def share(self) -> VqPortShareConfig:
         """Descriptors of each core, codebooks, codes and far entries of each core, scales.
 
-        A far entry is a burst. The port takes a word per cycle, so 256 bursts cover its latency.
+        A far entry is a burst. With 256 of them the port takes a word per cycle up to a latency of
+        about 250 cycles.
         """
         cache = self.core.cache
         return VqPortShareConfig(
             readers=3 * self.cores + 1 + self.scaled, address_bits=cache.address_bits,
-            data_bits=cache.data_bits, bursts=min(256, max(64, self.cores * self.far)),
+            data_bits=cache.data_bits, bursts=port_bursts(self.cores, self.far),
         )  # fmt: skip
 
     @property

@@ -201,7 +201,7 @@ def _shape(job, rng):
     wrong = _any(rng, [
         {"shared": 0}, {"shared": cache.shared + 1}, {"registers": cache.registers + 1},
         {"registers": 1, "shared": 0}, {"tail": 0}, {"tail": core.vectors + 1}, {"words": 0},
-        {"beats": core.sums.words + 1}, {"offset": core.sums.words},
+        {"beats": core.sums.words // core.pieces + 1}, {"offset": core.sums.words // core.pieces},
         {"code": job.image.base + job.image.layout.codes[number] + 2},
         {"book": job.image.base + 4},
     ])  # fmt: skip
@@ -213,7 +213,8 @@ def _shape(job, rng):
 def beyond_x(job, rng):
     """A part that ends beyond the vectors of the job, though not beyond those of the engine."""
     number, part = _any(rng, job.parts)
-    job.patch(DESCRIPTOR, job.descriptor(number), offset=job.image.job["words"] + 1 - part.beats)
+    beats = job.image.job["words"] // job.config.core.pieces
+    job.patch(DESCRIPTOR, job.descriptor(number), offset=beats + 1 - part.beats)
     job.spoil([part])
     job.fault = Fault.SHAPE
 

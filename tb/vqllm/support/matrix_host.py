@@ -10,7 +10,7 @@ from cocotb.triggers import FallingEdge
 from tb.bench import config, params
 from tb.vqllm.support.host import CacheHost
 
-__all__ = ["matrix_tests"]
+__all__ = ["latency_test", "matrix_tests"]
 
 
 class _Host(CacheHost):
@@ -24,7 +24,8 @@ class _Host(CacheHost):
         self.names = names
 
     async def begin(self) -> "_Host":
-        await self.start([phase for each in self.matrices for phase in each["phases"]])
+        every = [*self.matrices, *([params["alone"]] if "alone" in params else [])]
+        await self.start([phase for each in every for phase in each["phases"]])
         return self
 
     async def matrix(self, matrix, **flow):
@@ -47,6 +48,26 @@ class _Host(CacheHost):
         self.dut.clear.value = 0
         await FallingEdge(self.dut.clk)
         assert not any(self.counts().values())
+
+
+def latency_test(sink: str):
+    """Rows of one beat, in ``params["alone"]``: a row alone takes the latency.
+
+    The words of a beat after its first one come on top.
+    """
+
+    @cocotb.test()
+    async def latency(dut):
+        host = await _Host(dut, sink).begin()
+        matrix = params["alone"]
+        found = await host.matrix(matrix, p_idle={name: 0.95 * (name == "code") for name in (
+            *host.names, *_Host.SOURCES
+        )})  # fmt: skip
+        times = zip(found.cycles["code"], found.cycles[sink], strict=True)
+        due = params["latency"] + matrix["phases"][0]["held"] - 1
+        assert min(given - taken for taken, given in times) == due
+
+    return latency
 
 
 def matrix_tests(sink: str) -> tuple:
