@@ -6,8 +6,7 @@ Shown to fail with 21 faults of descriptors, loads, codes, readers and rows, and
 - of a word of a codebook: its first part for all parts; a word too many for a stage
 - a core with a job that has no row in the first stripe; an exponent that is not checked
 - entries of memory taken only once all of their beat are requested: 16 of a beat, 8 in flight
-- codes cut within a beat's words of x; the order of x as without exchange; the end of a part
-  compared in beats of codes with the words of x
+- the order of x as without exchange; beats of codes compared with words of x
 - 64 bursts in flight at the port of four cores that read 64 far entries each
 
 Two are worth a word:
