@@ -17,6 +17,7 @@ __all__ = [
     "column_layout",
     "exchange_of",
     "exchanged",
+    "in_lanes",
     "lane_order",
     "mma_layout",
     "thread_mapping",
@@ -197,6 +198,11 @@ def lane_order(columns: int, shape: ExchangeShape) -> list[int]:
                 at = first + (group * pieces + vector) * size + i * need
                 found += [k if k < columns else -1 for k in range(at, at + need)]
     return found
+
+
+def in_lanes(x: Sequence[int], shape: ExchangeShape) -> list[int]:
+    """Words x of all columns in ``lane_order``, 0 where there is none."""
+    return [x[k] if k >= 0 else 0 for k in lane_order(len(x), shape)]
 
 
 def exchanged(vectors: Sequence[Sequence[_Word]], need: int) -> list[list[list[_Word]]]:

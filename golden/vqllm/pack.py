@@ -37,7 +37,7 @@ from golden.million.pack import LLAMA, inputs
 from golden.vqllm import quip
 from golden.vqllm.bounds import job_bounds
 from golden.vqllm.config import MatrixShape
-from golden.vqllm.exchange import lane_order
+from golden.vqllm.exchange import in_lanes
 from golden.vqllm.format import FFN, PACKS, VqPackConfig
 from golden.vqllm.image import Image, image
 from golden.vqllm.matrix import VqMatrix, quantize
@@ -115,8 +115,7 @@ def packed(
     bounds = job_bounds(inner, config.image, config.plan, config.banks, config.lanes)
     x = words[0]
     if config.image.need:
-        order = torch.tensor(lane_order(len(x), config.image.exchange))
-        x = torch.cat((x, x.new_zeros(1)))[order]
+        x = torch.tensor(in_lanes(x.tolist(), config.image.exchange))
     return Packed(image(inner, config.image, config.plan), x, found[0], bounds, error)
 
 

@@ -39,12 +39,7 @@ _CACHES = {
     "aqlm2x8": VqCodebookCacheConfig(vq=NAMED["aqlm2x8"], banks=16),
     "aqlm1x16": VqCodebookCacheConfig(vq=NAMED["aqlm1x16"], lookups=4, shared=4096),
     "small": VqCodebookCacheConfig(
-        vq=VqShape(size=2, entries=16),
-        lookups=4,
-        registers=2,
-        shared=8,
-        banks=2,
-        beats=8,
+        vq=VqShape(size=2, entries=16), lookups=4, registers=2, shared=8, banks=2, beats=8,
         data_bits=64,
     ),
 }

@@ -48,7 +48,9 @@ class Work:
     uneven: str = ""  # what is wrong with the length or the number of the tokens
 
 
-def gemm(vq, lookups, columns, rows, batch, tokens, scaled=False, fusion="none", need=0, **cache):
+def gemm(
+    vq, lookups, columns, rows, batch, tokens, *, scaled=False, fusion="none", need=0, **cache
+):
     return VqGemmConfig(
         cache=VqCodebookCacheConfig(vq=vq, lookups=lookups, **cache),
         columns=columns, rows=rows, batch=batch, tokens=tokens, scaled=scaled,
@@ -60,7 +62,10 @@ SMALL = VqShape(size=2, entries=16, stages=3)
 TILES = VqShape(size=4, entries=64, stages=1, tile_rows=16, tile_columns=32)
 CONFIGS = {
     "small": (
-        gemm(SMALL, 6, 24, 20, 3, 12, True, registers=2, shared=11, banks=2, beats=8, data_bits=64),
+        gemm(
+            SMALL, 6, 24, 20, 3, 12, scaled=True, registers=2, shared=11, banks=2, beats=8,
+            data_bits=64,
+        ),
         [Work(9, 24, 11), Work(5, 22, 1), Work(4, 24, 8, streamed=True),
          Work(6, 24, 12, faults=True),
          *(Work(3, 12, 7, uneven=kind) for kind in UNEVEN), Work(5, 24, 12)],

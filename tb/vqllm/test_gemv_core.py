@@ -27,7 +27,7 @@ from tb.vqllm.support.phases import phases_of
 from tb.words import layout_word
 
 
-def gemv(vq, lookups, columns, rows, batch=1, fusion="none", need=0, **cache):
+def gemv(vq, lookups, columns, rows, *, batch=1, fusion="none", need=0, **cache):
     return VqGemvCoreConfig(
         cache=VqCodebookCacheConfig(vq=vq, lookups=lookups, **cache),
         columns=columns, rows=rows, batch=batch, fusion=fusion, need=need,

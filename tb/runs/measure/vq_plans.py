@@ -76,7 +76,13 @@ def _engine(vq: VqShape, lookups: int, columns: int, rows: int, cores: int = 1, 
 _SMALL = VqShape(size=4, entries=64, stages=1)
 _TILES = VqShape(size=4, entries=64, stages=1, tile_rows=64, tile_columns=64)
 _SHORT = VqShape(size=4, entries=256, stages=1, tile_rows=8, tile_columns=64)
-_TILED = _engine(_TILES, 8, 256, 64, cores=4, registers=16, banks=4, data_bits=128)
+_TILED = Build(
+    config=_engine(_TILES, 8, 256, 64, cores=4, registers=16, banks=4, data_bits=128),
+    latency=20,
+    matrices=(Matrix(192, 192, 0.9), Matrix(64, 256, 0.4)),
+    tiers=((0, 64), (16, 64), (0, 16), (8, 16)),
+    splits=(1, 2, 4),
+)
 
 BUILDS = {
     "few banks": Build(
@@ -91,20 +97,10 @@ BUILDS = {
         matrices=(Matrix(64, 224, 1.0), Matrix(52, 192, 0.2)),
         tiers=((0, 64), (8, 64), (0, 32), (8, 32), (0, 8), (8, 8), (4, 16), (0, 1)),
     ),
-    "tiles on four cores": Build(
-        config=_TILED,
-        latency=20,
-        matrices=(Matrix(192, 192, 0.9), Matrix(64, 256, 0.4)),
-        tiers=((0, 64), (16, 64), (0, 16), (8, 16)),
-        splits=(1, 2, 4),
-    ),
+    "tiles on four cores": _TILED,
     # A load takes longer than the rows that use it, and cores that split columns load side by side.
-    "tiles in far memory": Build(
-        config=_TILED,
-        latency=100,
-        matrices=(Matrix(28, 256, 0.7), Matrix(10, 192, 0.3)),
-        tiers=((0, 64), (16, 64), (0, 16), (8, 16)),
-        splits=(1, 2, 4),
+    "tiles in far memory": dataclasses.replace(
+        _TILED, latency=100, matrices=(Matrix(28, 256, 0.7), Matrix(10, 192, 0.3))
     ),
     "few rows of a codebook": Build(
         config=_engine(_SHORT, 8, 256, 8, registers=16, banks=8, data_bits=256),

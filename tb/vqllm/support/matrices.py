@@ -5,7 +5,7 @@ import torch
 
 from golden.fp16.format import FP16
 from golden.vqllm.config import MatrixShape, Tile
-from golden.vqllm.exchange import lane_order
+from golden.vqllm.exchange import in_lanes
 from golden.vqllm.matrix import VqMatrix
 from tb.words import layout_word
 
@@ -87,8 +87,7 @@ def x_beats(config, x: np.ndarray) -> list[int]:
 def lane_beats(config, x: np.ndarray) -> list[int]:
     """``x_beats`` of an engine that may change the lanes of elements."""
     if config.pieces > 1:
-        order = lane_order(x.shape[1], config.exchange)
-        x = np.append(x, np.zeros((len(x), 1), dtype=np.int64), axis=1)[:, order]
+        x = np.array([in_lanes(vector, config.exchange) for vector in x.tolist()])
     return x_beats(config, x)
 
 

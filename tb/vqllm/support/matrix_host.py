@@ -16,16 +16,15 @@ __all__ = ["latency_test", "matrix_tests"]
 class _Host(CacheHost):
     """Matrices whose results leave ``sink``."""
 
-    def __init__(self, dut, sink: str, latency: int = 5):
-        self.matrices, self.sink = params["matrices"], sink
+    def __init__(self, dut, sink: str, latency: int = 5, matrices=params["matrices"]):
+        self.matrices, self.sink = matrices, sink
         names = tuple(name for name in self.matrices[0]["words"] if name != sink)
         # Where the core is a part, its configuration has the cache all the same.
         super().__init__(dut, names, (sink,), config.cache.axi_signature, latency)
         self.names = names
 
     async def begin(self) -> "_Host":
-        every = [*self.matrices, *([params["alone"]] if "alone" in params else [])]
-        await self.start([phase for each in every for phase in each["phases"]])
+        await self.start([phase for each in self.matrices for phase in each["phases"]])
         return self
 
     async def matrix(self, matrix, **flow):
@@ -41,6 +40,10 @@ class _Host(CacheHost):
             assert int(self.dut.uneven.value) == matrix.get("uneven", 0)
             await self.clear()
         return found
+
+    def idle(self, slow: str, share: float) -> dict[str, float]:
+        """``p_idle`` where one stream is slow."""
+        return {name: share * (name == slow) for name in (*self.names, *self.SOURCES)}
 
     async def clear(self) -> None:
         self.dut.clear.value = 1
@@ -58,11 +61,9 @@ def latency_test(sink: str):
 
     @cocotb.test()
     async def latency(dut):
-        host = await _Host(dut, sink).begin()
         matrix = params["alone"]
-        found = await host.matrix(matrix, p_idle={name: 0.95 * (name == "code") for name in (
-            *host.names, *_Host.SOURCES
-        )})  # fmt: skip
+        host = await _Host(dut, sink, matrices=[matrix]).begin()
+        found = await host.matrix(matrix, p_idle=host.idle("code", 0.95))
         times = zip(found.cycles["code"], found.cycles[sink], strict=True)
         due = params["latency"] + matrix["phases"][0]["held"] - 1
         assert min(given - taken for taken, given in times) == due
@@ -95,9 +96,8 @@ def matrix_tests(sink: str) -> tuple:
         """Each stream in turn is slow."""
         for slow in (*_Host(dut, sink).names, *_Host.SOURCES, sink):
             host = await _Host(dut, sink).begin()
-            idle = {name: 0.9 * (name == slow) for name in (*host.names, *_Host.SOURCES)}
             stall = {name: 0.9 * (name == slow) for name in (sink, *_Host.SINKS)}
-            await host.matrix(short[0], p_idle=idle, p_stall=stall)
+            await host.matrix(short[0], p_idle=host.idle(slow, 0.9), p_stall=stall)
 
     @cocotb.test()
     async def late_ready(dut):
