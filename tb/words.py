@@ -13,11 +13,18 @@ from amaranth import Shape
 from amaranth.lib import data
 
 __all__ = [
-    "join", "layout_field", "layout_fields", "layout_word", "layout_words", "pack", "unpack_ints",
-    "wide_fields",
+    "alternating", "join", "layout_field", "layout_fields", "layout_word", "layout_words", "pack",
+    "unpack_ints", "wide_fields",
 ]  # fmt: skip
 
 _LIMB = 48
+
+
+def alternating(most: int) -> list[int]:
+    """Two numbers up to ``most``, 2 or more, with each bit below its highest as 0 and as 1."""
+    bits = most.bit_length()
+    found = [sum(1 << bit for bit in range(first, bits, 2)) for first in (0, 1)]
+    return [each if each <= most else each & (1 << bits - 1) - 1 for each in found]
 
 
 def _check(value: int, bits: int, signed: bool | None) -> None:

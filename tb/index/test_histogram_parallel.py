@@ -12,7 +12,8 @@ Shown to fail:
 - slots beyond the last bin filled;
 - the copy delayed until the second set is empty (full_rate alone);
 - bit 13 of bin 10 lost (only with the longest packets);
-- bit 2 of bin 10 inverted in each cycle without a beat, from 2,048 on.
+- bit 2 of bin 10 inverted in each cycle without a beat, from 2,048 on;
+- bit 7 of the count of bin 1 lost in the copy (only with the longest packets).
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ from golden.index.format import K_MAX
 from golden.index.histogram import bin_words, index_histogram, value_histogram
 from hdl.index.histogram_parallel import IndexHistogramParallel, IndexHistogramParallelConfig
 from tb.run import simulate
-from tb.words import layout_words
+from tb.words import alternating, layout_words
 
 CONFIGS = {
     "flipflop_1_bin_words": IndexHistogramParallelConfig(
@@ -65,6 +66,15 @@ class Packet:
     integer: bool = False
 
 
+def summing_to(total: int, top: int, length: int) -> np.ndarray:
+    """``length`` numbers of 0..``top`` whose sum is ``total``."""
+    values = np.zeros(length, dtype=int)
+    values[: total // top] = top
+    if total % top:
+        values[total // top] = total % top
+    return values
+
+
 def counter_packets(rng, config) -> tuple[list[Packet], list[Packet]]:
     """Packets of all flows, and long ones that follow at full rate."""
     codes, e = 2**config.bits_b, config.elements
@@ -87,6 +97,13 @@ def counter_packets(rng, config) -> tuple[list[Packet], list[Packet]]:
         *(packet(e) for _ in range(4)),  # single beats: reading is the bottleneck
         # every bin to its most
         *(packet(longest, value=v, index=j) for v in range(2**config.bits_a) for j in range(codes)),
+        # each bit of the count of every bin, with and without its neighbours
+        *(
+            packet(length, value=v, index=j)
+            for length in alternating(longest)
+            for v in range(2**config.bits_a)
+            for j in range(codes)
+        ),
         # same bin in successive beats, and two bins in turn
         packet(longest, value=np.repeat(tops, e), index=1),
         packet(longest, value=tops[-1], index=np.repeat([2, 3], e)),
@@ -104,6 +121,12 @@ def counter_packets(rng, config) -> tuple[list[Packet], list[Packet]]:
         top = 2**config.integer_bits - 1
         packets += [
             *(packet(longest, integer=True, value=top, index=j) for j in range(codes)),
+            # each bit of a sum
+            *(
+                packet(longest, integer=True, value=summing_to(total, top, longest), index=j)
+                for total in alternating(longest * top)
+                for j in range(codes)
+            ),
             packet(longest, integer=True, value=0),
             packet(e, integer=True, p_inlier=0),
             *(packet(int(n), integer=True) for n in rng.integers(1, longest + 1, 4)),
@@ -111,11 +134,10 @@ def counter_packets(rng, config) -> tuple[list[Packet], list[Packet]]:
         ]
         rng.shuffle(packets)
     long = []
-    if config.k_max == K_MAX:  # the top bit of every bin, and the largest count
-        top_bit = 1 << (K_MAX.bit_length() - 1)
+    if config.k_max == K_MAX:  # each high bit of every bin, and the largest count
         bins = ((v, j) for v in range(2**config.bits_a) for j in range(codes))
-        # Any number of elements past the top bit: what a bit does in each beat stays visible.
-        long = [packet(top_bit + int(rng.integers(1, 1000)), value=v, index=j) for v, j in bins]
+        # Any number of low bits: what a bit does in each beat stays visible.
+        long = [packet(K_MAX - int(rng.integers(0, 128)), value=v, index=j) for v, j in bins]
         long.append(packet(K_MAX, value=tops[-1], index=1))
     return packets, long
 
