@@ -8,6 +8,7 @@ Shown to fail with:
 - direct or void work that reads the slot
 - void work with values or outliers
 - a walk of groups that ends after the low eleven bits of ``groups``, or of tokens after seven
+- a walk of rows that ends after the low nine bits of ``rows``
 """
 
 import dataclasses
@@ -23,6 +24,7 @@ from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.matmul.entries import KllmEntryWalk
 from hdl.kllm.matmul.payloads import matmul_work_layout
 from tb.kllm.support.walks import Bench, rate, walk
+from tb.words import alternating
 
 CONFIGS = {
     "elements_16": KllmPeLaneConfig(columns=16, k_max=16383),
@@ -30,6 +32,7 @@ CONFIGS = {
     "no_integers": KllmPeLaneConfig(columns=16, k_max=256, elements=8, bits_a=3, integer_bits=0),
 }
 SLOTS, ROWS, DELAY = 256, 8, 3
+LONG_SLOT = 255  # has the rows of the longest vector
 
 
 def works(rng, config) -> tuple[list[MatmulWork], list[MatmulWork]]:
@@ -52,9 +55,11 @@ def works(rng, config) -> tuple[list[MatmulWork], list[MatmulWork]]:
     found += [work(int(longest ** rng.uniform(0.5, 1)), direct=1) for _ in range(6)]
     # Slot 0 has outliers alone: each element but 0 is the first beyond the length once.
     found += [work(n + 1, slot=0) for n in range(config.elements)]
+    found += [work(n + 1, slot=LONG_SLOT) for n in alternating(longest - 1)]
     found += [work(longest, direct=1), work(21, tokens=3, groups=2), work(120, tokens=2)]
     most = (1 << 16) // config.columns - 1  # groups of a machine of one lane
-    return found, [work(9, groups=most), work(17, slot=0, tokens=255)]
+    largest = work(longest, slot=LONG_SLOT)
+    return found, [largest, work(9, groups=most), work(17, slot=0, tokens=255)]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -68,7 +73,10 @@ def test_entry_walk(name, seed):
         return int(rng.integers(0, 1 << 16)) if slot else 0xFFFF
 
     slots = [
-        [(rng.integers(0, 1 << bits, 16).tolist(), mask(slot)) for _ in range(ROWS)]
+        [
+            (rng.integers(0, 1 << bits, 16).tolist(), mask(slot))
+            for _ in range(ROWS if slot < LONG_SLOT else -(-config.k_max // 16))
+        ]
         for slot in range(SLOTS)
     ]
     request = data.StructLayout({"slot": 8, "row": SLOT_ROW_BITS})
