@@ -4,7 +4,8 @@ Every registered block's tests, those that ``pytest tb/`` runs, are collected wi
 and the vectors that they use. Yosys builds random faults into that hardware, all in one model. A
 fault is a bit inverted, stuck or controlled by a neighbour, at any port of any cell but clocks. A
 plusarg selects the active one. A fault is killed when a test fails, crashes or hangs with it. A
-fault that every test passes has survived, and is then tried for equivalence.
+fault that every test passes has survived, and is then tried for equivalence. ``--more-seeds`` runs
+the tests of further seeds on what is left. Faults that die there are counted apart.
 
 ``build/mutate/kept`` holds each block whose faults are all judged. Its name has the seed and the
 number of faults. Its folder is a hash of every source file at the start of the run, and of whether
@@ -78,6 +79,11 @@ class Recording:
     module: str
     arguments: dict[str, Any]
     wrap: str | None = None  # as for hdl.verilog.convert
+
+    @property
+    def design(self) -> tuple:
+        """What decides the Verilog."""
+        return type(self.block), self.block.config, self.wrap
 
 
 class _Collector:
@@ -181,6 +187,7 @@ class Mutant:
     outcome: str = ""  # killed, survived or equivalent
     by: str = ""
     proof: str = ""  # of survivors: equivalent, differs or undecided
+    later: str = ""  # of survivors: what killed it at a later seed of the tests
     seconds: float = 0.0
 
 
@@ -493,12 +500,7 @@ class _Judges:
     """The tests of one design, that of ``first`` before the others; a model for all of them."""
 
     def __init__(self, first: Recording, recordings: list[Recording], verilog: str) -> None:
-        def design(each: Recording):
-            return type(each.block), each.block.config, each.wrap
-
-        others = [
-            each for each in recordings if each is not first and design(each) == design(first)
-        ]
+        others = [each for each in recordings if each is not first and each.design == first.design]
         self._recordings = [first, *others]
         self._model = build(first, verilog)
         self._lock = threading.Lock()  # prepare() patches tb.run
@@ -612,8 +614,32 @@ def _progress(done: list[Mutant], total: int, start: float) -> str:
     return f"{len(done)} of {total} faults, {rate} killed, {time.perf_counter() - start:.0f} s"
 
 
-def examine(name: str, count: int, seed: int, jobs: int, report, *, prove: bool) -> list[Mutant]:
-    """All faults of one block, run and judged; ``report`` is called after each."""
+def _judge_later(
+    left: list[Mutant], recording: Recording, seeds: range, verilog: str, jobs: int
+) -> None:
+    """Run the tests of ``recording``'s design at ``seeds`` on the faults that are left."""
+    for seed in seeds:
+        left = [mutant for mutant in left if not mutant.later]
+        if not left:
+            return
+        same = [r for r in collect(left[0].block, seed) if r.design == recording.design]
+        if not same:  # the tests of a seed may draw their designs
+            continue
+        judges = _Judges(same[0], same, verilog)
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            found = list(pool.map(judges.judge, [mutant.number for mutant in left]))
+        judges.close()
+        for mutant, (by, _) in zip(left, found, strict=True):
+            mutant.later = f"seed {seed}: {by}" if by else ""
+
+
+def examine(
+    name: str, count: int, seed: int, jobs: int, report, *, prove: bool, more_seeds: int = 0
+) -> list[Mutant]:
+    """All faults of one block, run and judged; ``report`` is called after each.
+
+    more_seeds: of the tests, that the survivors meet after all.
+    """
     collected = collect(name, seed)
     recordings = spread(collected, count, seed)
     counts = [count // len(recordings) + (k < count % len(recordings))
@@ -639,6 +665,8 @@ def examine(name: str, count: int, seed: int, jobs: int, report, *, prove: bool)
                 mutants.append(mutant)
                 report(mutant)
         judges.close()
+        left = [mutant for mutant in part if mutant.outcome == "survived"]
+        _judge_later(left, recording, range(seed + 1, seed + 1 + more_seeds), verilog, jobs)
     return mutants
 
 
@@ -675,6 +703,16 @@ def _sentence(what: str, outcomes: list[int]) -> str:
     )
 
 
+def _later_sentence(mutants: list[Mutant]) -> str:
+    """Of the faults that the tests of further seeds killed."""
+    faults, killed, equivalent, _ = _outcomes(mutants)
+    later = sum(bool(mutant.later) for mutant in mutants)
+    return (
+        f"With the tests of further seeds: {killed + later} killed: "
+        f"{(killed + later) / max(faults - equivalent, 1):.1%} of those not equivalent."
+    )
+
+
 def _result(mutants: list[Mutant], is_broken: bool) -> str:
     """One block's result; a block that could not be examined is never "0 of 0 killed"."""
     killed = sum(mutant.outcome == "killed" for mutant in mutants)
@@ -696,6 +734,7 @@ def page_tables(mutants: list[Mutant], seed: int, seconds: float) -> dict[str, s
         f"- {_sentence('All', _outcomes(mutants))}",
         f"- {_sentence('In the blocks themselves', own)}",
         f"- {_sentence('In their submodules', inner)}",
+        f"- {_later_sentence(mutants)}",
         "",
         f"| {' | '.join(head)} |",
         "| --- |" + " ---: |" * 8,
@@ -704,8 +743,8 @@ def page_tables(mutants: list[Mutant], seed: int, seconds: float) -> dict[str, s
         cells = [str(count) if part[0] else "" for part in parts for count in part]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     survivors = [
-        "| block | test | module | fault | line of Verilog | compared |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| block | test | module | fault | line of Verilog | compared | killed later |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for m in mutants:
         if m.outcome == "survived":
@@ -713,7 +752,7 @@ def page_tables(mutants: list[Mutant], seed: int, seconds: float) -> dict[str, s
             source = m.source[:90].replace("|", "&#124;")
             survivors.append(
                 f"| {m.block} | `{m.test}` | `{m.module}` | `{m.fault}`{wire} | `{source}` "
-                f"| {m.proof} |"
+                f"| {m.proof} | {m.later.split(':')[0]} |"
             )
     return {
         "mutation": "\n".join(lines) + "\n",
@@ -734,10 +773,12 @@ class Setting:
     seed: int
     jobs: int
     prove: bool
+    more_seeds: int = 0
 
     def kept_file(self, name: str, count: int) -> Path:
         folder = REPORT_DIR / "kept" / self.key
-        return folder / f"{name}-{count}-{self.seed}{'' if self.prove else '-unproved'}.json"
+        end = ("" if self.prove else "-unproved") + (f"-{self.more_seeds}" * (self.more_seeds > 0))
+        return folder / f"{name}-{count}-{self.seed}{end}.json"
 
     def keep(self, name: str, count: int, found: dict) -> bool:
         """Write one block's result, but for a run whose sources have changed since its start."""
@@ -789,7 +830,10 @@ def examine_all(
                 console.print(f"{name}: {_result(done[before:], False)}, as kept", highlight=False)
                 continue
             try:
-                examine(name, count, setting.seed, setting.jobs, report, prove=setting.prove)
+                examine(
+                    name, count, setting.seed, setting.jobs, report,
+                    prove=setting.prove, more_seeds=setting.more_seeds,
+                )  # fmt: skip
                 found = {
                     "seconds": round(time.perf_counter() - begin, 1),
                     "mutants": [dataclasses.asdict(mutant) for mutant in done[before:]],
@@ -821,7 +865,7 @@ def _print_seed(
         if mutant.outcome == "survived":
             console.print(
                 f"survived: {mutant.block} {mutant.test}: {mutant.module}: {mutant.fault} "
-                f"{mutant.wire}: {mutant.source}",
+                f"{mutant.wire}: {mutant.source}{mutant.later and '; killed at ' + mutant.later}",
                 markup=False,
                 highlight=False,
             )
@@ -834,6 +878,7 @@ def _print_seed(
         "faults": len(done),
         "killed": killed,
         "equivalent": sum(mutant.outcome == "equivalent" for mutant in done),
+        "killed_later": sum(bool(mutant.later) for mutant in done),
         "not_examined": broken,
         "mutants": [dataclasses.asdict(mutant) for mutant in done],
     }
@@ -842,6 +887,7 @@ def _print_seed(
         console.print(f"not examined: {', '.join(broken)}", style="red", highlight=False)
     console.print(
         f"seed {seed}: {len(done)} faults, {killed} killed ({killed / max(len(done), 1):.1%}), "
+        f"{found['killed_later']} more at further seeds, "
         f"{seconds / 60:.1f} min; {file.relative_to(ROOT)}",
         highlight=False,
     )
@@ -859,6 +905,9 @@ def main(arguments: list[str] | None = None) -> int:
         help="one or several; the page has the last",
     )
     parser.add_argument("--jobs", type=whole(), default=min(2, os.cpu_count() or 1))
+    parser.add_argument(
+        "--more-seeds", type=whole(0), default=0, help="of the tests, for faults that survive"
+    )
     parser.add_argument("--no-prove", action="store_true", help="leave survivors unexamined")
     add_page(parser, PAGE)
     options = parser.parse_args(arguments)
@@ -876,7 +925,7 @@ def main(arguments: list[str] | None = None) -> int:
     key = results_key()
     try:
         for seed in options.seed:
-            setting = Setting(key, seed, options.jobs, not options.no_prove)
+            setting = Setting(key, seed, options.jobs, not options.no_prove, options.more_seeds)
             done, broken, seconds = examine_all(counts, setting, console)
             _print_seed(done, broken, seed, seconds, console)
             any_broken = any_broken or bool(broken)

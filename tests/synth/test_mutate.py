@@ -102,6 +102,44 @@ def test_tables_count_every_fault(number):
     assert ("`m`" in tables["survivors"]) is bool(number)
 
 
+def test_further_seeds_run_on_what_is_left(monkeypatch):
+    """Shown to fail: faults that are dead run again, tests of another design."""
+
+    class Part:
+        config = 7
+
+    class Other:
+        config = 8
+
+    ran = []
+
+    class Judges:
+        def __init__(self, first, recordings, verilog):
+            assert first is recordings[0]
+            self.seed = first.arguments["seed"]
+
+        def judge(self, number):
+            ran.append((self.seed, number))
+            return ("late" if (self.seed, number) == (4, 2) else "", 1.0)
+
+        def close(self):
+            pass
+
+    def collect(name, seed):
+        blocks = (Other(), Part()) if seed != 5 else (Other(),)
+        return [mutate.Recording("t", block, "m", {"seed": seed}) for block in blocks]
+
+    monkeypatch.setattr(mutate, "collect", collect)
+    monkeypatch.setattr(mutate, "_Judges", Judges)
+    faults = [mutate.Mutant("b", "t", n, "m", True, "inv", "", "", "", "survived") for n in (1, 2)]
+    mutate._judge_later(faults, collect("b", 1)[1], range(4, 7), "", 1)
+    assert ran == [(4, 1), (4, 2), (6, 1)]
+    assert [fault.later for fault in faults] == ["", "seed 4: late"]
+    tables = mutate.page_tables(faults, 1, 60)
+    assert "further seeds: 1 killed: 50.0%" in tables["mutation"]
+    assert "| seed 4 |" in tables["survivors"]
+
+
 @pytest.fixture
 def reports(tmp_path, monkeypatch):
     monkeypatch.setattr(mutate, "ROOT", tmp_path)
@@ -116,7 +154,7 @@ def test_an_interrupted_run_resumes_and_two_seeds_are_two_reports(reports, monke
     """Shown to fail: a kept block of another seed or number of faults, a broken block kept."""
     examined = []
 
-    def examine(name, count, seed, jobs, report, *, prove):
+    def examine(name, count, seed, jobs, report, *, prove, more_seeds):
         examined.append((name, count, seed))
         if examined[-1] in interruptions:
             interruptions.remove(examined[-1])
@@ -156,7 +194,7 @@ def test_models_are_built_for_several_faults_each():
 def test_a_block_whose_tests_fail_without_a_fault_is_named(reports, monkeypatch, capsys):
     """It failed before: the line of such a block was "0 of 0 killed" and no other said more."""
 
-    def examine(name, count, seed, jobs, report, *, prove):
+    def examine(name, count, seed, jobs, report, *, prove, more_seeds):
         raise RuntimeError(f"{name}: test_x fails without a fault: full_rate")
 
     monkeypatch.setattr(mutate, "examine", examine)
