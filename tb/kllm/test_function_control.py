@@ -4,6 +4,7 @@ Shown to fail with:
 
 - codebook 1 not needed for two slots
 - a token of SOFTMAX that begins at the row of the one before
+- a SOFTMAX that ends after the low six bits of its tokens
 - a status before the results are idle
 - a bad row that leaves no NONFINITE
 - a slot of another length taken, or of one that differs in one bit
@@ -100,6 +101,13 @@ def slots_job(rng, length: int, slots: tuple[int, ...] = RIGHT_SLOTS) -> dict[st
         pass
     slot_a, slot_b = (int(each) for each in rng.choice(slots, 2))
     return job | {"length": length, "slot_a": slot_a, "slot_b": slot_b}
+
+
+def longest_job(rng) -> dict[str, int]:
+    """SOFTMAX of as many tokens as a job can have."""
+    while (job := random_job(rng))["kind"] != Kind.SOFTMAX or job["status"]:
+        pass
+    return job | {"tokens": (1 << job_layout["tokens"].width) - 1}
 
 
 class Script:
@@ -213,6 +221,7 @@ def test_function_control(name, loaded, seed):
     script = Script(config, rng)
     for _ in range(JOBS):
         script.add(random_job(rng), loaded)
+    script.add(longest_job(rng), loaded)
     for bit in range(job_layout["length"].width):
         script.add(slots_job(rng, LENGTH ^ 1 << bit), loaded)
         script.add(slots_job(rng, OTHER_LENGTH ^ 1 << bit, (7,)), loaded)

@@ -7,7 +7,7 @@ Shown to fail with:
 - a count of direct work
 - outliers, a count or a slot of void work
 - the descriptor of the first slot for each token
-- a bit of the group's number stuck at 0 (the longest walk alone)
+- a bit of the group's number, or of the token's, stuck at 0 (the longest walks alone)
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from hdl.kllm.matmul.payloads import matmul_work_layout, outlier_count_layout
 from tb.kllm.support.walks import Bench, rate, walk
 
 CONFIG = KllmPeLaneConfig(columns=16, k_max=256)
-SLOTS, DELAY = 16, 3
+SLOTS, DELAY = 256, 3
 MOST_GROUPS = (1 << 16) - 1
 
 
@@ -53,7 +53,8 @@ def test_job_walk(seed):
              work(rng, direct=1, tokens=2, groups=2), work(rng, tokens=5, groups=6),
              work(rng, void=1, tokens=3, groups=2), work(rng, void=1, direct=1),
              work(rng)]  # fmt: skip
-    works.append(work(rng, direct=1, groups=MOST_GROUPS))
+    longest = [work(rng, slot=1, tokens=255), work(rng, direct=1, groups=MOST_GROUPS)]
+    works += longest
     walks = []
     for each in works:
         jobs = job_words(each, descriptors)
@@ -81,8 +82,8 @@ def test_job_walk(seed):
                 n: descriptor_layout.const(each).as_bits() for n, each in enumerate(descriptors)
             }
         },
-        walks=walks[:-1],
-        longest=walks[-1:],
+        walks=walks[: -len(longest)],
+        longest=walks[-len(longest) :],
         rates=[
             rate(5, DELAY, {"slot": requests, "job": jobs, "count": jobs}),
             rate(2, DELAY, {"job": range(direct, direct + 5)}),
