@@ -6,6 +6,7 @@ Shown to fail with:
 - x2 without the shift of its square
 - a refused job whose values are shown
 - the next job taken a cycle later
+- eight and more elements of one index in a beat counted without bit 3 (index 5 alone)
 """
 
 import numpy as np

@@ -127,7 +127,7 @@ def jobs_of(rng, config, few) -> list[Job]:
         jobs += [job(middle, layer_norm=kind, s=s) for s in (0, 0x8000, 1, 0x3FF, 0x7BFF, 0xBC00)]
         jobs += [job(middle, layer_norm=kind, share=share) for share in (0, 0.5, 1)]
         # constant tokens: the variance is 0, but for roundings
-        jobs += [job(middle, layer_norm=kind, index=j, share=0) for j in (0, codes - 1)]
+        jobs += [job(middle, layer_norm=kind, index=j, share=0) for j in range(codes)]
         jobs += [job(n, layer_norm=kind, share=1, x=x) for n in (7, middle) for x in (
             0x7BFF, 0xFBFF, 0x0001, 0x83FF, 0, [0x7BFF, 0xFBFF], [0x7BFF, 0x0001], 0x4A37,
         )]  # fmt: skip
