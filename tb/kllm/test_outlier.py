@@ -5,6 +5,7 @@ Shown to fail:
 - sums eight bits and one bit short;
 - ``present`` ignored;
 - a subnormal outlier taken as normal;
+- bit 5 of entry 1 stuck at 1;
 - a copy that waits for an empty output (full_rate alone).
 """
 
@@ -14,6 +15,7 @@ import torch
 
 from golden.kllm.blocks import sparse_sums
 from hdl.kllm.outlier import KllmOutlier, KllmOutlierConfig
+from tb.index.support.codebooks import other_bits
 from tb.run import simulate
 from tb.words import layout_words, pack
 
@@ -29,6 +31,7 @@ def codebooks(rng, entries) -> dict[str, np.ndarray]:
     random[[0, -1]] = 0xBC00, 0x3C00
     return {
         "random": random,
+        "other_bits": other_bits(random),
         "ones": np.resize([0x3C00, 0xBC00], entries),
         "subnormal": rng.integers(0, 2, entries) << 15 | rng.integers(0, 0x400, entries),
     }
