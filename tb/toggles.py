@@ -35,15 +35,18 @@ __all__ = ["by_design", "edges", "main", "never_change"]
 TOGGLES_DIR = BUILD_DIR / "toggles"
 _COUNT = re.compile(r"C '(.*)' (\d+)")
 _POINT = re.compile(r"(\w+)(?:\[(\d+)\])?:(0->1|1->0)")
-_ESCAPED = "___05F"  # Verilator's second of two underscores
+_ESCAPED = "__05F"  # an underscore after another one, as Verilator writes it
 _DECLARED = re.compile(
     r"^  (?:\(\*.*\*\) )?(?:input(?: +wire)?|reg) +(?:\[\d+:\d+\] +)?(\w+)", re.M
 )
 
 
-def edges(coverage: str, module: str) -> collections.Counter[tuple[str, int, str]]:
-    """(signal, bit, direction) -> edges, of ``module`` in a file of Verilator's coverage."""
-    found: collections.Counter[tuple[str, int, str]] = collections.Counter()
+Edges = dict[tuple[str, int, str], int]  # by signal, bit and direction
+
+
+def edges(coverage: str, module: str) -> Edges:
+    """Those of the bits of ``module``, over its instances, in a file of Verilator's coverage."""
+    found: Edges = collections.defaultdict(int)
     for text, number in _COUNT.findall(coverage):
         keys = dict(part.split("\x02", 1) for part in text.split("\x01") if "\x02" in part)
         point = _POINT.fullmatch(keys.get("o", "").replace(_ESCAPED, "_"))
@@ -63,7 +66,7 @@ def _places(bits: Iterable[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}:{b}" for a, b in spans)
 
 
-def never_change(verilog: str, counted: collections.Counter) -> dict[str, str]:
+def never_change(verilog: str, counted: Edges) -> dict[str, str]:
     """Input or register -> its bits without a rising or without a falling edge."""
     stuck: dict[str, set[int]] = {}
     for (signal, bit, _), number in counted.items():
@@ -114,13 +117,14 @@ def examine(name: str, seed: int) -> dict[str, dict[str, str]]:
             transform=lambda design, modules=modules: _counted(design.verilog, modules),
             covered=True,
         )
-        counted = {module: collections.Counter() for module in modules}
+        counted: dict[str, Edges] = {module: collections.defaultdict(int) for module in modules}
         for recording in recordings:
             work = tb.run.run_model(model, recording.module, **recording.arguments)
             coverage = (work / "coverage.dat").read_text()
             shutil.rmtree(work)
             for module in modules:
-                counted[module].update(edges(coverage, module))
+                for point, number in edges(coverage, module).items():
+                    counted[module][point] += number
         texts = module_texts(model.design.verilog)
         found[first.test.split("::")[-1]] = {
             (signal if module == model.design.name else f"{module}.{signal}"): places

@@ -34,17 +34,19 @@ from golden.kllm.layer.shape import LayerOptions
 from golden.kllm.timing import lane_cycles
 from golden.million.config import PqShape, RateShape
 from golden.million.example import Seen
-from golden.vqllm.config import NAMED, AttendShape
+from golden.vqllm.config import NAMED, AttendShape, MatrixShape, Plan, Work
 from hdl.million.decode_engine import MillionDecodeEngineConfig
 from hdl.registry import find
 from hdl.verilog import convert
 from hdl.vqllm.attention import VqAttentionConfig
+from hdl.vqllm.plan_search import Estimate, resources
 from synth.modules import Mapped, MappedDesign
 from synth.power import GROUPS
 from tb.kllm.test_layer import packed
 from tb.million import test_example
 from tb.runs import cycles
 from tb.runs.measure import vq_attention
+from tb.runs.measure import vq_plans_other as others
 from tb.runs.soak.check import Mismatch
 from tb.runs.soak.faults import FAULTS
 from tb.runs.soak.run import Figures, constants, soak_config
@@ -534,7 +536,6 @@ def test_vq_plans(command, figures, monkeypatch, page, capsys):
     small = dataclasses.replace(build, matrices=matrices, tiers=((0, 64), (8, 16)))
     monkeypatch.setattr(command.measure, "BUILDS", {"few banks": small})
     monkeypatch.setattr(command.measure, "HELD_OUT", 1)
-    others = command.measure.vq_plans_other
     monkeypatch.setattr(others, "_cycles", lambda *_: CYCLES)
     monkeypatch.setattr(others, "build_model", lambda block, **_: _silent(block))
     monkeypatch.setattr(others, "_GEMM", ((8, 64, 2, 0.5),))
@@ -543,15 +544,38 @@ def test_vq_plans(command, figures, monkeypatch, page, capsys):
     monkeypatch.setattr(others, "attended", lambda *_: [spent] * 3)
     assert command.main(page) == 0
     assert len(command.ran) == 1
-    assert [figure.cycles for figure in figures()] == [CYCLES] * (4 + 4 + 9 + 6)
+    assert [figure.cycles for figure in figures()] == [CYCLES] * (4 + 4 + 11 + 6)
     assert all(figure.bound <= figure.predicted for figure in figures() if figure.bound)
     out = capsys.readouterr().out
-    assert "| gemv | 9 |" in out
-    assert "| tables | 1,000 | 0 of 1 |" in out
+    assert "| gemv | 11 |" in out
+    assert "| tables | 1,000 |" in out
+    assert "| enough of each | 8 x 64, skew 0.5 | 11 |" in out
+    assert "| 2,048 register bits | 8 x 64, skew 0.5 | 10 |" in out  # no network with 16
+    assert "| no register bits | 8 x 64, skew 0.5 | 4 |" in out
     assert "| held out | 1 |" in out
     with pytest.raises(SystemExit):
         command.main(["--only", "no build"])
     assert "--only must be one of few banks" in capsys.readouterr().err
+
+
+def test_a_budget_decides_which_layout_is_the_fastest():
+    """Shown to fail: winners of all plans, whatever the budget has."""
+    shape = MatrixShape(rows=8, columns=64, vq=others._VQ)
+    runs = []
+    for fusion, registers, spent in (("exchange", 16, 10), ("buffer", 16, 11), ("none", 0, 12)):
+        lookups = 4 if fusion == "none" else 8
+        plan = Plan(
+            fusion=fusion, need=0 if fusion == "none" else 2, registers=registers, shared=64,
+            lookups=lookups, banks=4, rows=600,
+        )  # fmt: skip
+        taken = resources(Work(matrix=shape), plan)
+        estimate = Estimate(plan, {"look-ups": float(spent), "fill": 0.0}, taken, 0)
+        runs.append(others.Run("gemv: w", fusion, "b", shape, estimate, spent))
+    choices, wins = others._winners({"gemv: w": runs})
+    assert "| enough of each | w | 3 | exchange | 10 | 10 | exchange | 10 | 0.0% |" in choices
+    assert "| 2,048 register bits | w | 2 | buffer | 11 | 11 | buffer | 11 | 0.0% |" in choices
+    assert "| no register bits | w | 1 | none | 12 | 12 | none | 12 | 0.0% |" in choices
+    assert "| layout buffer | 0 of 1 | 1 of 1 | 0 of 1 | 0 of 1 |" in wins
 
 
 @PAGE

@@ -273,6 +273,7 @@ TOOLS = [
     "synth/compare.py", "synth/area.py", "synth/modules.py", "synth/report.py",
     "tb/mutate.py", "tb/build_report.py", "tb/run.py", "tb/bench.py", "tb/compile.py",
     "tb/contract.py", "tb/ports.py", "tb/sources.py", "tb/sweep.py", "tb/words.py", "tb/plant.py",
+    "tb/toggles.py",
     "tb/resident.py", "tb/resident_regression.py", "tb/forked.py", "hdl/yosys.py",
     "tb/equivalence.py", "golden/markers.py", "golden/isa.py", "golden/timing.py",
     "hdl/deliver.py", "hdl/render.py", "hdl/rewrite.py", "hdl/waivers.py", "tb/together.py",

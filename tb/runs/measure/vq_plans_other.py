@@ -42,6 +42,7 @@ _VQ = VqShape(size=4, entries=64, stages=1)
 _COLUMNS, _ROWS, _TOKENS = 256, 600, 16
 _STREAMED = Budget(data_bits=1024, latency=5, multipliers=MULTIPLIERS)
 _TIERS = ((0, 64), (16, 64), (0, 16), (16, 32))  # n_reg, n_shared
+_FUSED_TIERS = ((0, 64), (8, 64), (16, 64))
 # Rows, columns, tokens, and the skew of the codes
 _GEMM = ((40, 192, 2, 1.0), (56, 256, 12, 0.5), (72, 128, 6, 0.1))
 _GEMV = ((30, 192, 0.5), (200, 256, 0.3), (500, 128, 1.1))
@@ -156,7 +157,7 @@ def _products() -> Iterator[Run]:
             continue
         yield work.tabled(tables)
         for name, config in _FUSED.items():
-            for tiers in _TIERS[:2]:
+            for tiers in _FUSED_TIERS:
                 plan = work.plan(8, tiers, fusion=name, need=config.need)
                 yield work.dequantized(fused[name], config, "sum", plan)
 
@@ -204,6 +205,54 @@ _KINDS: dict[str, Callable[[Plan], bool]] = {
 }
 
 
+# What limits the plans of a gemv, all of which take as many multipliers
+_BUDGETS = {
+    "enough of each": _STREAMED,
+    "2,048 register bits": dataclasses.replace(_STREAMED, register_bits=2048),
+    "no register bits": dataclasses.replace(_STREAMED, register_bits=0),
+    "60,000 SRAM bits": dataclasses.replace(_STREAMED, sram_bits=60_000),
+}
+
+
+def _choice(some: list[Run]) -> tuple[Run, Run, float]:
+    """What the planner chooses of plans, the fastest of them, and how much slower the choice is."""
+    chosen = min(some, key=lambda run: run.estimate.key)
+    best = min(some, key=lambda run: run.cycles)
+    return chosen, best, chosen.cycles / best.cycles - 1
+
+
+def _choice_row(some: list[Run]) -> list:
+    chosen, best, distance = _choice(some)
+    return [
+        len(some), chosen.plan, f"{chosen.estimate.cycles:,}", f"{chosen.cycles:,}", best.plan,
+        f"{best.cycles:,}", f"{distance:.1%}",
+    ]  # fmt: skip
+
+
+_CHOICE = ["plans", "choice", "predicted", "cycles", "best", "cycles", "distance"]
+
+
+def _within(budget: Budget, some: list[Run]) -> list[Run]:
+    return [run for run in some if run.estimate.resources.fits(budget)]
+
+
+def _winners(gemv: dict[str, list[Run]]) -> list[str]:
+    """Two tables: choices within each budget, and where each kind of plan is the fastest."""
+    choices, wins = [], {kind: [0] * len(_BUDGETS) for kind in _KINDS}
+    for number, (name, budget) in enumerate(_BUDGETS.items()):
+        for work, some in gemv.items():
+            fitting = _within(budget, some)
+            choices.append([name, work.removeprefix("gemv: "), *_choice_row(fitting)])
+            _, best, _ = _choice(fitting)
+            (kind,) = (kind for kind, has in _KINDS.items() if has(best.estimate.plan))
+            wins[kind][number] += 1
+    rows = [[kind, *(f"{n} of {len(gemv)}" for n in counts)] for kind, counts in wins.items()]
+    return [
+        table(["budget", "gemv", *_CHOICE], choices),
+        table(["the fastest within", *_BUDGETS], rows),
+    ]
+
+
 def section(found: list[Run]) -> str:
     """Errors by operation, the planner's choices, and which kind of plan is the fastest."""
     rows = []
@@ -214,26 +263,18 @@ def section(found: list[Run]) -> str:
             operation, len(errors), f"{statistics.mean(errors):.1%}", f"{max(errors):.1%}", within,
         ])  # fmt: skip
     head = ["operation", "plans", "mean error", "largest error", "within 5 %"]
-    parts, choices = [table(head, rows)], []
-    for work, some in _by_work(found).items():
-        chosen = min(some, key=lambda run: run.estimate.key)
-        best = min(some, key=lambda run: run.cycles)
-        choices.append([
-            work, len(some), chosen.plan, f"{chosen.estimate.cycles:,}", f"{chosen.cycles:,}",
-            best.plan, f"{best.cycles:,}", f"{chosen.cycles / best.cycles - 1:.1%}",
-        ])  # fmt: skip
-    head = ["work", "plans", "choice", "predicted", "cycles", "best", "cycles", "distance"]
-    parts.append(table(head, choices))
-    works = [some for work, some in _by_work(found).items() if work.startswith("gemv")]
+    works = _by_work(found)
+    gemv = {work: some for work, some in works.items() if work.startswith("gemv")}
+    parts = [
+        table(head, rows),
+        table(["work", *_CHOICE], [[work, *_choice_row(some)] for work, some in works.items()]),
+    ]
     rows = []
     for kind, has in _KINDS.items():
-        own = [min(run.cycles for run in some if has(run.estimate.plan)) for some in works]
-        others = [min(run.cycles for run in some if not has(run.estimate.plan)) for some in works]
-        won = sum(mine < other for mine, other in zip(own, others, strict=True))
-        cells = [f"{mine:,}" for mine in own]
-        rows.append([kind, *cells, f"{won} of {len(works)}"])
-    sizes = [some[0].work.removeprefix("gemv: ") for some in works]
-    parts.append(table(["fastest plan with", *sizes, "wins"], rows))
+        own = [min(run.cycles for run in some if has(run.estimate.plan)) for some in gemv.values()]
+        rows.append([kind, *(f"{cycles:,}" for cycles in own)])
+    sizes = [work.removeprefix("gemv: ") for work in gemv]
+    parts += [table(["fastest plan with", *sizes], rows), *_winners(gemv)]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
