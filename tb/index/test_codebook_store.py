@@ -9,6 +9,7 @@ Shown to fail:
 - the next book at the end of the one before, where the codebook is short;
 - a word beyond the books written;
 - the words of a load of no entries written;
+- a load whose number of entries has bit 1 alone, taken as one of no entries;
 - a load of too few words that is good;
 - ``swap`` obeyed without ``loaded``;
 - the load written into the buffer in use;
@@ -117,6 +118,8 @@ def store_loads(config, seed) -> Loads:
     for entries in (0, most + 1):
         if _holds(config.entries_shape, entries):
             loads.add(entries, words_more=2 * config.words)
+    for bit in range(most.bit_length()):
+        loads.add(1 << bit)
     for exponent in (low - 1, high + 1):
         if _holds(config.exponent_shape, exponent):
             loads.add(most, exponent)
