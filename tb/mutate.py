@@ -18,6 +18,7 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import io
 import json
@@ -53,7 +54,7 @@ from synth.yosys import YosysError, native_abc, run
 from tb import equivalence
 from tb.exhaustive import sends_every_word
 from tb.fp16.support.formats import has_bench
-from tb.sweep import sources_key
+from tb.sweep import SEED_MAX, sources_key
 
 ROOT = Path(__file__).resolve().parent.parent
 REPORT_DIR = ROOT / "build" / "mutate"
@@ -615,14 +616,19 @@ def _progress(done: list[Mutant], total: int, start: float) -> str:
 
 
 def _judge_later(
-    left: list[Mutant], recording: Recording, seeds: range, verilog: str, jobs: int
+    left: list[Mutant],
+    recording: Recording,
+    seeds: range,
+    verilog: str,
+    jobs: int,
+    collected_at: Callable[[int], list[Recording]],
 ) -> None:
     """Run the tests of ``recording``'s design at ``seeds`` on the faults that are left."""
     for seed in seeds:
         left = [mutant for mutant in left if not mutant.later]
         if not left:
             return
-        same = [r for r in collect(left[0].block, seed) if r.design == recording.design]
+        same = [each for each in collected_at(seed) if each.design == recording.design]
         if not same:  # the tests of a seed may draw their designs
             continue
         judges = _Judges(same[0], same, verilog)
@@ -640,7 +646,8 @@ def examine(
 
     more_seeds: of the tests, that the survivors meet after all.
     """
-    collected = collect(name, seed)
+    collected_at = functools.cache(functools.partial(collect, name))
+    collected = collected_at(seed)
     recordings = spread(collected, count, seed)
     counts = [count // len(recordings) + (k < count % len(recordings))
               for k in range(len(recordings))]  # fmt: skip
@@ -666,7 +673,8 @@ def examine(
                 report(mutant)
         judges.close()
         left = [mutant for mutant in part if mutant.outcome == "survived"]
-        _judge_later(left, recording, range(seed + 1, seed + 1 + more_seeds), verilog, jobs)
+        later = range(seed + 1, seed + 1 + more_seeds)
+        _judge_later(left, recording, later, verilog, jobs, collected_at)
     return mutants
 
 
@@ -703,12 +711,12 @@ def _sentence(what: str, outcomes: list[int]) -> str:
     )
 
 
-def _later_sentence(mutants: list[Mutant]) -> str:
+def _later_sentence(mutants: list[Mutant], more_seeds: int) -> str:
     """Of the faults that the tests of further seeds killed."""
     faults, killed, equivalent, _ = _outcomes(mutants)
     later = sum(bool(mutant.later) for mutant in mutants)
     return (
-        f"With the tests of further seeds: {killed + later} killed: "
+        f"With the tests of the next {more_seeds} seeds: {killed + later} killed: "
         f"{(killed + later) / max(faults - equivalent, 1):.1%} of those not equivalent."
     )
 
@@ -722,7 +730,9 @@ def _result(mutants: list[Mutant], is_broken: bool) -> str:
     return f"NOT EXAMINED to the end, {found} before" if mutants else "NOT EXAMINED"
 
 
-def page_tables(mutants: list[Mutant], seed: int, seconds: float) -> dict[str, str]:
+def page_tables(
+    mutants: list[Mutant], seed: int, seconds: float, more_seeds: int = 0
+) -> dict[str, str]:
     """Sections of docs/mutation.md."""
     own = _outcomes([m for m in mutants if m.own])
     inner = _outcomes([m for m in mutants if not m.own])
@@ -734,7 +744,7 @@ def page_tables(mutants: list[Mutant], seed: int, seconds: float) -> dict[str, s
         f"- {_sentence('All', _outcomes(mutants))}",
         f"- {_sentence('In the blocks themselves', own)}",
         f"- {_sentence('In their submodules', inner)}",
-        f"- {_later_sentence(mutants)}",
+        *([f"- {_later_sentence(mutants, more_seeds)}"] if more_seeds else []),
         "",
         f"| {' | '.join(head)} |",
         "| --- |" + " ---: |" * 8,
@@ -742,17 +752,16 @@ def page_tables(mutants: list[Mutant], seed: int, seconds: float) -> dict[str, s
     for name, *parts in [*summary(mutants), ("**all**", own, inner)]:
         cells = [str(count) if part[0] else "" for part in parts for count in part]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    survivors = [
-        "| block | test | module | fault | line of Verilog | compared | killed later |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    head = ["block", "test", "module", "fault", "line of Verilog", "compared"]
+    head += ["killed later"] if more_seeds else []
+    survivors = [f"| {' | '.join(head)} |", "|" + " --- |" * len(head)]
     for m in mutants:
         if m.outcome == "survived":
             wire = f" `{m.wire}`" if m.wire else ""
             source = m.source[:90].replace("|", "&#124;")
             survivors.append(
                 f"| {m.block} | `{m.test}` | `{m.module}` | `{m.fault}`{wire} | `{source}` "
-                f"| {m.proof} | {m.later.split(':')[0]} |"
+                f"| {m.proof} |" + (f" {m.later.split(':')[0]} |" if more_seeds else "")
             )
     return {
         "mutation": "\n".join(lines) + "\n",
@@ -850,7 +859,7 @@ def examine_all(
 
 
 def _print_seed(
-    done: list[Mutant], broken: dict[str, str], seed: int, seconds: float, console: Console
+    done: list[Mutant], broken: dict[str, str], setting: Setting, seconds: float, console: Console
 ) -> None:
     """Table and survivors on the terminal, and report-SEED.json."""
     table = Table(box=None, header_style="bold")
@@ -871,6 +880,7 @@ def _print_seed(
             )
     REPORT_DIR.mkdir(parents=True, exist_ok=True)
     killed = sum(mutant.outcome == "killed" for mutant in done)
+    seed, more = setting.seed, setting.more_seeds
     file = REPORT_DIR / f"report-{seed}.json"
     found = {
         "seed": seed,
@@ -878,6 +888,7 @@ def _print_seed(
         "faults": len(done),
         "killed": killed,
         "equivalent": sum(mutant.outcome == "equivalent" for mutant in done),
+        "more_seeds": more,
         "killed_later": sum(bool(mutant.later) for mutant in done),
         "not_examined": broken,
         "mutants": [dataclasses.asdict(mutant) for mutant in done],
@@ -885,10 +896,10 @@ def _print_seed(
     file.write_text(json.dumps(found, indent=1) + "\n")
     if broken:
         console.print(f"not examined: {', '.join(broken)}", style="red", highlight=False)
+    later = f"{found['killed_later']} more at the next {more} seeds, " if more else ""
     console.print(
         f"seed {seed}: {len(done)} faults, {killed} killed ({killed / max(len(done), 1):.1%}), "
-        f"{found['killed_later']} more at further seeds, "
-        f"{seconds / 60:.1f} min; {file.relative_to(ROOT)}",
+        f"{later}{seconds / 60:.1f} min; {file.relative_to(ROOT)}",
         highlight=False,
     )
 
@@ -899,7 +910,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--mutants", type=whole(), default=240, help="over all blocks together")
     parser.add_argument(
         "--seed",
-        type=whole(0, 2**31 - 1),
+        type=whole(0, SEED_MAX),
         nargs="+",
         default=[1],
         help="one or several; the page has the last",
@@ -915,6 +926,8 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown:
         print(f"tb.mutate: no block is called {unknown[0]!r}", file=sys.stderr)
         return 2
+    if max(options.seed) + options.more_seeds > SEED_MAX:
+        parser.error(f"seed + more-seeds must be 0..{SEED_MAX}")
     check_page(parser, options.page, ["mutation", "survivors"])
     os.chdir(ROOT)
     names = options.blocks or list(all_blocks())
@@ -927,13 +940,13 @@ def main(arguments: list[str] | None = None) -> int:
         for seed in options.seed:
             setting = Setting(key, seed, options.jobs, not options.no_prove, options.more_seeds)
             done, broken, seconds = examine_all(counts, setting, console)
-            _print_seed(done, broken, seed, seconds, console)
+            _print_seed(done, broken, setting, seconds, console)
             any_broken = any_broken or bool(broken)
     except KeyboardInterrupt:
         print("tb.mutate: interrupted; the same command resumes", file=sys.stderr)
         return 130
     if options.page:
-        write_page(options.page, page_tables(done, seed, seconds))
+        write_page(options.page, page_tables(done, seed, seconds, options.more_seeds))
     return 1 if any_broken else 0
 
 

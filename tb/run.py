@@ -60,6 +60,7 @@ SIM_DIR = BUILD_DIR / "sim"
 EMIT_DIR = BUILD_DIR / "emit"
 LINT_DIR = BUILD_DIR / "lint"
 TOP = "dut"
+COVERAGE = "coverage.dat"  # in the folder of a run whose model counts edges
 
 # Verilator's findings that say nothing about the design. They are the rules of the control files
 # (hdl/waivers.py), which name the lines.
@@ -158,7 +159,7 @@ class Model:
     design: Emitted
     long_run: bool = False
     is_traced: bool = False  # its runs write waves
-    is_covered: bool = False  # its runs write coverage.dat
+    is_covered: bool = False  # its runs write COVERAGE
 
 
 _KEEPER = Keeper()
@@ -293,7 +294,8 @@ def build_model(
     compiled once, however many instances the design has. ``transform`` maps the design to other
     Verilog text (fault injection); ``extra_ports`` names the ports that it adds. ``wrap`` as for
     hdl.verilog.convert: the wrapper is the top. ``statements``: at most so many in a C++ function,
-    for text of which g++ would take minutes for the only one.
+    for text of which g++ would take minutes for the only one. ``covered``: its runs count the
+    edges of each bit.
     """
     design = emitted(block, name, wrap)
     name = design.name
@@ -369,7 +371,8 @@ def run_model(
     environment = {"TB_DIR": str(work)}
     key = (model.directory, test_module, str(testcase))
     wave = work / f"{model.design.name}.fst" if model.is_traced else None
-    is_resident = bool(os.environ.get(resident.RESIDENT)) and wave is None
+    is_alone = wave is not None or model.is_covered
+    is_resident = bool(os.environ.get(resident.RESIDENT)) and not is_alone
     simulator = resident.find(key) if is_resident else None
     try:
         if simulator is not None:
@@ -388,8 +391,12 @@ def run_model(
                 test_dir=work,
                 seed=seed,
                 testcase=testcase,
-                # Every register starts at a random value: only reset may bring order.
-                plusargs=["+verilator+rand+reset+2", f"+verilator+seed+{seed % 2**31 or 1}"],
+                # Every register starts at a random value: only reset may bring order. A start at 1
+                # would count as an edge.
+                plusargs=[
+                    f"+verilator+rand+reset+{0 if model.is_covered else 2}",
+                    f"+verilator+seed+{seed % 2**31 or 1}",
+                ],
                 test_args=waves.run_options(wave) if wave else [],
                 extra_env=environment,
                 results_xml=str(results),

@@ -1,14 +1,18 @@
 """``python -m tb.toggles [BLOCK...]``: bits that the tests of a block never change both ways.
 
 The tests of each block, those that ``tb.mutate`` collects, run on models that count the edges of
-every bit. A bit is reported if it has no rising or no falling edge in any test of one design. A
-fault that holds such a bit is seen by no test. Reported are inputs, and registers of the own
-module of the block. Some cannot change: a constant part of a layout, or a counter that is wider
-than its limit.
+every bit. All registers start at 0 there. A bit is reported if it has no rising or no falling edge
+in any test of one design. No test sees a fault that holds a bit at its only value. A bit with one
+edge is reported too, since its way back is not tested.
+
+Reported are inputs and registers of the block's own module, of its plain submodules, and of the
+bank that holds it in a bench. Memories are left out. Some bits cannot change: a constant part of a
+layout, or a counter that is wider than its limit.
 
 ``build/toggles/KEY/SEED`` holds the result of each block as JSON. KEY is a hash of every source
-file. So a run that was interrupted resumes. Exit status: 0 if every block was examined, 1 if one
-was not, 2 for bad input, 130 if interrupted.
+file. So a run that was interrupted resumes. A block is not kept if a source has changed since the
+start. Exit status: 0 if every block was examined, 1 if one was not, 2 for bad input, 130 if
+interrupted.
 """
 
 import collections
@@ -28,18 +32,18 @@ from hdl.verilog import convert
 from synth.modules import module_texts
 from tb.compile import BUILD_DIR
 from tb.mutate import Recording, collect
-from tb.sweep import sources_key
+from tb.sweep import SEED_MAX, sources_key
 
-__all__ = ["by_design", "edges", "main", "never_change"]
+__all__ = ["by_design", "edges", "main", "never_change", "only_counting"]
 
 TOGGLES_DIR = BUILD_DIR / "toggles"
 _COUNT = re.compile(r"C '(.*)' (\d+)")
 _POINT = re.compile(r"(\w+)(?:\[(\d+)\])?:(0->1|1->0)")
 _ESCAPED = "__05F"  # an underscore after another one, as Verilator writes it
 _DECLARED = re.compile(
-    r"^  (?:\(\*.*\*\) )?(?:input(?: +wire)?|reg) +(?:\[\d+:\d+\] +)?(\w+)", re.M
+    r"^  (?:\(\*.*\*\) )?(?:input(?: +wire)?|(?:output +)?reg) +(?:\[\d+:\d+\] +)?(\w+)( +\[)?",
+    re.M,
 )
-
 
 Edges = dict[tuple[str, int, str], int]  # by signal, bit and direction
 
@@ -67,13 +71,20 @@ def _places(bits: Iterable[int]) -> str:
 
 
 def never_change(verilog: str, counted: Edges) -> dict[str, str]:
-    """Input or register -> its bits without a rising or without a falling edge."""
+    """Input or register -> its bits without a rising or without a falling edge.
+
+    RuntimeError: one that was not counted.
+    """
     stuck: dict[str, set[int]] = {}
     for (signal, bit, _), number in counted.items():
+        bits = stuck.setdefault(signal, set())
         if not number:
-            stuck.setdefault(signal, set()).add(bit)
-    declared = _DECLARED.findall(verilog)
-    return {name: _places(stuck[name]) for name in declared if name in stuck}
+            bits.add(bit)
+    declared = [name for name, memory in _DECLARED.findall(verilog) if not memory]
+    lost = [name for name in declared if name not in stuck]
+    if lost:
+        raise RuntimeError(f"{lost[0]} was not counted")
+    return {name: _places(stuck[name]) for name in declared if stuck[name]}
 
 
 def _own_modules(recording: Recording, component: type) -> list[str]:
@@ -88,12 +99,12 @@ def by_design(recordings: list[Recording]) -> Iterator[list[Recording]]:
     """The recordings of each distinct design."""
     left = list(recordings)
     while left:
-        same = [each for each in left if each.design == left[0].design]
-        left = [each for each in left if each not in same]
-        yield same
+        design = left[0].design
+        yield [each for each in left if each.design == design]
+        left = [each for each in left if each.design != design]
 
 
-def _counted(verilog: str, modules: list[str]) -> str:
+def only_counting(verilog: str, modules: list[str]) -> str:
     """``verilog`` that counts the bits of ``modules`` alone. Others cost minutes of g++."""
     off, on = "/*verilator coverage_off*/\n", "/*verilator coverage_on*/\n"
     return "".join(
@@ -114,23 +125,23 @@ def examine(name: str, seed: int) -> dict[str, dict[str, str]]:
         model = tb.run.build_model(
             first.block,
             wrap=first.wrap,
-            transform=lambda design, modules=modules: _counted(design.verilog, modules),
+            transform=lambda design, modules=modules: only_counting(design.verilog, modules),
             covered=True,
         )
         counted: dict[str, Edges] = {module: collections.defaultdict(int) for module in modules}
         for recording in recordings:
             work = tb.run.run_model(model, recording.module, **recording.arguments)
-            coverage = (work / "coverage.dat").read_text()
+            coverage = (work / tb.run.COVERAGE).read_text()
             shutil.rmtree(work)
             for module in modules:
                 for point, number in edges(coverage, module).items():
                     counted[module][point] += number
         texts = module_texts(model.design.verilog)
-        found[first.test.split("::")[-1]] = {
-            (signal if module == model.design.name else f"{module}.{signal}"): places
-            for module in modules
-            for signal, places in never_change(texts[module], counted[module]).items()
-        }
+        bits = found.setdefault(first.test.split("::")[-1], {})
+        for module in modules:
+            prefix = "" if module == model.design.name else f"{module}."
+            for signal, places in never_change(texts[module], counted[module]).items():
+                bits[prefix + signal] = places
     return found
 
 
@@ -140,37 +151,48 @@ def _print(name: str, found: dict[str, dict[str, str]]) -> None:
         print(f"{name} {test}: {listed or 'every bit changes'}", flush=True)
 
 
+def _is_result(found) -> bool:
+    return isinstance(found, dict) and all(isinstance(each, dict) for each in found.values())
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = command.Parser(prog="python -m tb.toggles", description=__doc__)
     parser.add_argument("blocks", nargs="*", help="default: all")
-    parser.add_argument("--seed", type=whole(0, 2**31 - 1), default=1)
+    parser.add_argument("--seed", type=whole(0, SEED_MAX), default=1)
     options = parser.parse_args(arguments)
     unknown = sorted(set(options.blocks) - set(all_blocks()))
     if unknown:
         print(f"tb.toggles: no block is called {unknown[0]!r}", file=sys.stderr)
         return 2
-    folder = TOGGLES_DIR / sources_key([]) / str(options.seed)
-    folder.mkdir(parents=True, exist_ok=True)
+    key = sources_key([])
+    folder = TOGGLES_DIR / key / str(options.seed)
     is_broken = False
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         for name in options.blocks or all_blocks():
             file = folder / f"{name}.json"
             found = kept_json(file)
-            if not isinstance(found, dict):
+            if not _is_result(found):
                 try:
                     found = examine(name, options.seed)
-                except (AssertionError, RuntimeError, OSError) as error:
+                except (AssertionError, RuntimeError) as error:
                     lines = str(error).splitlines() or [type(error).__name__]
                     print(f"{name}: not examined: {lines[0]}", file=sys.stderr)
                     is_broken = True
                     continue
-                with replacing(file) as part:
-                    part.write_text(json.dumps(found, indent=1) + "\n")
+                if sources_key([]) == key:
+                    with replacing(file) as part:
+                        part.write_text(json.dumps(found, indent=1) + "\n")
+                else:
+                    print(f"{name}: not kept: a source has changed since the start")
             _print(name, found)
     except KeyboardInterrupt:
         print("tb.toggles: interrupted; the same command resumes", file=sys.stderr)
         return command.INTERRUPTED
-    print(f"written to {folder.relative_to(tb.run.ROOT)}")
+    except OSError as error:
+        print(f"tb.toggles: {error}", file=sys.stderr)
+        return 2
+    print(f"kept in {folder.relative_to(tb.run.ROOT)}")
     return int(is_broken)
 
 

@@ -13,7 +13,8 @@ Shown to fail:
 - the copy delayed until the second set is empty (full_rate alone);
 - bit 13 of bin 10 lost (only with the longest packets);
 - bit 2 of bin 10 inverted in each cycle without a beat, from 2,048 on;
-- bit 7 of the count of bin 1 lost in the copy (only with the longest packets).
+- bit 7 of the count of bin 1 lost in the copy, or bit 13 in place of bit 12 (only with the longest
+  packets).
 """
 
 import dataclasses
@@ -137,7 +138,11 @@ def counter_packets(rng, config) -> tuple[list[Packet], list[Packet]]:
     if config.k_max == K_MAX:  # each high bit of every bin, and the largest count
         bins = ((v, j) for v in range(2**config.bits_a) for j in range(codes))
         # Any number of low bits: what a bit does in each beat stays visible.
-        long = [packet(K_MAX - int(rng.integers(0, 128)), value=v, index=j) for v, j in bins]
+        long = [
+            packet((length & ~127) + int(rng.integers(1, 128)), value=v, index=j)
+            for v, j in bins
+            for length in alternating(K_MAX)
+        ]
         long.append(packet(K_MAX, value=tops[-1], index=1))
     return packets, long
 

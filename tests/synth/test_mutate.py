@@ -1,5 +1,6 @@
 """tb.mutate: faults are shared out, selected and named as the report says."""
 
+import functools
 import json
 import re
 
@@ -129,15 +130,24 @@ def test_further_seeds_run_on_what_is_left(monkeypatch):
         blocks = (Other(), Part()) if seed != 5 else (Other(),)
         return [mutate.Recording("t", block, "m", {"seed": seed}) for block in blocks]
 
-    monkeypatch.setattr(mutate, "collect", collect)
     monkeypatch.setattr(mutate, "_Judges", Judges)
     faults = [mutate.Mutant("b", "t", n, "m", True, "inv", "", "", "", "survived") for n in (1, 2)]
-    mutate._judge_later(faults, collect("b", 1)[1], range(4, 7), "", 1)
+    mutate._judge_later(
+        faults, collect("b", 1)[1], range(4, 7), "", 1, functools.partial(collect, "b")
+    )
     assert ran == [(4, 1), (4, 2), (6, 1)]
     assert [fault.later for fault in faults] == ["", "seed 4: late"]
-    tables = mutate.page_tables(faults, 1, 60)
-    assert "further seeds: 1 killed: 50.0%" in tables["mutation"]
+    tables = mutate.page_tables(faults, 1, 60, 3)
+    assert "the next 3 seeds: 1 killed: 50.0%" in tables["mutation"]
     assert "| seed 4 |" in tables["survivors"]
+    tables = mutate.page_tables(faults, 1, 60)
+    assert not any("seed 4" in each or "next" in each for each in tables.values())
+
+
+def test_seeds_end_within_the_range(capsys):
+    with pytest.raises(SystemExit):
+        mutate.main(["stream_skid", "--seed", "2147483646", "--more-seeds", "2"])
+    assert capsys.readouterr().err == "tb.mutate: seed + more-seeds must be 0..2147483647\n"
 
 
 @pytest.fixture

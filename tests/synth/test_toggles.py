@@ -9,8 +9,11 @@ VERILOG = """\
 module dut (
   input  wire         clk,
   input  wire [12:0]  row__payload,               // Begins a row.
-  output wire         row__ready
+  output wire         row__ready,
+  output reg [3:0]    done,
+  output reg          stray                       // Of no row.
 );
+  reg [127:0] words [0:255];
   reg signal_1;
   reg [3:0] count;
   wire [3:0] sum;
@@ -46,11 +49,19 @@ def test_edges_are_those_of_the_module_over_its_instances():
 
 
 def test_inputs_and_registers_are_reported_and_wires_are_not():
-    """Shown to fail: a bit that rises and never falls."""
+    """Shown to fail: a bit that rises and never falls; ``output reg`` left out."""
     counted = {("row__payload", 12, "0->1"): 1, ("row__payload", 12, "1->0"): 0}
     counted |= {("row__payload", bit, "0->1"): 0 for bit in (0, 1, 2)}
     counted |= {("signal_1", 0, "0->1"): 3, ("count", 3, "1->0"): 0, ("sum", 1, "1->0"): 0}
-    assert toggles.never_change(VERILOG, counted) == {"row__payload": "12,2:0", "count": "3"}
+    counted |= {("clk", 0, "0->1"): 9, ("done", 2, "0->1"): 0, ("stray", 0, "0->1"): 1}
+    assert toggles.never_change(VERILOG, counted) == {
+        "row__payload": "12,2:0",
+        "done": "2",
+        "count": "3",
+    }
+    del counted["stray", 0, "0->1"]
+    with pytest.raises(RuntimeError, match="stray was not counted"):
+        toggles.never_change(VERILOG, counted)
     counted = {("aclk", 0, "0->1"): 0, ("s_axil_awaddr", 5, "1->0"): 0}
     assert toggles.never_change(WRAPPED, counted) == {"aclk": "0", "s_axil_awaddr": "5"}
 
@@ -78,10 +89,16 @@ def test_a_run_resumes_and_names_a_block_that_fails(tmp_path, monkeypatch, capsy
         return {"test_a": {"count": "3"}, "test_b": {}}
 
     monkeypatch.setattr(toggles, "examine", examine)
+    key = iter(["now"] * 3 + ["now", "later"] + ["now"] * 9)
+    monkeypatch.setattr(toggles, "sources_key", lambda _: next(key))
     assert toggles.main(["fp16_add", "fp16_mul"]) == 1
     assert toggles.main(["fp16_add"]) == 0
     assert examined == ["fp16_add", "fp16_mul"]
     found = capsys.readouterr()
+    file = tmp_path / "now" / "1" / "fp16_add.json"
+    file.write_text('{"test_a": 3}')  # damaged
+    assert toggles.main(["fp16_add"]) == 0
+    assert examined[2:] == ["fp16_add"]
     assert found.err == "fp16_mul: not examined: tb.x failed, see y\n"
     assert "fp16_add test_a: count[3]\nfp16_add test_b: every bit changes\n" in found.out
 
