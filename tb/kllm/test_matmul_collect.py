@@ -8,6 +8,7 @@ Shown to fail with:
 - a status that does not wait for the supply
 - the stride left out of the fill
 - void: rows written, NaN filled in, bits of lanes or of the supply shown
+- the last token or group found without one bit of its number: bit 2, and bit 8
 """
 
 import dataclasses
@@ -31,6 +32,7 @@ CONFIGS = {
     "lanes_3": KllmMatmulConfig(lanes=3, lane=KllmPeLaneConfig(columns=32, **LANE), slot=SLOT),
     "lane_1": KllmMatmulConfig(lanes=1, lane=KllmPeLaneConfig(columns=16, **LANE), slot=SLOT),
 }
+MANY_GROUPS = 1400  # of a group of one row
 SHOWN = Status.OVERFLOW | Status.SCALE_NONFINITE
 SILENT = (Status.NONFINITE, Status.CODEBOOK_MISSING, Status.LAST_MISPLACED, Status.OUTLIER_COUNT)
 
@@ -102,6 +104,8 @@ def cases_of(config, seed) -> tuple[list[dict], list[dict]]:
         every.append(case(rng, config, void, silent, bus_error))
     for fault in (CommandStatus.MALFORMED, CommandStatus.RANGE, CommandStatus(0)):
         every.append(case(rng, config, Ticket(done=1, fault=int(fault), groups=0, tokens=0)))
+    for groups, tokens in ((1, 255), (MANY_GROUPS // config.group_rows, 1)):
+        every.append(case(rng, config, random_ticket(rng, config, groups, tokens)))
     order = rng.permutation(len(every) + len(plain))
     return plain, [(plain + every)[n] for n in order]
 
