@@ -9,6 +9,7 @@ Shown to fail with:
 - the stride left out of the fill
 - void: rows written, NaN filled in, bits of lanes or of the supply shown
 - the last token or group found without one bit of its number: bit 2, and bit 8
+- NaN filled in for a number of tokens without bit 6, or of rows without bit 5
 """
 
 import dataclasses
@@ -105,7 +106,9 @@ def cases_of(config, seed) -> tuple[list[dict], list[dict]]:
     for fault in (CommandStatus.MALFORMED, CommandStatus.RANGE, CommandStatus(0)):
         every.append(case(rng, config, Ticket(done=1, fault=int(fault), groups=0, tokens=0)))
     for groups, tokens in ((1, 255), (MANY_GROUPS // config.group_rows, 1)):
-        every.append(case(rng, config, random_ticket(rng, config, groups, tokens)))
+        for bus_error in (False, True):
+            ticket = random_ticket(rng, config, groups, tokens)
+            every.append(case(rng, config, ticket, (), bus_error))
     order = rng.permutation(len(every) + len(plain))
     return plain, [(plain + every)[n] for n in order]
 

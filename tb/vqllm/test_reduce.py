@@ -5,6 +5,7 @@ Shown to fail with:
 - the next stripe goes on with the next cores
 - ``bad`` of the last lanes alone; ``last`` at the end of a stripe
 - the sum of the row before kept
+- bit 6 of the row's number left out where a stripe ends, or where the job ends
 """
 
 import numpy as np
@@ -14,9 +15,10 @@ from golden.config import ConfigError
 from hdl.vqllm.reduce import VqReduce, VqReduceConfig
 from hdl.vqllm.row_config import VqRowSumsConfig
 from tb.run import simulate
-from tb.words import layout_words
+from tb.words import alternating, layout_words
 
 SUMS = VqRowSumsConfig(macs=4, batch=2, columns=32, rows=8)
+MANY_ROWS = 700
 CONFIGS = {
     "four": VqReduceConfig(sums=SUMS),
     "two_lanes": VqReduceConfig(sums=SUMS, cores=8, lanes=2),
@@ -32,6 +34,8 @@ def jobs_of(config, rng) -> list[tuple[int, int, int]]:
     for _ in range(6):
         rows = int(rng.integers(1, 25))
         found.append((rows, int(rng.integers(1, rows + 4)), int(rng.choice(splits))))
+    low, high = alternating(MANY_ROWS)
+    found += [(high, low, splits[0]), (low, high, splits[-1])]
     return found
 
 

@@ -13,6 +13,7 @@ Shown to fail with:
 - a buffer that goes on with the group of the one before; a group of more than ``batch`` vectors
 - words beyond the room of a vector written, or counted from 0 again; too many vectors not told
 - a vector longer than the room not told; the length of the buffer in use; not told to ``bad``
+- the row's number, or that of its flags, without bit 5
 - sums of a row that groups share, or that go to another group; ``row_end`` once in a job
 """
 
@@ -70,7 +71,7 @@ class Stripe:
     cuts: list[int]  # words of x at which jobs begin and end
 
 
-def stripes(rng, config) -> list[Stripe]:
+def stripes(rng, config, *, is_first: bool) -> list[Stripe]:
     most, rows = config.words, config.rows
     found = [Stripe(rows if rows < 20 else 3, [0, most]), Stripe(1, [0, 1]), Stripe(1, [0, most])]
     if most > 1:
@@ -83,6 +84,8 @@ def stripes(rng, config) -> list[Stripe]:
         size = places[-1] - places[0]
         if len(places) > 1 and count * size < 400:
             found.append(Stripe(count, places))
+    if is_first:  # each bit of a row's number, and of the number of rows
+        found += [Stripe(rows, [0, 1, 2][: most + 1]), Stripe(max(rows - 1, 1), [0, 1])]
     return found
 
 
@@ -122,7 +125,8 @@ class Words:
             stated -= 1
         is_bad = bool(uneven) or stated != config.words
         first = len(self.fields["w"])
-        for n, stripe in enumerate(stripes(rng, config)[:: 1 if number == 0 else 2]):
+        found = stripes(rng, config, is_first=number == 0)
+        for n, stripe in enumerate(found[:: 1 if number == 0 else 2]):
             shape = stripe.rows, config.columns
             w = words_of(rng, (1, 2, 0, 3, 4)[(number + n) % 5], config.largest, *shape)
             # All groups at once, or two jobs with some of them
