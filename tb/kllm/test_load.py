@@ -6,6 +6,7 @@ Shown to fail:
 - an error of the last row only;
 - an error kept for the next command;
 - a fill one row short;
+- a row's number without bit 8 (only with the most rows);
 - addresses of half a row;
 - addresses that wrap at the end of the data memory.
 """
@@ -22,7 +23,7 @@ from hdl.kllm.load import KllmLoad, KllmLoadConfig
 from hdl.kllm.room import BLOCKS
 from tb.kllm.support.commands import command_payload, row_of
 from tb.run import simulate
-from tb.words import join
+from tb.words import alternating, join
 
 CONFIGS = {
     "small": BLOCKS["kllm_load"].configs["small"],
@@ -31,7 +32,7 @@ CONFIGS = {
     "all_addresses": KllmLoadConfig(vectors=VectorShape(rows=77), address_bits=37),
 }
 NAN_ROW = row_of([0x7E00] * 16)
-MEMORY_ROWS = 400
+MEMORY_ROWS = 1400
 
 
 def made(config, seed):
@@ -42,7 +43,7 @@ def made(config, seed):
     base = end - MEMORY_ROWS if config.address_bits <= 37 else 0
     machine = Machine(MachineConfig(vectors=config.vectors), np.zeros(0, np.uint8))
     memory = rng.integers(0, 256, 32 * MEMORY_ROWS, dtype=np.uint8)
-    errors = set((base + rng.permutation(200)[:12]).tolist())  # the upper half has none
+    errors = set((base + rng.permutation(200)[:12]).tolist())  # the rows after them have none
     machine.data.data, machine.data.faults = memory, {row - base for row in errors}
     words = {
         base + n: (int.from_bytes(row.tobytes(), "little"), base + n in errors)
@@ -57,6 +58,7 @@ def made(config, seed):
         rows = int(rng.integers(1, 40))
         dst = int(rng.integers(0, last - rows + 2))
         cases.append((base + int(rng.integers(0, MEMORY_ROWS - 40)), rows, min(dst, 65535)))
+    cases += [(base + 210, rows, 0) for rows in alternating(min(last, MEMORY_ROWS - 210))]
     if config.address_bits <= 37:  # sources that end one row after the memory, and at its last
         cases += [(end - 1, 2, 9), (end - 40, 41, 3), (end - 41, 41, 5)]
     if config.address_bits < 37:  # sources that begin after it
