@@ -3,6 +3,7 @@
 Shown to fail with:
 
 - one group more for outputs of whole groups
+- bit 4 of the number of groups lost
 - a MATMUL that waits for its release before it requests weights
 - walks, a ticket or a refusal that does not wait for the release
 - weights requested for nothing that no void work takes
@@ -54,6 +55,7 @@ from hdl.kllm.room import BLOCKS
 from tb.kllm.support.commands import command_payload, weights_requested
 from tb.kllm.test_lane_codebook import last_within, word_grids, words_beyond, words_within
 from tb.run import simulate
+from tb.words import alternating
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
 LENGTH = 16  # of the slots that long walks read
@@ -221,6 +223,8 @@ def program(rng, machine: MachineConfig, lane: KllmPeLaneConfig) -> Program:
     ):  # fmt: skip
         assert made.matmul(K, **wrong) == R, wrong
     assert not made.matmul(K, tokens=1, dst=rows - 1, outputs=16)
+    for outputs in (*alternating(16 * rows), 16 * rows):  # as many as the memory has room for
+        assert not made.matmul(K, tokens=1, dst=0, outputs=outputs)
     for wrong in (
         {"fold_norm": 1},
         {"length": machine.outliers_max + 1},
