@@ -19,6 +19,9 @@ from tb.bench import Bench, interface
 __all__ = ["Contract", "Gapless", "block_timing"]
 
 
+WITHHELD = 40  # cycles without words on one stream, before a reset
+
+
 def block_timing() -> Timing:
     """The timing of the block under test, as its description has it."""
     fields = dict(interface["timing"])
@@ -105,11 +108,11 @@ class Contract:
             self.check(result, counts)
         return result
 
-    async def interrupt(self, bench: Bench, cut: int, *, p_stall: float) -> None:
+    async def interrupt(self, bench: Bench, cut: int, **flow) -> None:
         """Run all words for ``cut`` cycles, and leave those in flight where they are."""
         counts = {name: len(words) for name, words in self.words.items()}
         takes = {name: counts[name] for name in self.sinks}
-        await bench.run(self.offers(counts), takes, p_stall=p_stall, stop_at=cut)
+        await bench.run(self.offers(counts), takes, stop_at=cut, **flow)
 
     def tests(self) -> tuple:
         """random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet."""
@@ -160,6 +163,12 @@ class Contract:
                 if cut % 2:
                     await bench.run({}, {})  # no word comes out
                 await self.replay(bench, min(4, self.count))
+            for withheld in (*self.sources, *self.sinks):  # the others go on as far as they can
+                idle = {name: float(name == withheld) for name in self.sources}
+                stall = {name: float(name == withheld) for name in self.sinks}
+                await self.interrupt(bench, WITHHELD, p_idle=idle, p_stall=stall)
+                await self.restart(bench, 1)
+                await self.replay(bench, min(2, self.count))
             await self.restart(bench, 1)
             self.check_timing(await self.replay(bench, self.some), self.some)
 

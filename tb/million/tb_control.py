@@ -14,10 +14,10 @@ class Parts(Followed):
 
     is_checked = True
 
-    async def interrupt(self, bench, cut, *, p_stall) -> None:
+    async def interrupt(self, bench, cut, **flow) -> None:
         """The requests go on from those of the run before: their jobs are others."""
         self.is_checked = False
-        await super().interrupt(bench, cut, p_stall=p_stall)
+        await super().interrupt(bench, cut, **flow)
 
     def begin(self, bench) -> None:
         self.is_checked = True
