@@ -113,6 +113,19 @@ class _Collector:
         return Path(os.devnull)
 
 
+# A module of tests that is imported meanwhile keeps what it finds in tb.run. So that is the same in
+# each collection, and asks for the collector of this one.
+_collectors: list[_Collector] = []
+
+
+def _build_model(block: Block, **options):
+    return _collectors[-1].build_model(block, **options)
+
+
+def _run_model(model, test_module: str, **arguments):
+    return _collectors[-1].run_model(model, test_module, **arguments)
+
+
 def _room(name: str) -> str:
     return next(room for room, each in rooms().items() if name in each.blocks)
 
@@ -133,10 +146,11 @@ def collect(name: str, seed: int, only: str = "") -> list[Recording]:
     only: of the tests that pytest's ``-k`` selects by this text.
     """
     collector = _Collector()
+    _collectors.append(collector)
     output = io.StringIO()
     with (
-        mock.patch.object(tb.run, "build_model", collector.build_model),
-        mock.patch.object(tb.run, "run_model", collector.run_model),
+        mock.patch.object(tb.run, "build_model", _build_model),
+        mock.patch.object(tb.run, "run_model", _run_model),
         contextlib.redirect_stdout(output),
     ):
         status = pytest.main(

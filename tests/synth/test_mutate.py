@@ -94,6 +94,13 @@ def test_collected_simulations_are_those_that_must_pass():
     assert all(recording.module == "tb.fp16.check_operator" for recording in recordings)
 
 
+def test_a_module_of_tests_is_collected_more_than_once():
+    """Shown to fail: one that imports ``build_model`` itself finds the collector before it."""
+    first, second = (mutate.collect("kllm_quantizer", seed, "default") for seed in (1, 2))
+    assert [each.design for each in first] == [each.design for each in second]
+    assert {each.arguments["seed"] for each in second} == {2}
+
+
 @pytest.mark.parametrize("number", [0, 1])
 def test_tables_count_every_fault(number):
     fault = mutate.Mutant("b", "t", 1, "m", True, "inv or Y[0]", "w[0]", "assign a|b", "mutate")
