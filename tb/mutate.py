@@ -32,7 +32,7 @@ import tempfile
 import threading
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -113,19 +113,6 @@ class _Collector:
         return Path(os.devnull)
 
 
-# A module of tests that is imported meanwhile keeps what it finds in tb.run. So that is the same in
-# each collection, and asks for the collector of this one.
-_collectors: list[_Collector] = []
-
-
-def _build_model(block: Block, **options):
-    return _collectors[-1].build_model(block, **options)
-
-
-def _run_model(model, test_module: str, **arguments):
-    return _collectors[-1].run_model(model, test_module, **arguments)
-
-
 def _room(name: str) -> str:
     return next(room for room, each in rooms().items() if name in each.blocks)
 
@@ -146,11 +133,10 @@ def collect(name: str, seed: int, only: str = "") -> list[Recording]:
     only: of the tests that pytest's ``-k`` selects by this text.
     """
     collector = _Collector()
-    _collectors.append(collector)
     output = io.StringIO()
     with (
-        mock.patch.object(tb.run, "build_model", _build_model),
-        mock.patch.object(tb.run, "run_model", _run_model),
+        mock.patch.object(tb.run, "build_model", collector.build_model),
+        mock.patch.object(tb.run, "run_model", collector.run_model),
         contextlib.redirect_stdout(output),
     ):
         status = pytest.main(
@@ -337,9 +323,11 @@ def make_mutants(
     (directory / "design.v").write_text(design.verilog)
     component = find(name).component
     modules = _modules(design, component)
-    own = {module for module, each in design.blocks.items() if isinstance(each, component)}
+    own = own_modules(design, component)
     texts = module_texts(design.verilog)
-    kept = _submodules(design, own, texts) if len(design.verilog) > WHOLE_LIMIT else []
+    of_block = with_plain(design, own, texts)
+    is_large = len(design.verilog) > WHOLE_LIMIT
+    kept = [module for module in texts if module not in of_block] if is_large else []
     modules = [module for module in modules if module in own] if kept else modules
     # A module of its own, or a plain submodule that Amaranth named after it. Attributes outlive
     # flattening.
@@ -428,10 +416,14 @@ def make_mutants(
     return design, mutants, "\n".join([verilog, *(texts[module] for module in kept)])
 
 
-def _submodules(design: Delivery, own: set[str], texts: dict[str, str]) -> list[str]:
-    """The modules below those in ``own``, at any depth. Plain ones, named OWN.x, belong to OWN."""
-    of_block = {name for name in texts if name == design.name or name.split(".")[0] in own}
-    return [name for name in texts if name not in of_block]
+def own_modules(design: Delivery, component: type) -> set[str]:
+    """The modules of ``component``; a bench's bank or wrapper is not among them."""
+    return {module for module, each in design.blocks.items() if isinstance(each, component)}
+
+
+def with_plain(design: Delivery, own: set[str], names: Iterable[str]) -> list[str]:
+    """Of ``names`` the top, those in ``own``, and plain submodules: OWN.x belongs to OWN."""
+    return [name for name in names if name == design.name or name.split(".")[0] in own]
 
 
 def _shares(weights: dict[str, float], limits: dict[str, int], count: int) -> dict[str, int]:

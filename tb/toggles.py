@@ -31,7 +31,7 @@ from hdl.registry import all_blocks, find
 from hdl.verilog import convert
 from synth.modules import module_texts
 from tb.compile import BUILD_DIR
-from tb.mutate import Recording, collect
+from tb.mutate import Recording, collect, own_modules, with_plain
 from tb.sweep import SEED_MAX, sources_key
 
 __all__ = ["by_design", "edges", "main", "never_change", "only_counting"]
@@ -87,12 +87,9 @@ def never_change(verilog: str, counted: Edges) -> dict[str, str]:
     return {name: _places(stuck[name]) for name in declared if stuck[name]}
 
 
-def _own_modules(recording: Recording, component: type) -> list[str]:
-    """The top, the modules of ``component`` in it, and their plain submodules."""
+def _counted_modules(recording: Recording, component: type) -> list[str]:
     design = package(convert(recording.block, tb.run.TOP, recording.wrap))
-    own = {name for name, each in design.blocks.items() if isinstance(each, component)}
-    texts = module_texts(design.verilog)
-    return [name for name in texts if name == design.name or name.split(".")[0] in own]
+    return with_plain(design, own_modules(design, component), module_texts(design.verilog))
 
 
 def by_design(recordings: list[Recording]) -> Iterator[list[Recording]]:
@@ -121,7 +118,7 @@ def examine(name: str, seed: int) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for recordings in by_design(collect(name, seed)):
         first = recordings[0]
-        modules = _own_modules(first, find(name).component)
+        modules = _counted_modules(first, find(name).component)
         model = tb.run.build_model(
             first.block,
             wrap=first.wrap,

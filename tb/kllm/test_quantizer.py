@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 import torch
 
+import tb.run
 from golden.index.format import K_MAX
 from golden.index.nearest import midpoints
 from golden.kllm.config import SlotShape, VectorShape
@@ -44,7 +45,6 @@ from golden.kllm.quantizer import (
     quantize_integer_command,
 )
 from hdl.kllm.quantizer import KllmQuantizer, KllmQuantizerConfig
-from tb.run import build_model, run_model
 from tb.words import join
 
 INF, NAN, ONE = 0x7C00, 0x7E00, 0x3C00
@@ -473,8 +473,8 @@ def test_quantizer(name, seed):
     programs += faulty if name == "small" else faulty[::4]
     if name == "default":
         programs += rate_programs(rng, config)
-    model = build_model(KllmQuantizer(config))
-    run_model(
+    model = tb.run.build_model(KllmQuantizer(config))
+    tb.run.run_model(
         model, "tb.kllm.tb_quantizer", config=config, params={"programs": programs}, seed=seed
     )
 
@@ -626,8 +626,8 @@ def test_longest_token(seed):
     maker = Maker(LONGEST, positive)
     maker.integers(**there)
     programs.append(maker)
-    model = build_model(KllmQuantizer(LONGEST))
-    run_model(
+    model = tb.run.build_model(KllmQuantizer(LONGEST))
+    tb.run.run_model(
         model, "tb.kllm.tb_quantizer", config=LONGEST, seed=seed, testcase="longest_token",
         params={"programs": [maker.program("longest", alone=True) for maker in programs]},
     )  # fmt: skip

@@ -1,6 +1,7 @@
 """tb.mutate: faults are shared out, selected and named as the report says."""
 
 import functools
+import importlib
 import json
 import re
 
@@ -95,7 +96,8 @@ def test_collected_simulations_are_those_that_must_pass():
 
 
 def test_a_module_of_tests_is_collected_more_than_once():
-    """Shown to fail: one that imports ``build_model`` itself finds the collector before it."""
+    """Shown to fail: one that binds ``build_model`` as it is imported, here or in a collection."""
+    importlib.import_module("tb.kllm.test_quantizer")
     first, second = (mutate.collect("kllm_quantizer", seed, "default") for seed in (1, 2))
     assert [each.design for each in first] == [each.design for each in second]
     assert {each.arguments["seed"] for each in second} == {2}
