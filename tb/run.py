@@ -92,14 +92,13 @@ class _Runner(Verilator):
     """cocotb's runner of a model that ``compile_model`` has built.
 
     imports: modules that the run is going to import. is_program: the model is no library.
-    is_traced: it writes a wave, which is whole only after ``main`` of the model has returned. A
-    fork ends before.
+    has_file: it writes a wave, or counts of edges. Such a file is whole only after ``main`` of the
+    model has returned. A fork ends before.
     """
 
     imports: tuple[str, ...] = ()
     is_program = False
-    is_traced = False
-    is_covered = False
+    has_file = False
 
     def _test_command(self) -> list:
         (command,) = super()._test_command()
@@ -107,7 +106,7 @@ class _Runner(Verilator):
 
     def _execute(self, cmds, cwd) -> None:
         (command,) = cmds
-        if self.is_program or self.is_traced or self.is_covered or not hasattr(os, "fork"):
+        if self.is_program or self.has_file or not hasattr(os, "fork"):
             super()._execute(cmds, cwd)
             return
         status = forked.run(command[1:], cwd, self.env, self.log_file, self.imports)
@@ -160,6 +159,11 @@ class Model:
     long_run: bool = False
     is_traced: bool = False  # its runs write waves
     is_covered: bool = False  # its runs write COVERAGE
+
+    @property
+    def has_file(self) -> bool:
+        """Whether its runs write a file of their own, so that they are processes of their own."""
+        return self.is_traced or self.is_covered
 
 
 _KEEPER = Keeper()
@@ -371,8 +375,7 @@ def run_model(
     environment = {"TB_DIR": str(work)}
     key = (model.directory, test_module, str(testcase))
     wave = work / f"{model.design.name}.fst" if model.is_traced else None
-    is_alone = wave is not None or model.is_covered
-    is_resident = bool(os.environ.get(resident.RESIDENT)) and not is_alone
+    is_resident = bool(os.environ.get(resident.RESIDENT)) and not model.has_file
     simulator = resident.find(key) if is_resident else None
     try:
         if simulator is not None:
@@ -380,8 +383,7 @@ def run_model(
             simulator.run(environment | job, work, log)
         else:
             runner = _ResidentRunner() if is_resident else _Runner()
-            runner.is_program, runner.is_traced = model.long_run, model.is_traced
-            runner.is_covered = model.is_covered
+            runner.is_program, runner.has_file = model.long_run, model.has_file
             runner.imports = _imports(config)
             runner.test(
                 test_module=test_module,

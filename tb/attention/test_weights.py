@@ -82,10 +82,10 @@ def scores(rng, kind: int, count: int) -> np.ndarray:
         x[rng.integers(0, count)] = 0
     if kind == 14:  # all of them negative, in one binade, down to the most negative
         x = rng.integers(0, 31) * 0x400 + rng.integers(0, 0x400, count) | 0x8000
-    if kind == 16:
-        x[0] = rng.choice([INF, 0x7E00, 0xFE00])
     if kind == 15:  # one word is the next above all others
         x = one_above(rng, x[0], count)
+    if kind == 16:  # the first is not finite
+        x[0] = rng.choice([INF, 0x7E00, 0xFE00])
     return x
 
 

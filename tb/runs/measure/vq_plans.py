@@ -187,11 +187,10 @@ def choices(found: list[Measured]) -> list[dict]:
     rows = []
     for build, matrix in dict.fromkeys((each.build, each.matrix) for each in found):
         some = [each for each in found if (each.build, each.matrix) == (build, matrix)]
-        chosen = min(some, key=lambda each: each.estimate.key)
-        best = min(some, key=lambda each: each.cycles)
+        chosen, best, distance = vq_plans_other.choice(some)
         rows.append({
             "build": build, "matrix": matrix, "plans": len(some), "chosen": chosen, "best": best,
-            "distance": chosen.cycles / best.cycles - 1,
+            "distance": distance,
         })  # fmt: skip
     return rows
 

@@ -7,7 +7,7 @@ streams of the bench. So their predictions have a memory that limits nothing but
 import dataclasses
 import json
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ from tb.runs.measure.vq_tables import table_params
 from tb.vqllm.support.core_words import core_params
 from tb.vqllm.support.one_image import OneImage
 
-__all__ = ["Run", "figures", "runs", "section"]
+__all__ = ["Run", "choice", "figures", "runs", "section"]
 
 MULTIPLIERS = 16
 _VQ = VqShape(size=4, entries=64, stages=1)
@@ -214,15 +214,15 @@ _BUDGETS = {
 }
 
 
-def _choice(some: list[Run]) -> tuple[Run, Run, float]:
-    """What the planner chooses of plans, the fastest of them, and how much slower the choice is."""
+def choice(some: Sequence) -> tuple:
+    """Of plans with an estimate and cycles: the planner's, the fastest, how much slower it is."""
     chosen = min(some, key=lambda run: run.estimate.key)
     best = min(some, key=lambda run: run.cycles)
     return chosen, best, chosen.cycles / best.cycles - 1
 
 
 def _choice_row(some: list[Run]) -> list:
-    chosen, best, distance = _choice(some)
+    chosen, best, distance = choice(some)
     return [
         len(some), chosen.plan, f"{chosen.estimate.cycles:,}", f"{chosen.cycles:,}", best.plan,
         f"{best.cycles:,}", f"{distance:.1%}",
@@ -243,7 +243,7 @@ def _winners(gemv: dict[str, list[Run]]) -> list[str]:
         for work, some in gemv.items():
             fitting = _within(budget, some)
             choices.append([name, work.removeprefix("gemv: "), *_choice_row(fitting)])
-            _, best, _ = _choice(fitting)
+            _, best, _ = choice(fitting)
             (kind,) = (kind for kind, has in _KINDS.items() if has(best.estimate.plan))
             wins[kind][number] += 1
     rows = [[kind, *(f"{n} of {len(gemv)}" for n in counts)] for kind, counts in wins.items()]
