@@ -5,6 +5,7 @@ every transfer. The engines take commands, wait and give random statuses.
 """
 
 import dataclasses
+import itertools
 from collections import Counter, deque
 
 import cocotb
@@ -168,6 +169,14 @@ def commands(rng, count, issued, faulty=0.25, far=0.3, kinds=(0, 1, 2, 3, 4, 4),
             issued[unit] += 1
         words += row
     return words
+
+
+def operand_bits(n: int) -> set[int]:
+    """Bits of operand ``n`` over all commands; 0: one has no such operand."""
+    return {
+        command.operands[n].bits if n < len(command.operands) else 0
+        for command in COMMANDS.values()
+    }
 
 
 class System:
@@ -396,6 +405,31 @@ async def abort_at_every_phase(dut):
 
 
 @cocotb.test()
+async def every_bit_that_must_be_zero(dut):
+    """Each bit next to the opcode, to the waits, to an operand, or of a word without one."""
+    system = await started(dut)
+    rng = system.bench.rng("zero")
+    places = [(0, bit) for bit in range(8, 16)] + [(3, bit) for bit in range(16, 32)]
+    places += [
+        (FIRST_OPERAND_WORD + n, bit)
+        for n, bit in itertools.product(range(COMMAND_WORDS - FIRST_OPERAND_WORD), range(32))
+        if any(bit >= bits for bits in operand_bits(n))
+    ]
+    words, issued = [], [0] * len(UNITS)
+    for place, bit in places:
+        fault = CommandStatus(0)
+        while not fault:  # a command that has an operand there is drawn again
+            after = list(issued)
+            row = commands(rng, 1, after, faulty=0.0, far=0.0)
+            row[place] |= 1 << bit
+            _, fault = screen(row, issued)
+        assert fault == CommandStatus.MALFORMED
+        words, issued = words + row, after
+    await system.run(words, rng)
+    assert system.model.seen["MALFORMED"] == len(places)
+
+
+@cocotb.test()
 async def words_prolong_an_abort(dut):
     """While words are offered an abort goes on: idle stays low, each is dropped."""
     system = await started(dut)
@@ -407,30 +441,35 @@ async def words_prolong_an_abort(dut):
 
 @cocotb.test()
 async def waits_wrap(dut):
-    """More than 2**16 commands of one unit, all malformed, then commands that wait across 0."""
+    """More than 2**16 commands of one unit, and 2**14 of each other one, all malformed.
+
+    Then commands that wait across 0.
+    """
     if not params["wrap"]:
         return
     system = await started(dut)
     rng = system.bench.rng("wrap")
-    # Each word is 1: LOAD with operands where none belong. It counts, and reaches no engine.
-    words = [1] * COMMAND_WORDS
-    assert screen(words, [0] * len(UNITS)) == (Unit.LOAD, CommandStatus.MALFORMED)
-    dut.word__payload.value, dut.word__valid.value, dut.report__ready.value = 1, 1, 1
-    count = (1 << 16) - 3
-    await ClockCycles(dut.clk, (COMMAND_WORDS + 2) * count)
-    # The last one's words are in, none of the next.
-    await FallingEdge(dut.clk)
-    dut.word__valid.value = 0
-    await ClockCycles(dut.clk, 20)
-    await FallingEdge(dut.clk)
-    system.model.issued[0] = system.model.completed[0] = count
+    for unit in UNITS:
+        # Each word is an opcode: operands where none belong. It counts, and reaches no engine.
+        word = next(int(each.opcode) for each in COMMANDS.values() if each.unit == unit)
+        words = [word] * COMMAND_WORDS
+        assert screen(words, [word] * len(UNITS)) == (unit, CommandStatus.MALFORMED)
+        count = (1 << 16) - 3 if unit == Unit.LOAD else (1 << 14) + 90
+        dut.word__payload.value, dut.word__valid.value, dut.report__ready.value = word, 1, 1
+        await ClockCycles(dut.clk, (COMMAND_WORDS + 2) * count)
+        # The last one's words are in, none of the next.
+        await FallingEdge(dut.clk)
+        dut.word__valid.value = 0
+        await ClockCycles(dut.clk, 20)
+        await FallingEdge(dut.clk)
+        # The words of a command that had begun are dropped.
+        await system.run([], rng, abort_at=1)
+        system.model.issued[unit] = system.model.completed[unit] = count
     issued = list(system.model.issued)
     # Others wait for the LOADs to both sides of 0.
     extra = commands(rng, 5, issued, faulty=0.0, far=0.0, units=[Unit.LOAD])
     extra += commands(rng, 5, issued, faulty=0.0, far=0.0, units=UNITS[1:])
     extra += commands(rng, 50, issued, faulty=0.1, far=0.1)
-    # The words of a command that had begun are dropped first.
-    await system.run([], rng, abort_at=1)
     for first in range(0, len(extra), 10 * COMMAND_WORDS):
         await system.run(
             extra[first : first + 10 * COMMAND_WORDS], rng, longest=90, report_stall=0.3

@@ -85,6 +85,11 @@ async def words_of_the_next_row_while_a_row_waits(dut):
 
 
 @cocotb.test()
+async def longest_walks(dut):
+    await replay(await started(dut), params["longest"])
+
+
+@cocotb.test()
 async def reset_in_mid_row(dut):
     bench = await started(dut)
     for cut in range(1, 60, 3):

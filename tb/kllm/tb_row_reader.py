@@ -79,13 +79,14 @@ async def full_rate(dut):
 
 
 @cocotb.test()
-async def longest_walk(dut):
-    """Every bit of the number of a step is used."""
-    rows, word = params["longest_rows"], params["longest"]
+async def longest_walks(dut):
+    """Every bit of the number of a step is used, and of that of a token."""
+    words = params["longest"]
+    rows = [row for walk in params["longest_rows"] for row in walk]
     bench = await started(dut)
     answers = Answers(bench, {"a_request": ("a_row", lambda row: MEMORY[row % len(MEMORY)])}, 1)
     takes = {"a_request": len(rows), "o": len(rows)}
-    result = await bench.run({"walk": [word], **answers.offers}, takes)
+    result = await bench.run({"walk": words, **answers.offers}, takes)
     answers.stop()
     result.check("a_request", rows)
     result.check("o", [MEMORY[row % len(MEMORY)] for row in rows], what="row")

@@ -12,6 +12,8 @@ Shown to fail:
 - an incomplete command kept;
 - an abort that ends while words are offered;
 - bits after the waits unseen;
+- one bit next to the operands unseen (``every_bit_that_must_be_zero`` alone);
+- bit 10 of a count of MATMULs that does not carry (``waits_wrap`` alone);
 - unknown opcodes counted;
 - ``idle`` while a command is checked.
 """

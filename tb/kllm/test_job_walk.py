@@ -8,6 +8,7 @@ Shown to fail with:
 - outliers, a count or a slot of void work
 - the descriptor of the first slot for each token
 - a bit of the group's number, or of the token's, stuck at 0 (the longest walks alone)
+- bit 5 of the slot stuck at 0
 """
 
 import dataclasses
@@ -22,6 +23,7 @@ from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.matmul.jobs import KllmJobWalk
 from hdl.kllm.matmul.payloads import matmul_work_layout, outlier_count_layout
 from tb.kllm.support.walks import Bench, rate, walk
+from tb.words import alternating
 
 CONFIG = KllmPeLaneConfig(columns=16, k_max=256)
 SLOTS, DELAY = 256, 3
@@ -53,6 +55,7 @@ def test_job_walk(seed):
              work(rng, direct=1, tokens=2, groups=2), work(rng, tokens=5, groups=6),
              work(rng, void=1, tokens=3, groups=2), work(rng, void=1, direct=1),
              work(rng)]  # fmt: skip
+    works += [work(rng, slot=slot) for slot in alternating(SLOTS - 1)]
     longest = [work(rng, slot=1, tokens=255), work(rng, direct=1, groups=MOST_GROUPS)]
     works += longest
     walks = []

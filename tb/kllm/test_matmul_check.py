@@ -8,6 +8,7 @@ Shown to fail with:
 - the words of an integer packet for one of K-Means
 - a bit of the row after the last one stuck at 0
 - bit 11 of a codebook's ``src`` stuck at 0
+- a bit of the number of rows of an output stuck at 0
 """
 
 import dataclasses
@@ -52,7 +53,7 @@ def operands(rng) -> list[dict]:
     for _ in range(300):
         found.append({name: int(rng.choice(values)) for name, values in edges.items()})
         found[-1] |= {"weights": int(rng.integers(0, 1 << 32))}
-    return found + near_limits() + far_ends(rng) + last_rows(rng)
+    return found + near_limits() + far_ends(rng) + last_rows(rng) + output_rows()
 
 
 def near_limits() -> list[dict]:
@@ -111,6 +112,22 @@ def last_rows(rng) -> list[dict]:
                 end = MACHINE.vector_rows - 1 + beyond
                 found.append(each | {first: end - steps * each[stride]})
                 assert is_outside(MACHINE, found[-1]) == beyond
+    return found
+
+
+def output_rows() -> list[dict]:
+    """MATMULs of 1, 2, 4, ... rows of outputs: the last row is inside, or the first beyond.
+
+    More rows than the memory has are outside without any other reason.
+    """
+    found = []
+    near = RIGHT | {"tokens": 1, "length": 4}
+    for mode in (MatmulMode.KMEANS, MatmulMode.DIRECT):
+        for bit in range(12):
+            room = MACHINE.vector_rows - (1 << bit)
+            for dst in sorted({max(room, 0), max(room + 1, 0)}):
+                found.append(near | {"mode": mode, "outputs": 16 << bit, "dst": dst, "src": 0})
+                assert is_outside(MACHINE, found[-1]) == (dst > room)
     return found
 
 

@@ -7,7 +7,8 @@ Shown to fail:
 - an empty slot that is read;
 - a descriptor that changes where its outliers have bit 8 or its length bit 1;
 - a row that is requested only when the row before it has left, of READ and of READ_SLOT;
-- a cycle more before the words of the outliers.
+- a cycle more before the words of the outliers;
+- bit 8 of a row of a slot, or bit 12 of an outlier's number, stuck at 0 (the longest slots alone).
 """
 
 import dataclasses
@@ -26,7 +27,7 @@ from hdl.kllm.readback import KllmReadback, KllmReadbackConfig
 from hdl.kllm.room import BLOCKS
 from tb.kllm.support.commands import command_payload, row_of
 from tb.run import simulate
-from tb.words import join, layout_word
+from tb.words import alternating, join, layout_word
 
 CONFIGS = {
     "table1": BLOCKS["kllm_readback"].configs["table1"],
@@ -39,6 +40,8 @@ CONFIGS = {
 }
 # (length, outliers, integer) of slots 0, 1, ...; None: not valid
 SLOTS = [(1, 0, False), (16, 16, False), None, (17, 3, False), (503, 300, False), (48, 0, True)]
+# Every bit of a length, of a row and of an outlier's number, as 0 and as 1.
+LONGEST = [(count, count, False) for count in alternating((1 << 14) - 1)]
 
 
 class Memory:
@@ -60,7 +63,8 @@ class Memory:
             },
             "slot_descriptor": {}, "slot_entries": {}, "slot_outlier": {},
         }  # fmt: skip
-        held = [*SLOTS[: config.slot.slots - 1], (33, 2, False)]
+        longest = LONGEST if config == CONFIGS["table1"] else []
+        held = [*SLOTS[: config.slot.slots - 1 - len(longest)], *longest, (33, 2, False)]
         numbers = [*range(len(held) - 1), config.slot.slots - 1]
         for number in range(config.slot.slots):
             empty = layout_word(descriptor_layout, length=9, outliers=1, scale=7)

@@ -8,6 +8,7 @@ Shown to fail with:
 - a NaN as an outlier
 - one midpoint more
 - the tie of one element of a row left out, on either side
+- a bit of the row's number stuck at 0 (the longest tokens alone)
 """
 
 import dataclasses
@@ -28,6 +29,7 @@ from tb.words import join
 
 CONFIGS = {f"bits_{bits}": KllmRowCompareConfig(bits_a=bits) for bits in (2, 3, 4)}
 TOKENS = 150
+LONGEST = ((1 << 14) - 1, (1 << 14) - 20)
 FEW = [0, 0x8000, 0x3C00, 0xBC00, 0x3C01, 0x7C00, 0xFC00, 0x7E00, 0xFC01]
 
 
@@ -77,16 +79,20 @@ def bound_fields(bound: Bound | None, rng) -> dict[str, int]:
 
 
 def make_token(
-    rng, config: KllmRowCompareConfig, tied: tuple[int, str] | None = None
+    rng,
+    config: KllmRowCompareConfig,
+    tied: tuple[int, str] | None = None,
+    longest: int = 0,
 ) -> tuple[int, list[int], list[int]]:
     """A token, its rows, and the rows that come out.
 
     tied: an element of a row, and the side of the one bound; it is a tie that the element decides.
+    longest: the length of a token with bounds; 0: up to 99.
     """
     kind = TokenKind(int(rng.integers(0, 4)))
-    if tied:
+    if tied or longest:
         kind = TokenKind.ONLINE
-    length = int(rng.integers(1, 100)) if not tied else ROW_ELEMENTS * 3
+    length = longest or (int(rng.integers(1, 100)) if not tied else ROW_ELEMENTS * 3)
     if kind == TokenKind.CODEBOOK:
         length = 2 * ROW_ELEMENTS
     count = -(-length // ROW_ELEMENTS)
@@ -137,8 +143,10 @@ def row_compare_params(config, seed) -> dict:
     words = {"token": [], "row": [], "o": []}
     packets = {stream: [] for stream in words}
     every = itertools.product(range(ROW_ELEMENTS), ("largest", "smallest"))
-    for tied in [*[None] * TOKENS, *every]:
-        token, rows, split = make_token(rng, config, tied)
+    tokens = [{"tied": each} for each in (*[None] * TOKENS, *every)]
+    tokens += [{"longest": length} for length in LONGEST]
+    for given in tokens:
+        token, rows, split = make_token(rng, config, **given)
         words["token"].append(token)
         words["row"] += rows
         words["o"] += split

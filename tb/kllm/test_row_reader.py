@@ -10,6 +10,7 @@ Shown to fail with:
 - pairs ignored
 - a bit of the step's number stuck at 0 (the longest walk alone)
 - a bit of the row's number stuck at 0
+- a bit of the token's number stuck at 0 (the walk of most tokens alone)
 """
 
 import numpy as np
@@ -43,7 +44,10 @@ def test_row_reader(name, seed):
     walks = [random_walk(rng) for _ in range(20)]
     long = random_walk(rng) | {"steps": 40, "tokens": 3}
     walks.append(long)
-    longest = long | {"steps": (1 << 13) - 1, "tokens": 1, "pair": 0}
+    longest = [
+        long | {"steps": (1 << 13) - 1, "tokens": 1, "pair": 0},
+        long | {"steps": 1, "tokens": 255, "pair": 0},
+    ]
     simulate(
         KllmRowReader(CONFIGS[name]),
         "tb.kllm.tb_row_reader",
@@ -52,8 +56,8 @@ def test_row_reader(name, seed):
             "others": others,
             "walks": [row_walk_layout.const(walk).as_bits() for walk in walks],
             "rows": [walk_rows(**walk) for walk in walks],
-            "longest": row_walk_layout.const(longest).as_bits(),
-            "longest_rows": walk_rows(**longest),
+            "longest": [row_walk_layout.const(walk).as_bits() for walk in longest],
+            "longest_rows": [walk_rows(**walk) for walk in longest],
         },
         seed=seed,
     )

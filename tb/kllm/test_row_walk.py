@@ -8,9 +8,11 @@ Shown to fail with:
 - a walk that is done with its last request
 - a bit of the group's number stuck at 0, or lost while the request waits (the longest walks alone)
 - a bit of the number of rows stuck at 0 (the longest walks alone)
+- bit 12 of a row, or bit 11 of the stride, stuck at 0 (walks far apart alone)
 """
 
 import dataclasses
+import itertools
 
 import numpy as np
 
@@ -20,8 +22,8 @@ from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
 from hdl.kllm.matmul.payloads import packet_word_layout, row_layout, row_work_layout
 from hdl.kllm.matmul.rows import KllmRowWalk
 from tb.kllm.support.walks import Bench, rate, walk
+from tb.words import alternating
 
-ROWS = 1200
 DELAY = 3
 LONGEST = 4
 
@@ -35,6 +37,12 @@ def works(rng) -> list[RowWork]:
     found = [work(n) for n in (1, 16, 17, 40)]
     found += [work(33, groups=2, tokens=3), work(16, tokens=4), work(5, groups=3, tokens=2)]
     found += [work(1000), work(600, tokens=2, stride=37)]
+    # Every bit of a row and of a stride.
+    found += [
+        work(20, tokens=2, src=src, stride=stride)
+        for src, stride in itertools.product(alternating(0x7FFF), repeat=2)
+    ]
+    found += [work(40, src=0xFFFD), work(16, tokens=2, src=0, stride=0xFFFF)]
     found.append(work(100, tokens=3))
     # Every bit of the groups, of the tokens and of the words, for ``longest_walks`` alone.
     found += [work(1, groups=(1 << 16) - 1), work(1, groups=2, tokens=255, stride=0)]
@@ -43,9 +51,10 @@ def works(rng) -> list[RowWork]:
 
 def test_row_walk(seed):
     rng = np.random.default_rng([seed, 91])
-    memory = rng.integers(0, 1 << 16, (ROWS, 16)).tolist()
-    walks = []
-    for work in works(rng):
+    found, walks = works(rng), []
+    used = sorted({row for work in found for row in row_requests(work)})
+    memory = dict(zip(used, rng.integers(0, 1 << 16, (len(used), 16)).tolist(), strict=True))
+    for work in found:
         words = [
             packet_word_layout.const({"word": word, "last": int(last)}).as_bits()
             for word, last in row_words(work, memory)
@@ -60,7 +69,7 @@ def test_row_walk(seed):
         clients={"read_request": "read_row"},
         answers={
             "read_request": {
-                n: row_layout.const({"word": row}).as_bits() for n, row in enumerate(memory)
+                n: row_layout.const({"word": row}).as_bits() for n, row in memory.items()
             }
         },
         walks=walks[:-LONGEST],

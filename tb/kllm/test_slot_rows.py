@@ -9,6 +9,7 @@ Shown to fail with:
 - the last row missed
 - one codebook
 - one bit of one entry of a codebook stuck at 0
+- a bit of the number of rows stuck at 0 (the longest slots alone)
 """
 
 import numpy as np
@@ -24,7 +25,7 @@ from hdl.index.table import IndexTableConfig
 from hdl.kllm.function.slot_rows import KllmSlotRows, KllmSlotRowsConfig
 from hdl.kllm.function_pipeline import KllmFunctionPipelineConfig
 from tb.run import simulate
-from tb.words import layout_words, pack, unpack_ints
+from tb.words import alternating, layout_words, pack, unpack_ints
 
 CONFIGS = {
     "width_8": KllmSlotRowsConfig(),
@@ -64,9 +65,9 @@ def load(rng, config, table: int, before=None) -> tuple[dict, torch.Tensor]:
     return step, torch.tensor(row[0, : 1 << config.table.bits_a])
 
 
-def slot_job(rng, config, codebooks, f: int, two: int) -> dict:
-    """One or two slots of the same length: tables filled, then their rows."""
-    rows = int(rng.integers(1, ROWS + 1))
+def slot_job(rng, config, codebooks, f: int, two: int, rows: int = 0) -> dict:
+    """One or two slots of the same length: tables filled, then their rows. rows 0: any."""
+    rows = rows or int(rng.integers(1, ROWS + 1))
     tail = int(rng.integers(0, 16))
     length = rows * 16 - (16 - tail if tail else 0)
     bits = config.table.bits_a
@@ -127,6 +128,8 @@ def test_slot_rows(name, seed):
             steps.append(again)
         steps.append(slot_job(rng, config, (book_a, book_b), int(f), n % 2))
         steps.append(element_job(rng, config, int(f)))
+    for rows in (*alternating(config.rows), config.rows):
+        steps.append(slot_job(rng, config, (book_a, book_b), int(Function.IDENTITY), 1, rows))
     simulate(
         KllmSlotRows(config),
         "tb.kllm.tb_slot_rows",
