@@ -8,7 +8,7 @@ Shown to fail with:
 - a NaN as an outlier
 - one midpoint more
 - the tie of one element of a row left out, on either side
-- a bit of the row's number stuck at 0 (the longest tokens alone)
+- a bit of the row's number, in ``o`` or where it is compared, stuck at 0 (the longest tokens alone)
 """
 
 import dataclasses
@@ -25,11 +25,12 @@ from hdl.kllm.quantize.payloads import TokenKind
 from hdl.kllm.quantize.payloads import second_pass_layout as token_layout
 from hdl.kllm.quantize.payloads import split_row_layout as split_layout
 from tb.run import simulate
-from tb.words import join
+from tb.words import alternating, join
 
 CONFIGS = {f"bits_{bits}": KllmRowCompareConfig(bits_a=bits) for bits in (2, 3, 4)}
 TOKENS = 150
 LONGEST = ((1 << 14) - 1, (1 << 14) - 20)
+FINITE = [0, 0x8000, 0x3C00, 0xBC00]
 FEW = [0, 0x8000, 0x3C00, 0xBC00, 0x3C01, 0x7C00, 0xFC00, 0x7E00, 0xFC01]
 
 
@@ -51,6 +52,15 @@ def tied_bounds(rng, words: list[int], element: int, side: str) -> dict[str, Bou
     words[position] = int(rng.integers(0, 0x7C00)) | int(rng.integers(0, 2)) << 15
     bound = Bound(total_order_key(words[position]), position, tie=True)
     return {"largest": None, "smallest": None} | {side: bound}
+
+
+def far_bounds(words: list[int]) -> dict[str, Bound]:
+    """Bounds of a long token of few words: ties that each bit of a position decides."""
+    places = dict(zip(("largest", "smallest"), alternating(len(words) - 1), strict=True))
+    return {
+        side: Bound(total_order_key(words[position]), position, tie=True)
+        for side, position in places.items()
+    }
 
 
 def random_bound(rng, words: list[int]) -> Bound | None:
@@ -87,7 +97,7 @@ def make_token(
     """A token, its rows, and the rows that come out.
 
     tied: an element of a row, and the side of the one bound; it is a tie that the element decides.
-    longest: the length of a token with bounds; 0: up to 99.
+    longest: the length of a token of few words with ``far_bounds``; 0: any token.
     """
     kind = TokenKind(int(rng.integers(0, 4)))
     if tied or longest:
@@ -100,6 +110,9 @@ def make_token(
     sides = {side: random_bound(rng, words) for side in ("largest", "smallest")}
     if tied:
         sides = tied_bounds(rng, words, *tied)
+    elif longest:
+        words = rng.choice(FINITE, len(words)).tolist()
+        sides = far_bounds(words)
     elif kind in (TokenKind.INTEGER, TokenKind.CODEBOOK):
         sides = dict.fromkeys(sides)
     elif rng.random() < 0.5:
