@@ -84,6 +84,12 @@ async def random_flow(dut, p_idle, p_stall):
 
 
 @cocotb.test()
+async def many_groups(dut):
+    if "many_groups" in params:
+        await supplied(await started(dut), params["many_groups"])
+
+
+@cocotb.test()
 async def valid_does_not_wait_for_ready(dut):
     await supplied(await started(dut), params["case"], late_ready=True)
 

@@ -8,7 +8,8 @@ Shown to fail:
 - factors that are not kept for the second group;
 - ``error`` of one port only;
 - a refused job that does not take its factors;
-- a bit of the token's number stuck at 0.
+- a bit of the token's number stuck at 0;
+- bit 8 of the number of groups, or of the beats of all lanes, stuck at 0 (``many_groups`` alone).
 """
 
 import dataclasses
@@ -22,7 +23,7 @@ from golden.kllm.image import supply, weight_image
 from hdl.kllm.room import BLOCKS
 from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
 from tb.run import simulate
-from tb.words import join, layout_word
+from tb.words import alternating, join, layout_word
 
 CONFIGS = {
     "small": BLOCKS["kllm_weight_supply"].configs["small"],
@@ -48,6 +49,7 @@ CONFIGS = {
         ports=PortShape(ports=1, bits=8), buffer_beats=4, length_bits=5,
     ),
 }  # fmt: skip
+MOST_GROUPS = (1 << 9) - 1
 MANY_LANES = LaneShape(lanes=64)
 
 
@@ -155,6 +157,14 @@ def pair_of_jobs(config):
     return [Job(length, width, 40, True, 5), Job(length, width, 1, False, 4096)]
 
 
+def jobs_of_many_groups(config):
+    width = config.lane.group_outputs
+    return [
+        Job(1, count * width, 1, False, 4096 * n)
+        for n, count in enumerate(alternating(MOST_GROUPS))
+    ]
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_weight_supply(name, seed):
     config = CONFIGS[name]
@@ -171,6 +181,8 @@ def test_weight_supply(name, seed):
             for job in rate_jobs(config)
         ],
     }  # fmt: skip
+    if name == "small":
+        params["many_groups"] = supply_words(config, jobs_of_many_groups(config), rng)
     done = params["case"][0]["done"]
     assert {0, 1, 2} <= set(done)
     assert len(done) == len(jobs)

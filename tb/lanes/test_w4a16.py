@@ -4,7 +4,8 @@ Shown to fail:
 
 - two entries of the table exchanged;
 - an entry written without valid;
-- the highest bit of an index left out.
+- the highest bit of an index left out;
+- a bit of an entry stuck at 0 or at 1.
 """
 
 import dataclasses
@@ -34,12 +35,18 @@ CONFIGS = {
 
 
 def w4a16_vectors(config: LaneW4a16Config, seed):
-    """(vectors, params): a table for each phase, its entries in any order."""
+    """(vectors, params): a table for each phase, its entries in any order.
+
+    The table of ``other`` has the bits that the table before it has not.
+    """
     rng = np.random.default_rng([seed, 282])
     entries = 2**config.bits_w
     vectors, phases = {}, {}
-    for kind in ("usual", "any", "growing", "largest"):
-        table = fp16_words(rng, "usual" if kind == "growing" else kind, (entries,))
+    table = np.zeros(entries, dtype=np.int64)
+    for name in ("usual", "any", "other", "growing", "largest"):
+        kind = "any" if name == "other" else name
+        drawn = fp16_words(rng, "usual" if name == "growing" else kind, (entries,))
+        table = table ^ 0xFFFF if name == "other" else drawn
         packets = [
             (
                 fp16_words(rng, kind, (beats, config.elements)),
@@ -50,10 +57,10 @@ def w4a16_vectors(config: LaneW4a16Config, seed):
         packet_of = functools.partial(
             w4a16_packet, table=table.tolist(), guard_bits=config.guard_bits
         )
-        words, params = lane_vectors(config, {kind: packets}, packet_of)
+        words, params = lane_vectors(config, {name: packets}, packet_of)
         order = rng.permutation(entries)
         entry = layout_words(config.entry_layout, index=order, word=table[order])
-        vectors |= words | {f"{kind}.entry": entry}
+        vectors |= words | {f"{name}.entry": entry}
         phases |= params["phases"]
     return vectors, {"phases": phases}
 
