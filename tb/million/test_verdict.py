@@ -11,7 +11,8 @@ Shown to fail:
 - a status before the last read or output, one that stays, the latest or the highest one;
 - a refused ATTEND that waits, an ATTEND that ends with its first group;
 - ``attended`` while ``status`` stalls; a ``given`` lost in the cycle of a result;
-- a number of outputs that are not given yet without its bit 5.
+- a number of outputs that are not given yet without its bit 5;
+- a number of groups, or of reads that have not ended, without its bit 8 (``default`` alone).
 """
 
 import numpy as np
@@ -26,7 +27,7 @@ from hdl.million.layouts import STATUS_LAYOUT
 from hdl.million.verdict import BEGUN_LAYOUT, MillionVerdict, MillionVerdictConfig
 from hdl.paging.layouts import STATUS_LAYOUT as PAGING_STATUS_LAYOUT
 from tb.run import simulate
-from tb.words import layout_word
+from tb.words import alternating, layout_word
 
 SMALL = PqShape(head_dim=16, subspaces=4, bits=4)
 
@@ -44,6 +45,7 @@ CONFIGS = {
     "one": verdict(1, max_tokens=1),
     "eight": verdict(8, layers=1),
 }
+MOST_GROUPS = (1 << 10) - 1
 OK = PagingStatus.OK
 # (refused, tokens in codes, what each group suffers, statuses of its reads). "-": nothing, n: NaN,
 # k and v: a code of K or V, s: a score, w: the weights, x: all of these.
@@ -99,6 +101,8 @@ def verdict_vectors(block, seed):
     attends += [(0, 1, "-", [status, OK]) for status in range(16)]
     attends += [(0, 1, "-", [OK, status]) for status in range(16)]
     attends += [random_attend(rng) for _ in range(12)]
+    if config == CONFIGS["default"]:
+        attends += [(0, 1, "-" * groups, [OK] * 2 * groups) for groups in alternating(MOST_GROUPS)]
     ports = ("group", "score_end", "value_end", "total", "result")
     layouts = {name: getattr(block, name).p.shape() for name in ports}
     names = (*ports, "begun", "read_end", "status")
