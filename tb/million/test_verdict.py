@@ -45,7 +45,7 @@ CONFIGS = {
     "one": verdict(1, max_tokens=1),
     "eight": verdict(8, layers=1),
 }
-MOST_GROUPS = (1 << 10) - 1
+MOST_WAITING, MOST_GROUPS = 341, (1 << 10) - 1
 OK = PagingStatus.OK
 # (refused, tokens in codes, what each group suffers, statuses of its reads). "-": nothing, n: NaN,
 # k and v: a code of K or V, s: a score, w: the weights, x: all of these.
@@ -97,7 +97,9 @@ def verdict_vectors(block, seed):
     config = block.config
     queries = config.rate.queries
     rng = np.random.default_rng([seed, 146])
-    attends = [*BY_HAND[:5], (0, 1, "-" * 40, [OK] * 80), *BY_HAND[5:]]
+    # Among the first ones, which every flow has: so many groups wait for their outputs at a time.
+    many = MOST_WAITING if config == CONFIGS["default"] else 40
+    attends = [*BY_HAND[:5], (0, 1, "-" * many, [OK] * 2 * many), *BY_HAND[5:]]
     attends += [(0, 1, "-", [status, OK]) for status in range(16)]
     attends += [(0, 1, "-", [OK, status]) for status in range(16)]
     attends += [random_attend(rng) for _ in range(12)]
