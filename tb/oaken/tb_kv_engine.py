@@ -1,12 +1,13 @@
 """Runs inside the simulator, started by test_kv_engine.py: scripts of requests, and a memory.
 
-``params``: "scripts", phases by name as tb.oaken.support.kv_script makes them, "base", and the
-"latency" of memory for ``overlap``.
+``params``: "scripts", phases by name as tb.oaken.support.kv_script makes them, and the "latency" of
+memory for ``overlap``. Addresses of the scripts begin at 0, those of the memory at any base.
 """
 
 import functools
 import itertools
 import json
+import random
 from pathlib import Path
 
 import cocotb
@@ -15,14 +16,15 @@ from cocotb.triggers import FallingEdge
 from golden.oaken import timing
 from golden.oaken.format import SCALE_BYTES
 from hdl.oaken.inlier_quantizer import OakenInlierQuantizer
-from tb.axi.support.host import RamHost
+from tb.axi.support.host import RamHost, random_base
 from tb.bench import config, params
 from tb.contract import block_timing
 from tb.oaken.support.kv_host import Expected
 
 SOURCES = ("request", "kv", "axi__r", "axi__b")
 SINKS = ("o", "status", "axi__ar", "axi__aw", "axi__w")
-SCRIPTS, BASE = params["scripts"], params["base"]
+SCRIPTS = params["scripts"]
+_HOSTS = itertools.count()  # each has another base
 
 
 class Host(RamHost):
@@ -30,14 +32,16 @@ class Host(RamHost):
 
     def __init__(self, dut, latency: int = 5, salt: str = ""):
         signature = config.mmu.axi_signature
-        super().__init__(dut, SOURCES, SINKS, signature, BASE, latency=latency, salt=salt)
+        rng = random.Random(f"{cocotb.RANDOM_SEED} base {next(_HOSTS)}")
+        base = random_base(rng, config.mmu)
+        super().__init__(dut, SOURCES, SINKS, signature, base, latency=latency, salt=salt)
 
     async def phase(self, phase, *, kv=None, **flow):
         """One phase; its statuses, its words of o, then an idle engine with golden's free pages."""
         requests = phase["requests"]
-        self.faults = phase["faults"]
+        self.faults = [(low + self.base, high + self.base, r) for low, high, r in phase["faults"]]
         for address, byte in phase["pokes"]:
-            self.ram.poke(address, bytes([byte]))
+            self.ram.poke(address + self.base, bytes([byte]))
         expected = Expected(config, [phase])
         self.ram.beats, self.ram.answers = [], []
         vectors = [beat for request in requests for beat in request["kv"]] if kv is None else kv

@@ -8,8 +8,10 @@ import pytest
 
 from hdl.oaken.kv_engine import OakenKvEngine
 from tb.oaken.support.kv_script import random_script
-from tb.oaken.test_kv_engine import BASE, CONFIGS
+from tb.oaken.test_kv_engine import CONFIGS
 from tb.run import simulate
+
+BASE = 0x40_0000
 
 
 @pytest.mark.parametrize("name", ["small"])  # at SmolLM2's size: test_real.py

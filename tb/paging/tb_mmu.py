@@ -8,6 +8,7 @@ from golden.paging.format import Op, PageOp, Status
 from golden.paging.mmu import Mmu, Request, Word
 from golden.paging.timing import mmu_trim_cycles, page_table_cycles
 from hdl.paging.mmu import CHANGES
+from tb.axi.support.host import random_base
 from tb.bench import config, params
 from tb.contract import block_timing
 from tb.paging.support.mmu_host import (
@@ -21,7 +22,6 @@ from tb.paging.support.mmu_host import (
 )
 
 CACHE, KV = config.cache, config.cache.kv
-BASE = 3 * CACHE.pages * CACHE.page_bytes
 CALM = {"idle": 0.0, "stall": 0.0, "latency": (1, 1)}
 ROUGH = {"idle": 0.4, "stall": 0.4, "latency": (1, 60)}
 STORM = {
@@ -48,8 +48,12 @@ def moody(chance: float, salt: int):
     return lambda address, is_write: rng.choice([2, 3]) if rng.random() < chance else 0
 
 
+def any_base(name: str) -> int:
+    return random_base(random.Random(f"{cocotb.RANDOM_SEED} base {name}"), config)
+
+
 async def start(dut, name: str, *, start_clock: bool = True, **flow) -> Host:
-    host = Host(dut, config, name=name, base=BASE, **flow)
+    host = Host(dut, config, name=name, base=any_base(name), **flow)
     await host.reset(start_clock=start_clock)
     return host
 
@@ -761,7 +765,8 @@ async def reset_in_mid_traffic(dut):
         while host.cycle < end:
             requests.step()
             await host.step()
-        host = Host(dut, config, name=f"cut {attempt}", base=BASE, **ROUGH)
+        name = f"cut {attempt}"
+        host = Host(dut, config, name=name, base=any_base(name), **ROUGH)
         await host.reset(1, start_clock=False)
     shadow = Shadow(host)
     await run_requests(host, shadow, Requests(host.rng, shadow), params["requests"] // 6)

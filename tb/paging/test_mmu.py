@@ -9,7 +9,8 @@ Shown to fail:
 - a page followed before its number is known;
 - the errors of one channel alone in a READ's status;
 - the error of the latest head in place of the worst;
-- a status of an APPEND before the last word of its records.
+- a status of an APPEND before the last word of its records;
+- a bit of ``base`` of the writer stuck at 0, or of a reader stuck at 1 (each test has another base).
 """
 
 import dataclasses

@@ -1,12 +1,22 @@
 """Inside the simulator: a block with one AXI4 port, its memory and its bench."""
 
+import random
+
 import cocotb
 
 from golden.axi.format import RESP_OKAY
 from tb.axi.support.memory import Ram
 from tb.bench import Bench
 
-__all__ = ["RamHost"]
+__all__ = ["RamHost", "random_base"]
+
+
+def random_base(rng: random.Random, mmu) -> int:
+    """An address of page 0: every page is below ``2**address_bits``."""
+    cache = mmu.cache
+    step = max(cache.page_bytes, 4096)  # where AXI's bursts end
+    room = (1 << mmu.address_bits) - cache.pages * cache.page_bytes
+    return rng.randrange(room // step + 1) * step
 
 
 class RamHost:

@@ -18,7 +18,6 @@ from tb.runs.cycles import Figure, described, predicted, save
 
 __all__ = ["overlap_script", "report"]
 
-BASE = 0x40_0000
 RUNS = ((32, 16, 32, 20), (32, 16, 32, 100), (16, 16, 128, 100))  # APPENDs, READs, tokens, latency
 
 
@@ -26,7 +25,7 @@ def overlap_script(
     config: OakenKvEngineConfig, seed: int, appends: int, reads: int, tokens: int
 ) -> list[dict]:
     """Phases thresholds, open, before, appends, reads, both: APPENDs of V with READs of K."""
-    script = Script(config, seed, BASE)
+    script = Script(config, seed)
     for side in range(2):
         script.set_thresholds(0, side)
     script.wait()
@@ -119,7 +118,7 @@ def report(options: argparse.Namespace) -> int:
     ]
     for appends, reads, tokens, latency in RUNS:
         phases = overlap_script(config, 1, appends, reads, tokens)
-        params = {"scripts": {"overlap": phases}, "base": BASE, "latency": latency}
+        params = {"scripts": {"overlap": phases}, "latency": latency}
         work = run_model(
             model, "tb.oaken.tb_kv_engine", config=config, params=params, testcase="overlap"
         )
