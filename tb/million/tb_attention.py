@@ -1,14 +1,16 @@
 """Runs inside the simulator, started by test_attention.py: scripts of requests, and a memory.
 
-``params``: "scripts", phases by name as tb.million.support.script makes them, and "base".
+``params``: "scripts", phases by name as tb.million.support.script makes them. Addresses of the
+scripts begin at 0, those of the memory at any base.
 """
 
 import itertools
+import random
 
 import cocotb
 
 from hdl.million.layouts import beat_layout
-from tb.axi.support.host import RamHost
+from tb.axi.support.host import RamHost, random_base
 from tb.bench import config, params
 from tb.contract import block_timing
 from tb.million.support.host import Expected, encoding, silence
@@ -19,7 +21,8 @@ WORDS = ("kv", "query", "codebook", "restored")
 SINKS = ("o", "status", "axi__ar", "axi__aw", "axi__w")
 MEMORY = {"axi__ar": None, "axi__aw": None, "axi__w": None}
 LAST = layout_word(beat_layout(config.rate.lanes), last=1)
-SCRIPTS, BASE = params["scripts"], params["base"]
+SCRIPTS = params["scripts"]
+_HOSTS = itertools.count()  # each has another base
 SILENCE = silence(config)
 FILLING = 6  # ATTENDs of a train until all queues are full
 _STEP = 50  # cycles between two looks at ``idle``
@@ -29,11 +32,13 @@ class Host(RamHost):
     """Block, memory and bench together."""
 
     def __init__(self, dut, latency: int = 5):
-        super().__init__(dut, SOURCES, SINKS, config.mmu.axi_signature, BASE, latency=latency)
+        rng = random.Random(f"{cocotb.RANDOM_SEED} base {next(_HOSTS)}")
+        base = random_base(rng, config.mmu)
+        super().__init__(dut, SOURCES, SINKS, config.mmu.axi_signature, base, latency=latency)
 
     async def run(self, phase, **flow):
         """The words of a phase, offered at the same time."""
-        self.faults = phase["faults"]
+        self.faults = [(low + self.base, high + self.base, r) for low, high, r in phase["faults"]]
         self.ram.beats, self.ram.answers = [], []
         return await self.bench.run(
             {

@@ -92,25 +92,24 @@ ODD = {
     "output, codes": (_odd(_D16, RateShape(macs=16, queries=2, window_macs=16, lanes=8), 2, 4), 3),
     "output, one": (_odd(_D16, RateShape(macs=16, queries=1, window_macs=16, lanes=4), 3, 0), 0),
 }
-BASE = 0x40_0000
 
 
 @functools.cache
 def scripts(name, seed):
     config = CONFIGS[name]
     return {
-        "random": random_script(config, seed, 10, BASE),
-        "short": random_script(config, seed + 1, 4, BASE),
-        "statuses": statuses_script(config, seed, BASE)[0],
-        "grown": grown_script(config, seed, BASE),
-        "failures": failures_script(config, seed, BASE),
-        "rates": rates_script(config, seed, BASE),
+        "random": random_script(config, seed, 10),
+        "short": random_script(config, seed + 1, 4),
+        "statuses": statuses_script(config, seed)[0],
+        "grown": grown_script(config, seed),
+        "failures": failures_script(config, seed),
+        "rates": rates_script(config, seed),
     }
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_attention(name, seed):
-    params = {"scripts": scripts(name, seed), "base": BASE}
+    params = {"scripts": scripts(name, seed)}
     simulate(MillionAttention(CONFIGS[name]), "tb.million.tb_attention", params=params, seed=seed)
 
 
@@ -119,21 +118,21 @@ def test_slowest_stage(name, seed):
     config, codes = ODD[name]
     stages = config.stages
     assert max(stages, key=lambda stage: stages[stage]) == name.split(",")[0]
-    script = rates_script(config, seed, BASE, codes=codes, attends=14)
-    params = {"scripts": {"rates": script}, "base": BASE, "stages": stages}
+    script = rates_script(config, seed, codes=codes, attends=14)
+    params = {"scripts": {"rates": script}, "stages": stages}
     block = MillionAttention(config)
     simulate(block, "tb.million.tb_attention", params=params, seed=seed, testcase="long_train")
 
 
 def test_widest_codebooks(seed):
     """12-bit codes: the tables of a group take 32,768 cycles, in which no stream moves."""
-    params = {"scripts": {"wide": wide_script(WIDE, seed, BASE)}, "base": BASE}
+    params = {"scripts": {"wide": wide_script(WIDE, seed)}}
     block = MillionAttention(WIDE)
     simulate(block, "tb.million.tb_attention", params=params, seed=seed, testcase="wide")
 
 
 def test_every_status_is_asked_for(seed):
-    found = set().union(*(statuses_script(CONFIGS[name], seed, BASE)[1] for name in CONFIGS))
+    found = set().union(*(statuses_script(CONFIGS[name], seed)[1] for name in CONFIGS))
     assert {status for _, status in found} == set(Status)
     assert {status for op, status in found if op == Op.ATTEND} == set(Status) - {
         Status.TABLE_FULL, Status.TOKEN_ORDER, Status.LENGTH_LIMIT, Status.OUT_OF_PAGES,

@@ -10,7 +10,7 @@ Shown to fail:
 - the errors of one channel alone in a READ's status;
 - the error of the latest head in place of the worst;
 - a status of an APPEND before the last word of its records;
-- a bit of ``base`` of the writer stuck at 0, or of a reader stuck at 1 (each test has another base).
+- a bit of ``base`` of the writer stuck at 0, or of a reader at 1 (each test has another base).
 """
 
 import dataclasses

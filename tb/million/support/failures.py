@@ -11,8 +11,8 @@ __all__ = ["failures_script", "wide_script"]
 class _Failures:
     """Sequence ``mine`` fails; ``kept`` holds codes that no failure may touch."""
 
-    def __init__(self, config: MillionAttentionConfig, seed: int, base: int):
-        self.script = Script(config, seed, base)
+    def __init__(self, config: MillionAttentionConfig, seed: int):
+        self.script = Script(config, seed)
         self.cache = config.cache
         self.books = self.script.books(self.cache.pq.entries)
         self.mine, self.kept = 0, self.cache.sequences - 1
@@ -137,9 +137,9 @@ class _Failures:
         script.wait()
 
 
-def failures_script(config: MillionAttentionConfig, seed: int, base: int = 0) -> list[dict]:
+def failures_script(config: MillionAttentionConfig, seed: int) -> list[dict]:
     """SLVERR, DECERR and OUT_OF_PAGES in mid-PREFILL; right afterwards, requests that are right."""
-    found = _Failures(config, seed, base)
+    found = _Failures(config, seed)
     found.start()
     found.memory()
     found.pages()
@@ -149,9 +149,9 @@ def failures_script(config: MillionAttentionConfig, seed: int, base: int = 0) ->
     return found.script.done()
 
 
-def wide_script(config: MillionAttentionConfig, seed: int, base: int = 0) -> list[dict]:
+def wide_script(config: MillionAttentionConfig, seed: int) -> list[dict]:
     """Every way to add a token, then ATTENDs, with whole codebooks."""
-    script = Script(config, seed, base)
+    script = Script(config, seed)
     window = config.cache.window
     sequence = script.open()
     assert script.load(0, script.books(config.cache.pq.entries)) == Status.OK

@@ -237,10 +237,10 @@ def spoilt(script: Script, words: torch.Tensor) -> torch.Tensor:
 
 
 def random_script(
-    config: MillionAttentionConfig, seed: int, phases: int, base: int = 0, faults: float = 0.15
+    config: MillionAttentionConfig, seed: int, phases: int, faults: float = 0.15
 ) -> list[dict]:
     """Tokens and queries of several sequences and layers side by side, wrong ones among them."""
-    script = Script(config, seed, base)
+    script = Script(config, seed)
     rng, cache = script.rng, config.cache
     entries = cache.pq.entries
 
@@ -295,7 +295,7 @@ def random_script(
         if rng.random() < 0.9:
             load(layer)
         if phase and rng.random() < faults:
-            low = base + rng.randrange(cache.pages) * cache.page_bytes
+            low = rng.randrange(cache.pages) * cache.page_bytes
             script.fault(rng.choice((2, 3)), low, low + 4 * cache.page_bytes)
         for _ in range(rng.randrange(4, 24)):
             request(layer)
@@ -307,13 +307,13 @@ def random_script(
 
 
 def rates_script(
-    config: MillionAttentionConfig, seed: int, base: int = 0, codes: int = 3, attends: int = 5
+    config: MillionAttentionConfig, seed: int, codes: int = 3, attends: int = 5
 ) -> list[dict]:
     """All exact rows and some codes of one layer, whole codebooks; then ATTENDs.
 
     One is alone, and in the last phase there is a train of them.
     """
-    script = Script(config, seed, base)
+    script = Script(config, seed)
     window = config.cache.window
     sequence = script.open()
     script.load(0, script.books(config.cache.pq.entries))

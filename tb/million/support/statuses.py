@@ -34,8 +34,8 @@ def _with(words: torch.Tensor, place: int, word: int) -> torch.Tensor:
 class _Statuses:
     """Two sequences: ``kept`` holds tokens that nothing may touch, ``mine`` is asked."""
 
-    def __init__(self, config: MillionAttentionConfig, seed: int, base: int):
-        self.script = Script(config, seed, base)
+    def __init__(self, config: MillionAttentionConfig, seed: int):
+        self.script = Script(config, seed)
         self.config, self.cache = config, config.cache
         books = self.script.books(config.cache.pq.entries)
         louder = tuple(dataclasses.replace(book, exponent=1) for book in books.v)
@@ -281,9 +281,9 @@ class _Statuses:
             script.wait()
 
 
-def statuses_script(config: MillionAttentionConfig, seed: int, base: int = 0):
+def statuses_script(config: MillionAttentionConfig, seed: int):
     """(phases, the (op, status) reached): each status, then requests that are carried out."""
-    found = _Statuses(config, seed, base)
+    found = _Statuses(config, seed)
     found.nothing_open()
     found.loads()
     found.order()
@@ -295,9 +295,9 @@ def statuses_script(config: MillionAttentionConfig, seed: int, base: int = 0):
     return found.script.done(), found.script.statuses
 
 
-def grown_script(config: MillionAttentionConfig, seed: int, base: int = 0) -> list[dict]:
+def grown_script(config: MillionAttentionConfig, seed: int) -> list[dict]:
     """A sequence token by token: queries after each, over no code and over the first ones."""
-    script = Script(config, seed, base)
+    script = Script(config, seed)
     window, cache = config.cache.window, config.cache
     script.load(0, script.books(cache.pq.entries, -1, 1))
     for tokens in (window.sinks, window.sinks + 2, 0):
