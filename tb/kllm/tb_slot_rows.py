@@ -90,6 +90,17 @@ async def full_rate(dut):
             assert flow.cycles["y"] == [function + n for n in range(len(step["takes"]["y"]))]
 
 
+@cocotb.test(skip=not params["longest"])
+async def longest_slots(dut):
+    """After the last codebooks."""
+    bench = await started(dut)
+    for step in STEPS:
+        if "loads" in step:
+            await replay(bench, step)
+    for step in params["longest"]:
+        await replay(bench, step, p_stall=0.1)
+
+
 @cocotb.test()
 async def reset_in_mid_step(dut):
     bench = await started(dut)

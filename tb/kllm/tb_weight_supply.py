@@ -83,10 +83,9 @@ async def random_flow(dut, p_idle, p_stall):
     )
 
 
-@cocotb.test()
+@cocotb.test(skip="many_groups" not in params)
 async def many_groups(dut):
-    if "many_groups" in params:
-        await supplied(await started(dut), params["many_groups"])
+    await supplied(await started(dut), params["many_groups"])
 
 
 @cocotb.test()

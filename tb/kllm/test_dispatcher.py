@@ -12,7 +12,7 @@ Shown to fail:
 - an incomplete command kept;
 - an abort that ends while words are offered;
 - bits after the waits unseen;
-- one bit next to the operands unseen (``every_bit_that_must_be_zero`` alone);
+- one bit next to the operands of one command unseen (``every_bit_that_must_be_zero`` alone);
 - bit 10 of a count of MATMULs that does not carry (``waits_wrap`` alone);
 - unknown opcodes counted;
 - ``idle`` while a command is checked.
@@ -41,7 +41,7 @@ CONFIGS = {
 def test_dispatcher(name, seed):
     config = CONFIGS[name]
     params = {"commands": 150, "aborts": 90}
-    params["wrap"] = name == "table1"
+    params["exhaustive"] = name == "table1"
     simulate(KllmDispatcher(config), "tb.kllm.tb_dispatcher", params=params, seed=seed)
 
 

@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from golden.config import ConfigError
+from golden.index.format import K_MAX
 from golden.kllm.config import MachineConfig, SlotShape, VectorShape
 from golden.kllm.functional import Slot
 from golden.kllm.isa import CommandStatus, Opcode, encode
@@ -27,12 +28,16 @@ from hdl.kllm.readback import KllmReadback, KllmReadbackConfig
 from hdl.kllm.room import BLOCKS
 from tb.kllm.support.commands import command_payload, row_of
 from tb.run import simulate
-from tb.words import alternating, join, layout_word
+from tb.words import join, layout_word
 
 CONFIGS = {
     "table1": BLOCKS["kllm_readback"].configs["table1"],
     "two_bits": KllmReadbackConfig(
         vectors=VectorShape(rows=77), slot=SlotShape(slots=5, bits_a=2, integer_bits=4)
+    ),
+    "longest": KllmReadbackConfig(
+        vectors=VectorShape(rows=77),
+        slot=SlotShape(slots=10, elements=K_MAX, outliers_max=K_MAX),
     ),
     "no_integers": KllmReadbackConfig(
         vectors=VectorShape(rows=65536), slot=SlotShape(slots=256, bits_a=3, integer_bits=0)
@@ -41,7 +46,7 @@ CONFIGS = {
 # (length, outliers, integer) of slots 0, 1, ...; None: not valid
 SLOTS = [(1, 0, False), (16, 16, False), None, (17, 3, False), (503, 300, False), (48, 0, True)]
 # Every bit of a length, of a row and of an outlier's number, as 0 and as 1.
-LONGEST = [(count, count, False) for count in alternating((1 << 14) - 1)]
+LONGEST = [(0x3FFF, 0x2AAA, False), (0x2AAA, 0x1555, False), (0x1555, 0x0AAA, False)]
 
 
 class Memory:
@@ -63,7 +68,7 @@ class Memory:
             },
             "slot_descriptor": {}, "slot_entries": {}, "slot_outlier": {},
         }  # fmt: skip
-        longest = LONGEST if config == CONFIGS["table1"] else []
+        longest = LONGEST if config == CONFIGS["longest"] else []
         held = [*SLOTS[: config.slot.slots - 1 - len(longest)], *longest, (33, 2, False)]
         numbers = [*range(len(held) - 1), config.slot.slots - 1]
         for number in range(config.slot.slots):

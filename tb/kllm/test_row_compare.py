@@ -29,7 +29,8 @@ from tb.words import alternating, join
 
 CONFIGS = {f"bits_{bits}": KllmRowCompareConfig(bits_a=bits) for bits in (2, 3, 4)}
 TOKENS = 150
-LONGEST = ((1 << 14) - 1, (1 << 14) - 20)
+# (length, sides in the order of ``alternating``) of tokens with a bound on each side.
+LONGEST = (((1 << 14) - 1, ("largest", "smallest")), ((1 << 14) - 20, ("smallest", "largest")))
 FINITE = [0, 0x8000, 0x3C00, 0xBC00]
 FEW = [0, 0x8000, 0x3C00, 0xBC00, 0x3C01, 0x7C00, 0xFC00, 0x7E00, 0xFC01]
 
@@ -54,9 +55,9 @@ def tied_bounds(rng, words: list[int], element: int, side: str) -> dict[str, Bou
     return {"largest": None, "smallest": None} | {side: bound}
 
 
-def far_bounds(words: list[int]) -> dict[str, Bound]:
-    """Bounds of a long token of few words: ties that each bit of a position decides."""
-    places = dict(zip(("largest", "smallest"), alternating(len(words) - 1), strict=True))
+def far_bounds(words: list[int], order: tuple[str, str]) -> dict[str, Bound]:
+    """Bounds of a long token of few words: ties on both sides of a far position."""
+    places = dict(zip(order, alternating(len(words) - 1), strict=True))
     return {
         side: Bound(total_order_key(words[position]), position, tie=True)
         for side, position in places.items()
@@ -92,17 +93,19 @@ def make_token(
     rng,
     config: KllmRowCompareConfig,
     tied: tuple[int, str] | None = None,
-    longest: int = 0,
+    longest: tuple[int, tuple[str, str]] | None = None,
 ) -> tuple[int, list[int], list[int]]:
     """A token, its rows, and the rows that come out.
 
     tied: an element of a row, and the side of the one bound; it is a tie that the element decides.
-    longest: the length of a token of few words with ``far_bounds``; 0: any token.
+    longest: of LONGEST, a token of few words with ``far_bounds``.
     """
     kind = TokenKind(int(rng.integers(0, 4)))
     if tied or longest:
         kind = TokenKind.ONLINE
-    length = longest or (int(rng.integers(1, 100)) if not tied else ROW_ELEMENTS * 3)
+    length = int(rng.integers(1, 100)) if not tied else ROW_ELEMENTS * 3
+    if longest:
+        length = longest[0]
     if kind == TokenKind.CODEBOOK:
         length = 2 * ROW_ELEMENTS
     count = -(-length // ROW_ELEMENTS)
@@ -112,7 +115,7 @@ def make_token(
         sides = tied_bounds(rng, words, *tied)
     elif longest:
         words = rng.choice(FINITE, len(words)).tolist()
-        sides = far_bounds(words)
+        sides = far_bounds(words, longest[1])
     elif kind in (TokenKind.INTEGER, TokenKind.CODEBOOK):
         sides = dict.fromkeys(sides)
     elif rng.random() < 0.5:
@@ -127,7 +130,7 @@ def make_token(
             **{side: bound_fields(bound, rng) for side, bound in sides.items()},
         }
     )  # fmt: skip
-    rows, split = [], []
+    rows, split, decided = [], [], set()
     for row in range(count):
         part = words[row * ROW_ELEMENTS :][:ROW_ELEMENTS]
         beyond, nonfinite = compare_row(part, row * ROW_ELEMENTS, length, **sides)
@@ -137,6 +140,11 @@ def make_token(
             untied = sides | {tied[1]: dataclasses.replace(bound, tie=False)}
             others, _ = compare_row(part, row * ROW_ELEMENTS, length, **untied)
             assert not is_here or beyond[tied[0]] != others[tied[0]]
+        if longest:
+            for side, bound in sides.items():
+                untied = sides | {side: dataclasses.replace(bound, tie=False)}
+                if compare_row(part, row * ROW_ELEMENTS, length, **untied)[0] != beyond:
+                    decided.add(side)
         if kind == TokenKind.CODEBOOK:
             beyond = [n < 2**config.bits_a - row for n in range(ROW_ELEMENTS)]
         left = min(length - row * ROW_ELEMENTS, ROW_ELEMENTS)
@@ -147,6 +155,7 @@ def make_token(
         }  # fmt: skip
         rows.append(join(*((word, 16) for word in part)))
         split.append(split_layout.const(out).as_bits())
+    assert not longest or decided == set(sides)
     return token.as_bits(), rows, split
 
 
@@ -157,7 +166,8 @@ def row_compare_params(config, seed) -> dict:
     packets = {stream: [] for stream in words}
     every = itertools.product(range(ROW_ELEMENTS), ("largest", "smallest"))
     tokens = [{"tied": each} for each in (*[None] * TOKENS, *every)]
-    tokens += [{"longest": length} for length in LONGEST]
+    some = len(tokens)  # of the flows with idle and stall cycles
+    tokens += [{"longest": each} for each in LONGEST]
     for given in tokens:
         token, rows, split = make_token(rng, config, **given)
         words["token"].append(token)
@@ -165,7 +175,7 @@ def row_compare_params(config, seed) -> dict:
         words["o"] += split
         for stream, ends in packets.items():
             ends.append(len(words[stream]))
-    return {"words": words, "packets": packets}
+    return {"words": words, "packets": packets, "some": some}
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -8,9 +8,9 @@ Shown to fail with:
 - no stride for the first row
 - no stride for the second row
 - pairs ignored
-- a bit of the step's number stuck at 0 (the longest walk alone)
+- a bit of the step's number stuck at 0 (``longest_walks`` alone)
 - a bit of the row's number stuck at 0
-- a bit of the token's number stuck at 0 (the walk of most tokens alone)
+- a bit of the token's number stuck at 0 (``longest_walks`` alone)
 """
 
 import numpy as np
@@ -46,7 +46,7 @@ def test_row_reader(name, seed):
     walks.append(long)
     longest = [
         long | {"steps": (1 << 13) - 1, "tokens": 1, "pair": 0},
-        long | {"steps": 1, "tokens": 255, "pair": 0},
+        long | {"stride": 1, "steps": 1, "tokens": 255, "pair": 0},
     ]
     simulate(
         KllmRowReader(CONFIGS[name]),

@@ -128,12 +128,18 @@ def test_slot_rows(name, seed):
             steps.append(again)
         steps.append(slot_job(rng, config, (book_a, book_b), int(f), n % 2))
         steps.append(element_job(rng, config, int(f)))
-    for rows in (*alternating(config.rows), config.rows):
-        steps.append(slot_job(rng, config, (book_a, book_b), int(Function.IDENTITY), 1, rows))
+    longest = [
+        slot_job(rng, config, (book_a, book_b), int(Function.IDENTITY), 1, rows)
+        for rows in (*alternating(config.rows), config.rows)
+    ]
     simulate(
         KllmSlotRows(config),
         "tb.kllm.tb_slot_rows",
-        params={"steps": steps, "stages": KllmFunctionPipelineConfig().stages},
+        params={
+            "steps": steps,
+            "stages": KllmFunctionPipelineConfig().stages,
+            "longest": longest if name == "width_8" else [],
+        },
         seed=seed,
     )
 

@@ -5,12 +5,11 @@ scripts begin at 0, those of the memory at any base.
 """
 
 import itertools
-import random
 
 import cocotb
 
 from hdl.million.layouts import beat_layout
-from tb.axi.support.host import RamHost, random_base
+from tb.axi.support.host import PagedRamHost
 from tb.bench import config, params
 from tb.contract import block_timing
 from tb.million.support.host import Expected, encoding, silence
@@ -22,23 +21,21 @@ SINKS = ("o", "status", "axi__ar", "axi__aw", "axi__w")
 MEMORY = {"axi__ar": None, "axi__aw": None, "axi__w": None}
 LAST = layout_word(beat_layout(config.rate.lanes), last=1)
 SCRIPTS = params["scripts"]
-_HOSTS = itertools.count()  # each has another base
 SILENCE = silence(config)
 FILLING = 6  # ATTENDs of a train until all queues are full
 _STEP = 50  # cycles between two looks at ``idle``
 
 
-class Host(RamHost):
+class Host(PagedRamHost):
     """Block, memory and bench together."""
 
-    def __init__(self, dut, latency: int = 5):
-        rng = random.Random(f"{cocotb.RANDOM_SEED} base {next(_HOSTS)}")
-        base = random_base(rng, config.mmu)
-        super().__init__(dut, SOURCES, SINKS, config.mmu.axi_signature, base, latency=latency)
+    def __init__(self, dut, name: str, latency: int = 5):
+        name = f"{name} {latency}"
+        super().__init__(dut, SOURCES, SINKS, config.mmu, name, latency=latency)
 
     async def run(self, phase, **flow):
         """The words of a phase, offered at the same time."""
-        self.faults = [(low + self.base, high + self.base, r) for low, high, r in phase["faults"]]
+        self.refuse(phase["faults"])
         self.ram.beats, self.ram.answers = [], []
         return await self.bench.run(
             {
@@ -106,7 +103,7 @@ class Host(RamHost):
 )  # fmt: skip
 async def random_flow(dut, p_idle, p_stall, latency):
     """Several sequences and layers side by side, right requests and wrong ones."""
-    host = await Host(dut, latency).start()
+    host = await Host(dut, f"random_flow {p_stall}", latency).start()
     await host.script("random", p_idle=p_idle, p_stall=p_stall)
 
 
@@ -114,7 +111,7 @@ async def random_flow(dut, p_idle, p_stall, latency):
 @cocotb.parametrize(p=[0.0, 0.4])
 async def statuses(dut, p):
     """Every status there is, each followed by requests that are carried out."""
-    host = await Host(dut).start()
+    host = await Host(dut, f"statuses {p}").start()
     await host.script("statuses", p_idle=p, p_stall=p)
 
 
@@ -122,27 +119,27 @@ async def statuses(dut, p):
 @cocotb.parametrize(p=[0.0, 0.4])
 async def failures(dut, p):
     """A token fails in mid-encoding: no page, or memory refuses; requests follow at once."""
-    host = await Host(dut).start()
+    host = await Host(dut, f"failures {p}").start()
     await host.script("failures", p_idle=p, p_stall=p)
 
 
 @cocotb.test()
 async def grown(dut):
     """Queries after each token: windows of 0 and 1 rows, the first codes, places used again."""
-    host = await Host(dut, 2).start()
+    host = await Host(dut, "grown", 2).start()
     await host.script("grown")
 
 
 @cocotb.test()
 async def late_ready(dut):
-    host = await Host(dut).start()
+    host = await Host(dut, "late_ready").start()
     await host.script("short", late_ready=True)
 
 
 @cocotb.test()
 async def reset_in_the_middle(dut):
     """After a reset there are no sequences, no codebooks and no words of before."""
-    host = await Host(dut).start()
+    host = await Host(dut, "reset_in_the_middle").start()
     rng = host.bench.rng("cuts")
     phases = SCRIPTS["short"]
     for attempt in range(6):
@@ -161,7 +158,7 @@ async def full_rate(dut):
     expected = block_timing()
     assert (expected.start, expected.unit) == ("the last o of an ATTEND", "group")
     for latency in (1, 2, 20):
-        host = await Host(dut, latency).start()
+        host = await Host(dut, "full_rate", latency).start()
         *_, alone, train = [await host.phase(phase) for phase in SCRIPTS["rates"]]
         host.running.cancel()
         for flow, attends in ((alone, 1), (train, len(train.cycles["status"]))):
@@ -181,7 +178,7 @@ async def long_train(dut):
     """ATTENDs follow one another as the slowest stage does; a few fill the queues ahead of it."""
     interval = max(params["stages"].values())
     for latency in (1, 20):
-        host = await Host(dut, latency).start()
+        host = await Host(dut, "long_train", latency).start()
         *_, train = [await host.phase(phase) for phase in SCRIPTS["rates"]]
         host.running.cancel()
         beats = train.cycles["o"]
@@ -195,5 +192,5 @@ async def long_train(dut):
 @cocotb.test(skip="wide" not in SCRIPTS)
 async def wide(dut):
     """Whole codebooks of 12-bit codes: tokens and queries, to their end."""
-    host = await Host(dut).start()
+    host = await Host(dut, "wide").start()
     await host.script("wide")

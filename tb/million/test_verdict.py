@@ -97,13 +97,13 @@ def verdict_vectors(block, seed):
     config = block.config
     queries = config.rate.queries
     rng = np.random.default_rng([seed, 146])
-    # Among the first ones, which every flow has: so many groups wait for their outputs at a time.
+    # Among the first ones, which every flow has. In ``late_ready`` all of them wait for outputs.
     many = MOST_WAITING if config == CONFIGS["default"] else 40
     attends = [*BY_HAND[:5], (0, 1, "-" * many, [OK] * 2 * many), *BY_HAND[5:]]
     attends += [(0, 1, "-", [status, OK]) for status in range(16)]
     attends += [(0, 1, "-", [OK, status]) for status in range(16)]
     attends += [random_attend(rng) for _ in range(12)]
-    if config == CONFIGS["default"]:
+    if config == CONFIGS["default"]:  # their reads wait at full rate
         attends += [(0, 1, "-" * groups, [OK] * 2 * groups) for groups in alternating(MOST_GROUPS)]
     ports = ("group", "score_end", "value_end", "total", "result")
     layouts = {name: getattr(block, name).p.shape() for name in ports}

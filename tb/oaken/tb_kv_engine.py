@@ -7,7 +7,6 @@ memory for ``overlap``. Addresses of the scripts begin at 0, those of the memory
 import functools
 import itertools
 import json
-import random
 from pathlib import Path
 
 import cocotb
@@ -16,7 +15,7 @@ from cocotb.triggers import FallingEdge
 from golden.oaken import timing
 from golden.oaken.format import SCALE_BYTES
 from hdl.oaken.inlier_quantizer import OakenInlierQuantizer
-from tb.axi.support.host import RamHost, random_base
+from tb.axi.support.host import PagedRamHost
 from tb.bench import config, params
 from tb.contract import block_timing
 from tb.oaken.support.kv_host import Expected
@@ -24,22 +23,19 @@ from tb.oaken.support.kv_host import Expected
 SOURCES = ("request", "kv", "axi__r", "axi__b")
 SINKS = ("o", "status", "axi__ar", "axi__aw", "axi__w")
 SCRIPTS = params["scripts"]
-_HOSTS = itertools.count()  # each has another base
 
 
-class Host(RamHost):
+class Host(PagedRamHost):
     """Engine, memory and bench together."""
 
-    def __init__(self, dut, latency: int = 5, salt: str = ""):
-        signature = config.mmu.axi_signature
-        rng = random.Random(f"{cocotb.RANDOM_SEED} base {next(_HOSTS)}")
-        base = random_base(rng, config.mmu)
-        super().__init__(dut, SOURCES, SINKS, signature, base, latency=latency, salt=salt)
+    def __init__(self, dut, name: str, latency: int = 5):
+        name = f"{name} {latency}"
+        super().__init__(dut, SOURCES, SINKS, config.mmu, name, latency=latency)
 
     async def phase(self, phase, *, kv=None, **flow):
         """One phase; its statuses, its words of o, then an idle engine with golden's free pages."""
         requests = phase["requests"]
-        self.faults = [(low + self.base, high + self.base, r) for low, high, r in phase["faults"]]
+        self.refuse(phase["faults"])
         for address, byte in phase["pokes"]:
             self.ram.poke(address + self.base, bytes([byte]))
         expected = Expected(config, [phase])
@@ -113,13 +109,13 @@ class Host(RamHost):
 )
 async def random_flow(dut, p_idle, p_stall, latency):
     """Several sequences side by side, right requests and wrong ones."""
-    host = await Host(dut, latency).start()
+    host = await Host(dut, f"random_flow {p_stall}", latency).start()
     await host.script("random", p_idle=p_idle, p_stall=p_stall)
 
 
 @cocotb.test()
 async def late_ready(dut):
-    host = await Host(dut).start()
+    host = await Host(dut, "late_ready").start()
     await host.script("short", late_ready=True)
 
 
@@ -127,7 +123,7 @@ async def late_ready(dut):
 @cocotb.parametrize(p=[0.0, 0.4])
 async def statuses(dut, p):
     """Every status there is, each followed by requests that are carried out."""
-    host = await Host(dut).start()
+    host = await Host(dut, f"statuses {p}").start()
     await host.script("statuses", p_idle=p, p_stall=p)
 
 
@@ -135,14 +131,14 @@ async def statuses(dut, p):
 @cocotb.parametrize(p=[0.0, 0.4])
 async def errors(dut, p):
     """What may be wrong with a vector or with its memory, of one head."""
-    host = await Host(dut).start()
+    host = await Host(dut, f"errors {p}").start()
     await host.script("errors", p_idle=p, p_stall=p)
 
 
 @cocotb.test(skip="window" not in SCRIPTS)
 async def windows_are_not_split(dut):
     """The bursts of READs after TRIMs, at and around ``scale_tokens``."""
-    host = await Host(dut).start()
+    host = await Host(dut, "windows_are_not_split").start()
     await host.script("window")
 
 
@@ -150,14 +146,14 @@ async def windows_are_not_split(dut):
 @cocotb.parametrize(p_stall=[0.0, 0.5])
 async def reads_in_pieces_are_whole(dut, p_stall):
     """After a TRIM, FREE or APPEND: all heads as before it or all as after it, or no words."""
-    host = await Host(dut).start()
+    host = await Host(dut, f"reads_in_pieces_are_whole {p_stall}").start()
     await host.script("race", p_idle=p_stall, p_stall=p_stall)
 
 
 @cocotb.test()
 async def reads_pass_appends(dut):
     """READs end while the vectors of ``queue`` APPENDs before them have not come."""
-    host = await Host(dut).start()
+    host = await Host(dut, "reads_pass_appends").start()
     *before, appends, reads = SCRIPTS["pass"]
     for phase in before:
         await host.phase(phase)
@@ -209,7 +205,7 @@ async def _run(host, expected, offers, takes, **flow):
 @cocotb.test()
 async def frees_wait_for_no_later_append(dut):
     """APPEND, TRIM, FREE, APPEND: the FREE ends before the second vector comes."""
-    host = await Host(dut).start()
+    host = await Host(dut, "frees_wait_for_no_later_append").start()
     *before, mixed, last = SCRIPTS["order"][:5]
     for phase in before:
         await host.phase(phase)
@@ -227,7 +223,7 @@ async def frees_wait_for_no_later_append(dut):
 @cocotb.test()
 async def frees_wait_for_no_later_read(dut):
     """READs in all places, READ, TRIM, FREE, READ: the FREE waits for all but the last."""
-    host = await Host(dut).start()
+    host = await Host(dut, "frees_wait_for_no_later_read").start()
     *before, reads = SCRIPTS["order"]
     for phase in before:
         await host.phase(phase)
@@ -254,7 +250,7 @@ async def frees_wait_for_no_later_read(dut):
 @cocotb.test()
 async def thresholds_stay_for_vectors_on_their_way(dut):
     """THRESHOLDS after an APPEND, and OPEN after both, wait for its vector."""
-    host = await Host(dut).start()
+    host = await Host(dut, "thresholds_stay_for_vectors_on_their_way").start()
     first, late, *rest = SCRIPTS["late"]
     await host.phase(first)
     sent = [request["payload"] for request in late["requests"]]
@@ -271,7 +267,7 @@ async def thresholds_stay_for_vectors_on_their_way(dut):
 @cocotb.test()
 async def appends_pass_stalled_reads(dut):
     """APPENDs end while the words of the READs before them are stalled."""
-    host = await Host(dut).start()
+    host = await Host(dut, "appends_pass_stalled_reads").start()
     *before, appends, reads = SCRIPTS["pass"]
     for phase in before:
         await host.phase(phase)
@@ -311,7 +307,7 @@ async def appends_pass_stalled_reads(dut):
 @cocotb.test()
 async def reset_in_the_middle(dut):
     """After a reset there are no sequences, no thresholds and no words of before."""
-    host = await Host(dut).start()
+    host = await Host(dut, "reset_in_the_middle").start()
     rng = host.bench.rng("cuts")
     phases = SCRIPTS["short"]
     for attempt in range(6):
@@ -326,7 +322,7 @@ async def reset_in_the_middle(dut):
 @cocotb.test()
 async def overlap(dut):
     """Cycles of APPENDs alone, READs alone, and both together: reported, and bounded."""
-    host = await Host(dut, params.get("latency", 20)).start()
+    host = await Host(dut, "overlap", params.get("latency", 20)).start()
     cycles = {}
     names = ("thresholds", "open", "before", "appends", "reads", "both")
     for name, phase in zip(names, SCRIPTS["overlap"], strict=True):
@@ -351,7 +347,7 @@ async def full_rate(dut):
     assert first(1) == expected.latency
     after = expected.delay("from a READ's last beat to its status")
     for latency in (1, 2, 20):
-        host = await Host(dut, latency).start()
+        host = await Host(dut, "full_rate", latency).start()
         *_, lone, train, token, heads, head, reads = [
             await host.phase(phase) for phase in SCRIPTS["rates"]
         ]

@@ -8,7 +8,7 @@ from golden.paging.format import Op, PageOp, Status
 from golden.paging.mmu import Mmu, Request, Word
 from golden.paging.timing import mmu_trim_cycles, page_table_cycles
 from hdl.paging.mmu import CHANGES
-from tb.axi.support.host import random_base
+from tb.axi.support.host import base_of
 from tb.bench import config, params
 from tb.contract import block_timing
 from tb.paging.support.mmu_host import (
@@ -48,12 +48,8 @@ def moody(chance: float, salt: int):
     return lambda address, is_write: rng.choice([2, 3]) if rng.random() < chance else 0
 
 
-def any_base(name: str) -> int:
-    return random_base(random.Random(f"{cocotb.RANDOM_SEED} base {name}"), config)
-
-
 async def start(dut, name: str, *, start_clock: bool = True, **flow) -> Host:
-    host = Host(dut, config, name=name, base=any_base(name), **flow)
+    host = Host(dut, config, name=name, base=base_of(name, config), **flow)
     await host.reset(start_clock=start_clock)
     return host
 
@@ -766,7 +762,7 @@ async def reset_in_mid_traffic(dut):
             requests.step()
             await host.step()
         name = f"cut {attempt}"
-        host = Host(dut, config, name=name, base=any_base(name), **ROUGH)
+        host = Host(dut, config, name=name, base=base_of(name, config), **ROUGH)
         await host.reset(1, start_clock=False)
     shadow = Shadow(host)
     await run_requests(host, shadow, Requests(host.rng, shadow), params["requests"] // 6)

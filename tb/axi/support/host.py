@@ -8,15 +8,18 @@ from golden.axi.format import RESP_OKAY
 from tb.axi.support.memory import Ram
 from tb.bench import Bench
 
-__all__ = ["RamHost", "random_base"]
+__all__ = ["PagedRamHost", "RamHost", "base_of"]
 
 
-def random_base(rng: random.Random, mmu) -> int:
-    """An address of page 0: every page is below ``2**address_bits``."""
-    cache = mmu.cache
-    step = max(cache.page_bytes, 4096)  # where AXI's bursts end
-    room = (1 << mmu.address_bits) - cache.pages * cache.page_bytes
-    return rng.randrange(room // step + 1) * step
+def base_of(name: str, config) -> int:
+    """An address of page 0, another one for each ``name``, configuration and seed.
+
+    config: of a memory management unit, with ``cache`` and ``address_bits``. Every page is below
+    ``2**address_bits``.
+    """
+    rng = random.Random(f"{cocotb.RANDOM_SEED} base {name} {config}")
+    page, pages = config.cache.page_bytes, config.cache.pages
+    return rng.randrange((1 << config.address_bits) // page - pages + 1) * page
 
 
 class RamHost:
@@ -50,3 +53,23 @@ class RamHost:
         self.ram.clear()
         await self.bench.reset(1)
         self.running = cocotb.start_soon(self.ram.run())
+
+
+class PagedRamHost(RamHost):
+    """A block with a memory management unit of ``config``. Its page 0 is at ``base_of(name)``.
+
+    AssertionError: the block reads or writes outside of its pages.
+    """
+
+    def __init__(self, dut, sources, sinks, config, name: str, *, latency: int = 5):
+        base, signature = base_of(name, config), config.axi_signature
+        super().__init__(dut, sources, sinks, signature, base, latency=latency)
+        self._size = config.cache.pages * config.cache.page_bytes
+
+    def _response(self, address: int) -> int:
+        assert 0 <= address - self.base < self._size, f"{address:#x} is outside of the pages"
+        return super()._response(address)
+
+    def refuse(self, faults) -> None:
+        """``faults`` as in a script, where page 0 is at address 0."""
+        self.faults = [(low + self.base, high + self.base, resp) for low, high, resp in faults]
