@@ -9,8 +9,8 @@ Shown to fail with:
 - a row overwritten in a stall
 - words taken without a walk
 - no words of the next row taken while a row waits
-- a bit of the token's number, or of the step's, stuck at 0 (the longest walks alone; bits 11 and
-  12 of the step at width 8 and 16)
+- a bit of the token's number, or of the step's, stuck at 0 (the longest walks alone)
+- bit 12 of the step's number stuck at 0 (widths 8 and 16 alone)
 """
 
 import numpy as np
