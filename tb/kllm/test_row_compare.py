@@ -56,8 +56,12 @@ def tied_bounds(rng, words: list[int], element: int, side: str) -> dict[str, Bou
 
 
 def far_bounds(words: list[int], order: tuple[str, str]) -> dict[str, Bound]:
-    """Bounds of a long token of few words: ties on both sides of a far position."""
+    """Bounds of a long token of few words: ties on both sides of a far position.
+
+    The bounds are the largest and the smallest of FINITE, which many elements hold.
+    """
     places = dict(zip(order, alternating(len(words) - 1), strict=True))
+    words[places["largest"]], words[places["smallest"]] = 0x3C00, 0xBC00
     return {
         side: Bound(total_order_key(words[position]), position, tie=True)
         for side, position in places.items()
