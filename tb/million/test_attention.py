@@ -1,6 +1,7 @@
 """MillionAttention against golden.million.cache.Cache: every output word, every status.
 
-Shown to fail: with the 35 faults that docs/blocks/million_attention.md lists, one at a time.
+Shown to fail: with the 35 faults that docs/blocks/million_attention.md lists, one at a time; with a
+bit of ``base`` stuck at 0.
 """
 
 import functools

@@ -28,13 +28,11 @@ class RamHost:
     faults: (first byte address, one beyond the last, response) of words that memory refuses
     """
 
-    def __init__(
-        self, dut, sources, sinks, signature, base: int, *, latency: int = 5, salt: str = ""
-    ):
+    def __init__(self, dut, sources, sinks, signature, base: int, *, latency: int = 5):
         self.dut, self.base = dut, base
         self.bench = Bench(dut, sources=sources, sinks=sinks)
         self.faults: list[tuple[int, int, int]] = []
-        self.ram = Ram(dut, "axi", signature, latency, self._response, salt)
+        self.ram = Ram(dut, "axi", signature, latency, self._response)
         self.running = None
 
     def _response(self, address: int) -> int:
