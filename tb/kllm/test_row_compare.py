@@ -68,6 +68,10 @@ def far_bounds(words: list[int], order: tuple[str, str]) -> dict[str, Bound]:
     }
 
 
+def untied(sides: dict[str, Bound | None], side: str) -> dict[str, Bound | None]:
+    return sides | {side: dataclasses.replace(sides[side], tie=False)}
+
+
 def random_bound(rng, words: list[int]) -> Bound | None:
     """One of the token's own words in most cases."""
     if rng.random() < 0.2:
@@ -107,9 +111,10 @@ def make_token(
     kind = TokenKind(int(rng.integers(0, 4)))
     if tied or longest:
         kind = TokenKind.ONLINE
-    length = int(rng.integers(1, 100)) if not tied else ROW_ELEMENTS * 3
     if longest:
         length = longest[0]
+    else:
+        length = int(rng.integers(1, 100)) if not tied else ROW_ELEMENTS * 3
     if kind == TokenKind.CODEBOOK:
         length = 2 * ROW_ELEMENTS
     count = -(-length // ROW_ELEMENTS)
@@ -141,13 +146,12 @@ def make_token(
         if tied:
             (bound,) = filter(None, sides.values())
             is_here = bound.position // ROW_ELEMENTS == row
-            untied = sides | {tied[1]: dataclasses.replace(bound, tie=False)}
-            others, _ = compare_row(part, row * ROW_ELEMENTS, length, **untied)
+            others, _ = compare_row(part, row * ROW_ELEMENTS, length, **untied(sides, tied[1]))
             assert not is_here or beyond[tied[0]] != others[tied[0]]
         if longest:
-            for side, bound in sides.items():
-                untied = sides | {side: dataclasses.replace(bound, tie=False)}
-                if compare_row(part, row * ROW_ELEMENTS, length, **untied)[0] != beyond:
+            for side in sides:
+                others, _ = compare_row(part, row * ROW_ELEMENTS, length, **untied(sides, side))
+                if others != beyond:
                     decided.add(side)
         if kind == TokenKind.CODEBOOK:
             beyond = [n < 2**config.bits_a - row for n in range(ROW_ELEMENTS)]

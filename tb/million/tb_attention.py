@@ -30,7 +30,6 @@ class Host(PagedRamHost):
     """Block, memory and bench together."""
 
     def __init__(self, dut, name: str, latency: int = 5):
-        name = f"{name} {latency}"
         super().__init__(dut, SOURCES, SINKS, config.mmu, name, latency=latency)
 
     async def run(self, phase, **flow):

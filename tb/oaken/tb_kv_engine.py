@@ -29,7 +29,6 @@ class Host(PagedRamHost):
     """Engine, memory and bench together."""
 
     def __init__(self, dut, name: str, latency: int = 5):
-        name = f"{name} {latency}"
         super().__init__(dut, SOURCES, SINKS, config.mmu, name, latency=latency)
 
     async def phase(self, phase, *, kv=None, **flow):

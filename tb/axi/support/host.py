@@ -54,14 +54,16 @@ class RamHost:
 
 
 class PagedRamHost(RamHost):
-    """A block with a memory management unit of ``config``. Its page 0 is at ``base_of(name)``.
+    """A block with a memory management unit of ``config``.
+
+    Its page 0 is at another address for each ``name`` and ``latency``.
 
     AssertionError: the block reads or writes outside of its pages.
     """
 
     def __init__(self, dut, sources, sinks, config, name: str, *, latency: int = 5):
-        base, signature = base_of(name, config), config.axi_signature
-        super().__init__(dut, sources, sinks, signature, base, latency=latency)
+        base = base_of(f"{name} {latency}", config)
+        super().__init__(dut, sources, sinks, config.axi_signature, base, latency=latency)
         self._size = config.cache.pages * config.cache.page_bytes
 
     def _response(self, address: int) -> int:
