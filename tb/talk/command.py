@@ -1,6 +1,7 @@
 """``tb.talk``: prompt to tokens, text as it comes, and the report at the end."""
 
 import argparse
+import dataclasses
 import hashlib
 import json
 import shutil
@@ -16,7 +17,7 @@ from golden.config import ConfigError
 from golden.kllm.isa import Unit
 from golden.kllm.layer.layout import Job
 from golden.kllm.model.pack import ModelPack, load
-from golden.kllm.model.program import pass_program
+from golden.kllm.model.program import PassProgram, pass_program
 from golden.manifest import PackError
 from golden.markers import rewrite
 from tb.run import ROOT
@@ -25,7 +26,7 @@ from tb.talk.driver import DriverError
 from tb.talk.golden import GoldenFailed, kept_file
 from tb.talk.options import FOLDER, Options
 from tb.talk.picture import timeline_svg
-from tb.talk.report import predicted
+from tb.talk.report import BENCH, HOST, HostPace, Limits, controller, limits, predicted
 from tb.talk.run import Mismatch, Pass, Settings, Talk, made_for
 from tb.talk.sampling import Sampling
 from tb.talk.session import Session, Sizes, alone
@@ -186,16 +187,20 @@ def _report(
 ) -> None:
     """Tables of all passes of the session, and the picture of the last one."""
     console, prompt = Console(width=100), len(session.made_for["prompt"])
-    console.print(_passes(session, options.clock))
+    paces = _paces(settings, session, options.clock)
+    console.print(_passes(session, paces, options.clock))
+    console.print(_PACES)
     steps = [each for each in session.passes if each["tokens"] == 1 and each["logits"]]
     console.print(_shares(steps or [each for each in session.passes if each["logits"]]))
-    says = [_predicted(settings, each) for each in session.passes]
+    says = [each.predicted for each in paces]
     took = [each["cycles"] for each in session.passes]
     error = sum(says) / sum(took) - 1
     largest = max((a / b - 1 for a, b in zip(says, took, strict=True)), key=abs)
     line = (
         f"The system simulator predicts {sum(says):,} cycles for these {len(says)} passes, which "
-        f"took {sum(took):,}: {error:+.1%}. The largest error of a pass is {largest:+.1%}."
+        f"took {sum(took):,}: {error:+.1%}. The largest error of a pass is {largest:+.1%}. "
+        f"With the host of the cocotb bench the last pass takes {paces[-1].bench:.2f} times as "
+        f"many: {BENCH.command} cycles per command, {BENCH.poll} per word, K and V in no time."
     )
     console.print(line)
     if last is not None:
@@ -213,7 +218,7 @@ def _report(
             PAGE_PICTURE.write_text(picture)
         made = {
             "talk_text": _quoted(session, tokenizer, prompt),
-            "talk_tokens": _markdown(session, options, prompt),
+            "talk_tokens": _markdown(session, paces, options, prompt),
             "talk_predicted": f"{line}\n",
         }
         made |= {"talk_units": _unit_rows(steps[-1])} if steps else {}
@@ -230,10 +235,43 @@ def _checked(settings: Settings, session: Session, words: int) -> str:
     )
 
 
-def _predicted(settings: Settings, each: dict) -> int:
-    job = Job(each["tokens"], each["context"])
-    program = pass_program(settings.pack.layout, job, each["logits"])
-    return predicted(program, settings.config, settings.latency)
+@dataclasses.dataclass(frozen=True)
+class Pace:
+    """A pass of the session next to its physical limits, and with a slower host.
+
+    predicted : cycles that the simulator says for main.cpp, which costs no time of its own
+    slower : cycles with a controller's host, over those with main.cpp, both predicted
+    bench : the same with the host of the cocotb bench
+    """
+
+    limits: Limits
+    predicted: int
+    slower: float
+    bench: float
+
+
+_PACES = (
+    "of ports, of lanes: cycles of the pass over the words of a port, and the share of the lanes' "
+    "products that it uses. The first pace is with a host that writes a command word per cycle and "
+    "hands K and V over in no time. The second one is with a controller by the constants of "
+    "kllm-a4.json: its additional cycles are predicted."
+)
+
+
+def _paces(settings: Settings, session: Session, clock: int) -> list[Pace]:
+    """Of each pass."""
+    made, own = [], controller()
+    for each in session.passes:
+        job = Job(each["tokens"], each["context"])
+        program = pass_program(settings.pack.layout, job, each["logits"])
+
+        def says(host: HostPace, program: PassProgram = program) -> int:
+            return predicted(program, settings.config, settings.latency, host, clock * 1e6)
+
+        free = says(HOST)
+        found = limits(program, settings.config.machine)
+        made.append(Pace(found, free, says(own) / free, says(BENCH) / free))
+    return made
 
 
 def _quoted(session: Session, tokenizer: Tokenizer, prompt: int) -> str:
@@ -247,15 +285,20 @@ def _quoted(session: Session, tokenizer: Tokenizer, prompt: int) -> str:
     return "\n".join(parts)
 
 
-def _passes(session: Session, clock: int) -> Table:
+def _passes(session: Session, paces: list[Pace], clock: int) -> Table:
     table = Table(title="passes", title_justify="left")
-    for name in ("tokens", "after", "seconds", "cycles", "bound", "of it", "per second at clock"):
+    names = ("tokens", "after", "seconds", "cycles", "bound", "of it", "of ports", "of lanes",
+             f"per second at {clock} MHz", "with a controller")  # fmt: skip
+    for name in names:
         table.add_column(name, justify="right")
-    for each in session.passes:
+    for each, pace in zip(session.passes, paces, strict=True):
+        rate = clock * 1e6 * each["tokens"] / each["cycles"]
         table.add_row(
             str(each["tokens"]), str(each["context"]), f"{each['seconds']:.1f}",
             str(each["cycles"]), str(each["ahead"]), f"{each['cycles'] / each['ahead']:.2f}",
-            f"{clock * 1e6 * each['tokens'] / each['cycles']:,.0f}",
+            f"{each['cycles'] / pace.limits.ports:.2f}",
+            f"{pace.limits.lanes / each['cycles']:.0%}", f"{rate:,.0f}",
+            f"{rate / pace.slower:,.0f}",
         )  # fmt: skip
     return table
 
@@ -271,25 +314,34 @@ def _shares(steps: list[dict]) -> Table:
     return table
 
 
-def _markdown(session: Session, options: argparse.Namespace, prompt: int) -> str:
+def _markdown(session: Session, paces: list[Pace], options: argparse.Namespace, prompt: int) -> str:
     """The page's table: prefill and single tokens."""
-    rows = [("| pass | tokens | seconds per token | cycles per token | sum of the bounds | of it "
-            f"| tokens per second at {options.clock} MHz |"),
-            "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"]  # fmt: skip
-    kinds: dict[str, list[dict]] = {}
-    for each in session.passes:
+    names = ("pass", "tokens", "seconds per token", "cycles per token", "words of a port",
+             "cycles over them", "lanes used", "sum of the bounds", "cycles over it",
+             f"tokens per second at {options.clock} MHz, host for nothing",
+             "with a controller, predicted")  # fmt: skip
+    rows = [f"| {' | '.join(names)} |", f"| --- |{' ---: |' * (len(names) - 1)}"]
+    kinds: dict[str, list[tuple[dict, Pace]]] = {}
+    for each, pace in zip(session.passes, paces, strict=True):
         is_prompt = each["context"] + each["tokens"] <= prompt and each["tokens"] > 1
         name = f"prompt, {each['tokens']} at a time" if is_prompt else "one token"
-        kinds.setdefault(name, []).append(each)
+        kinds.setdefault(name, []).append((each, pace))
     for name, some in kinds.items():
         tokens, cycles, bound, seconds = (
-            sum(each[field] for each in some) for field in ("tokens", "cycles", "ahead", "seconds")
+            sum(each[field] for each, _ in some)
+            for field in ("tokens", "cycles", "ahead", "seconds")
         )
-        rows.append(
-            f"| {name} | {tokens} | {seconds / tokens:.1f} | {cycles / tokens:,.0f} | "
-            f"{bound / tokens:,.0f} | {cycles / bound:.2f} | "
-            f"{options.clock * 1e6 * tokens / cycles:,.0f} |"
-        )
+        words = sum(pace.limits.ports for _, pace in some)
+        lanes = sum(pace.limits.lanes for _, pace in some)
+        slower = sum(each["cycles"] * pace.slower for each, pace in some)
+        row = (
+            name, f"{tokens}", f"{seconds / tokens:.1f}", f"{cycles / tokens:,.0f}",
+            f"{words / tokens:,.0f}", f"{cycles / words:.2f}", f"{lanes / cycles:.0%}",
+            f"{bound / tokens:,.0f}", f"{cycles / bound:.2f}",
+            f"{options.clock * 1e6 * tokens / cycles:,.0f}",
+            f"{options.clock * 1e6 * tokens / slower:,.0f}",
+        )  # fmt: skip
+        rows.append(f"| {' | '.join(row)} |")
     return "\n".join([*rows, ""])
 
 

@@ -126,6 +126,10 @@ class Options:
         with _lock(file):
             if not file.exists():
                 self._check_fits()
+                print(
+                    f"calibrating {self.model} for {METHOD}: about ten minutes for SmolLM2-135M on "
+                    "two quiet cores, the first time", file=sys.stderr, flush=True,
+                )  # fmt: skip
                 model = [] if self.model == SMOLLM2 else ["--model", self._model]
                 _run("golden.calibrate", *model, "--method", METHOD, "-o", str(file))
         return file

@@ -4,19 +4,72 @@ import dataclasses
 from collections.abc import Sequence
 
 from golden.kllm.bounds import Rates, ahead_max, bounds, schedule
+from golden.kllm.config import MachineConfig
 from golden.kllm.isa import COMMAND_WORDS, MatmulMode, Opcode, Unit, decode
 from golden.kllm.model.program import PassProgram
 from golden.kllm.timing import dispatcher
 from hdl.kllm.accelerator import KllmAcceleratorConfig
+from sim.engine import engine_of
 from sim.kllm.schedule import timeline
 from sim.kllm.units import CommandCycles, Timings, Units
 from tb.runs.measure.layer import measured_cycles
 from tb.talk.driver import PartRun
 
-__all__ = ["HOST", "Figures", "Placed", "figures", "predicted", "rates"]
+__all__ = [
+    "BENCH", "CONTROLLER", "HOST", "Figures", "HostPace", "Limits", "Placed", "controller",
+    "figures", "limits", "predicted", "rates",
+]  # fmt: skip
+
+CONTROLLER = "kllm-a4"  # the chip of sim/hardware whose constants say how fast a controller is
+
+
+@dataclasses.dataclass(frozen=True)
+class HostPace:
+    """command, poll: cycles from one command or word to the next, as sim.kllm.units.Timings.
+
+    handover : seconds for K and V of a layer, from the last word read to the next part
+    """
+
+    command: int
+    poll: int
+    handover: float = 0.0
+
 
 # main.cpp writes and reads a word in every cycle. The dispatcher takes a command less often.
-HOST = {"command": int(dispatcher(COMMAND_WORDS).interval), "poll": 1}
+HOST = HostPace(int(dispatcher(COMMAND_WORDS).interval), 1)
+
+# The cocotb bench's own host: the defaults of Timings.
+BENCH = HostPace(Timings.command, Timings.poll)
+
+
+def controller() -> HostPace:
+    """A controller on the chip that drives AXI4-Lite, by the constants of ``CONTROLLER``."""
+    found = engine_of(CONTROLLER)
+    return HostPace(int(found.base("command")), int(found.base("poll")), found.base("handover"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Cycles of a pass if one resource worked in each of them. Neither can be faster.
+
+    ports : words that each weight port gives, one per cycle
+    lanes : products of all MATMULs over the products that the lanes form per cycle
+    """
+
+    ports: int
+    lanes: float
+
+
+def limits(program: PassProgram, machine: MachineConfig) -> Limits:
+    """Counts words and products of each MATMUL; a product of 8 bits counts once."""
+    words, products = 0, 0
+    for part in program.parts:
+        for first in range(0, len(part), COMMAND_WORDS):
+            opcode, _, _, o = decode(list(part[first : first + COMMAND_WORDS]))
+            if opcode == Opcode.MATMUL:
+                words += machine.image_words(o["length"], o["outputs"])
+                products += o["tokens"] * o["length"] * o["outputs"]
+    return Limits(words, products / (machine.lanes * machine.columns * machine.elements))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,13 +151,18 @@ def _name(opcode: Opcode, words: Sequence[int]) -> str:
     return f"MATMUL {MatmulMode(decode(list(words))[3]['mode']).name}"
 
 
-def predicted(program: PassProgram, config: KllmAcceleratorConfig, latency: int) -> int:
-    """Cycles that the system simulator says, for the host of main.cpp."""
-    timings = Timings.fitted(latency=latency, **HOST)
+def predicted(
+    program: PassProgram, config: KllmAcceleratorConfig, latency: int, host: HostPace = HOST,
+    clock: float = 0.0,
+) -> int:  # fmt: skip
+    """Cycles that the system simulator says. clock: Hz, for the hand-over of ``host``."""
+    timings = Timings.fitted(latency=latency, command=host.command, poll=host.poll)
     units = Units(
         counter=config.build.counter, macs=config.build.macs, function_width=config.width,
         queue=config.queue,
     )  # fmt: skip
     cycles = CommandCycles(config.machine, units, timings)
     first = dict.fromkeys(Unit, 0)
-    return round(sum(timeline(words, cycles, first).cycles for words in program.parts))
+    spent = sum(timeline(words, cycles, first).cycles for words in program.parts)
+    handed = (len(program.parts) - 1) * host.handover * clock  # a part ends with K and V read back
+    return round(spent + handed)

@@ -47,6 +47,13 @@ def given(*words):
     return options.Options.of(parser.parse_args([*small, *words]))
 
 
+def test_a_calibration_says_that_it_begins(ran, tmp_path, capsys):
+    """Its first line of progress comes after half a minute."""
+    given("--model", str(saved(tmp_path / "model"))).folder()
+    assert "calibrating" in capsys.readouterr().err
+    assert [module for module, _ in ran] == ["golden.calibrate", "golden.pack"]
+
+
 def test_names_depend_on_the_checkpoint(ran, tmp_path, monkeypatch):
     models = [saved(tmp_path / name) for name in ("Llama-3.1-8B", "Llama-3.2-1B")]
     first, second = (given("--model", str(model)) for model in models)
