@@ -14,8 +14,8 @@ _PERIOD = 30.0  # seconds between lines, where stderr is no terminal
 def track(items: Iterable[Item], label: str, total: int | None = None) -> Iterator[Item]:
     """Gives the items, and shows how many are done.
 
-    A terminal gets a bar with the time left. A file or a pipe gets a line after each item that ends
-    30 seconds or more after the last line, so short work writes nothing.
+    A terminal gets a bar with the time left. A file or a pipe gets a line after an item if the last
+    line is 30 seconds old. So short work writes nothing.
     """
     from rich.console import Console
     from rich.progress import track as bar
