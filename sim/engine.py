@@ -69,6 +69,24 @@ class Engine(abc.ABC):
     def kv_bytes(self, model: Model, tokens: int) -> float:
         """Of K and V of all layers of a sequence of ``tokens`` tokens, as they are stored."""
 
+    def kv_parts(self, model: Model, tokens: int) -> tuple[float, float]:
+        """Those of K, and those of V; a chip that stores both alike has two halves."""
+        half = self.kv_bytes(model, tokens) / 2
+        return half, half
+
+    def kv_bits(self, model: Model, tokens: int) -> tuple[float, float]:
+        """Stored bits of an element of K, and of V; scales, pages and padding count."""
+        elements = model.kept(tokens) * model.kv_elements / 2
+        k, v = self.kv_parts(model, tokens)
+        return 8 * k / elements, 8 * v / elements
+
+    def sram_bytes(self, model: Model) -> Mapping[str, float]:
+        """Bytes of the chip's own memories by what they hold; empty: nothing states them.
+
+        Queues, page tables and buffers of single vectors are left out.
+        """
+        return {}
+
     @abc.abstractmethod
     def cost(self, model: Model, step: Pass) -> Cost:
         """Time, bytes and energy of one pass. ConfigError: the chip cannot do it."""

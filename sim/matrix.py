@@ -175,6 +175,9 @@ class MatrixEngine(Engine):
     def area(self) -> Mapping[str, float]:
         return {"paper": self.settings.cores * self.base("core_area")}
 
+    def sram_bytes(self, model: Model) -> Mapping[str, float]:
+        return {"activations": self.base("buffer")}
+
     def cost(self, model: Model, step: Pass) -> Cost:
         self.check(model, step.sequences, max(part.context + part.new for part in step.parts))
         before, after = self._without_attention(model, step.tokens, step.words)

@@ -102,14 +102,24 @@ def _scatter(title: str, label: str, lines: Sequence[Line]) -> LineChart:
 
 
 def comparison(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Tokens per second against joules per token and, where stated, against area."""
+    """Seconds of the request; tokens per second by joules per token and, where stated, by area."""
     able = [row for row in rows if "refused" not in row]
+    first = [row["first_token_seconds"] for row in able]
+    request = StackedBars(
+        "The whole request", Axis("s"), [row["hardware"] for row in able],
+        {
+            "first token": first,
+            "others": [row["seconds"] - each for row, each in zip(able, first, strict=True)],
+        },
+    )  # fmt: skip
     energy = [
         Line(row["hardware"], [(row["joules_per_token"], row["tokens_per_second"])], True)
         for row in able
         if row["joules_per_token"] > 0
     ]
-    charts: list[LineChart | StackedBars] = [_scatter("Energy", "J per token", energy)]
+    charts: list[LineChart | StackedBars] = [
+        request, _scatter("Energy of decoding", "J per token", energy)
+    ]  # fmt: skip
     areas = [
         Line(f"{row['hardware']}, {name[5:-4]}", [(value, row["tokens_per_second"])], True)
         for row in able
@@ -117,5 +127,5 @@ def comparison(rows: Sequence[Mapping[str, Any]]) -> str:
         if name.startswith("area_")
     ]
     if areas:
-        charts.append(_scatter("Area", "mm2", areas))
+        charts.append(_scatter("Area, decoding", "mm2", areas))
     return page(charts)

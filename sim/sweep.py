@@ -27,6 +27,8 @@ from sim.run import write_csv
 
 __all__ = ["main", "pareto"]
 
+# What every chosen point shows besides the fields that it is chosen by.
+_ALSO = ("first_token_seconds", "seconds", "joules", "k_bits", "v_bits", "extrapolated")
 _BLOCK = 32  # points that a worker takes at a time
 _PATIENCE = 5.0  # seconds between looks for lost workers
 
@@ -180,11 +182,11 @@ def main(arguments: list[str] | None = None) -> int:
     best = pareto(rows, options.less, options.more)
     refused = sum("refused" in row for row in rows)
     print(f"{len(rows)} points, {refused} refused, {len(best)} that no other beats")
-    names = ["hw", "model", "batch", *options.less, *options.more]
+    names = ["hw", "model", "batch", *options.less, *options.more, *_ALSO]
     for n in best:
         row = rows[n]
         sets = {k: v for k, v in row.items() if "." in k}
-        print(json.dumps({name: row[name] for name in names} | sets))
+        print(json.dumps({name: row.get(name) for name in names} | sets))
     return 0
 
 

@@ -124,6 +124,9 @@ class Asic(Engine):
         found = self.hardware.constants["area"]
         return {"ours" if found.kind == "measured" else "paper": found.base} if found.value else {}
 
+    def sram_bytes(self, model: Model) -> Mapping[str, float]:
+        return {"activations": self._buffer}
+
     def _matrix(self, inputs: float, outputs: float, bits: int) -> float:
         """Bytes of a matrix as it is stored."""
         use: AsicSettings = self.settings

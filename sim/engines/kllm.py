@@ -21,6 +21,7 @@ from golden.config import Config, ConfigError
 from golden.kllm.assembler import AssemblyError
 from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.flow import FUSED, GLU, LINEARS, SCORES, matmuls
+from golden.kllm.format import activation_entry_bits
 from golden.kllm.isa import ROW_ELEMENTS, Opcode, Unit
 from golden.kllm.layer.program import LayerProgram, head_program, layer_program, linear_sizes
 from golden.kllm.layer.shape import LayerOptions, LayerShape
@@ -186,12 +187,29 @@ class Kllm(Engine):
         embeddings = 2.0 * model.hidden * model.vocabulary  # FP16, a row for each token
         return model.layers * layer + head + embeddings
 
-    def kv_bytes(self, model: Model, tokens: int) -> float:
-        """Indices with the scales of their groups, and FP16 scales of V."""
-        tokens = model.kept(tokens)
+    def kv_parts(self, model: Model, tokens: int) -> tuple[float, float]:
+        """Indices with the scales of their groups, and FP16 scales of V.
+
+        An image has whole groups of outputs of all lanes: tokens are outputs of K, and the elements
+        of one head those of V.
+        """
+        tokens, heads = model.kept(tokens), model.layers * model.kv_heads
         k = self._image_bytes(model.head_size, tokens)
-        v = self._image_bytes(tokens, model.head_size)
-        return model.layers * model.kv_heads * (k + v + 2.0 * tokens)
+        v = self._image_bytes(tokens, model.head_size) + 2.0 * tokens
+        return heads * k, heads * v
+
+    def kv_bytes(self, model: Model, tokens: int) -> float:
+        return sum(self.kv_parts(model, tokens))
+
+    def sram_bytes(self, model: Model) -> Mapping[str, float]:
+        machine, lane, slot = self.machine, self.machine.lane, self.machine.slot
+        beat = lane.columns * lane.elements * lane.bits_b
+        row = ROW_ELEMENTS * (activation_entry_bits(slot.bits_a, slot.integer_bits) + 1)
+        return {
+            "weights": lane.lanes * machine.replay_beats * beat / 8,
+            "vectors": float(machine.vector_rows * _ROW_BYTES),
+            "slots": slot.slots * (slot.rows * row / 8 + 2.0 * slot.outliers_max),
+        }
 
     @property
     def area(self) -> Mapping[str, float]:

@@ -250,6 +250,12 @@ class Oaken(MatrixEngine):
         vector = sum(count * self.paged(kept * each) for count, each in records.streams)
         return 2 * model.layers * vector
 
+    def sram_bytes(self, model: Model) -> Mapping[str, float]:
+        held = super().sram_bytes(model)
+        if self.settings.records == "none":
+            return held
+        return {**held, "scales": float(self.settings.cores * self.settings.scale_tokens * SCALE_BYTES)}
+
     def attention(self, model: Model, step: Pass, work: Work, rest: float) -> Spent:
         records = self.records(model)
         if records is None:

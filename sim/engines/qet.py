@@ -137,6 +137,15 @@ class Qet(MatrixEngine):
             work, limits, {"weights": float(passes * sum(each.bytes for each in found))}, fill
         )
 
+    @property
+    def area(self) -> Mapping[str, float]:
+        """Unknown: the cores' figure is the paper's, without the engines of codes."""
+        return {}
+
+    def sram_bytes(self, model: Model) -> Mapping[str, float]:
+        """Unknown: no formula has the codebooks of these engines."""
+        return {}
+
     def on_chip(self, model: Model, step: Pass) -> Interval:
         return self.hardware.constants["sram"].interval * self._looked(model, step.tokens)
 

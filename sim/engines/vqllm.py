@@ -203,6 +203,15 @@ class VqLlm(MatrixEngine):
         limits = {name: experts * count / self.clock for name, count in cycles.items()}
         return self.roofline(work, limits, {"weights": experts * amount})
 
+    @property
+    def area(self) -> Mapping[str, float]:
+        """Unknown: the cores' figure is the paper's, without the engines of codes."""
+        return {}
+
+    def sram_bytes(self, model: Model) -> Mapping[str, float]:
+        """Unknown: no formula has the codebooks of these engines."""
+        return {}
+
     def on_chip(self, model: Model, step: Pass) -> Interval:
         """Each look-up of a code reads an entry of a codebook."""
         amount = self._looked(model, step.tokens)
