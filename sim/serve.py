@@ -147,6 +147,12 @@ def _served(
     figures |= summary(outcome, pages, limits, made[0].has_energy)
     figures["extrapolated"] = list(made[0].extrapolated)
     figures["engine_calls"] = made[0].calls
+    mean = round(sum(each.prompt + each.output for each in requests) / len(requests))
+    k_bits, v_bits = engine.kv_bits(model, mean)
+    figures["kv"] |= {"k_bits": k_bits, "v_bits": v_bits, "bits_after_tokens": mean}
+    held = engine.sram_bytes(model)
+    figures["on_chip_bytes"] = sum(held.values()) if held else None
+    figures["area_mm2"] = {kind: 1e6 * area for kind, area in engine.area.items()}
     return Result(engine.hardware.name, outcome, figures)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from golden.files import replacing
+from sim.run import UNKNOWN
 from sim.serving.outcome import Outcome, Served
 from sim.svg import Axis, Line, LineChart, page
 
@@ -67,9 +68,14 @@ def _rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("J per output token", f"{_number(joules['value'])} ({low} to {high})"))
     batch = figures["batch"]
     capacity = kv["capacity_bytes"] / 1e9
+    on_chip, areas = figures["on_chip_bytes"], figures["area_mm2"]
     rows += [
         ("batch: mean / peak", f"{_number(batch['mean_busy'])} / {batch['peak']:,}"),
         ("memory for K and V", f"{capacity:.4g} GB, {kv['pages']:,} pages"),
+        (
+            "stored bits of K / V, a request of mean length",
+            f"{kv['k_bits']:.2f} / {kv['v_bits']:.2f}",
+        ),
         (
             "occupied: mean / peak",
             f"{_number(kv['mean_busy_share'], '%')} / {_number(kv['peak_share'], '%')}",
@@ -77,6 +83,8 @@ def _rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
         ("preemptions", f"{figures['preemptions']:,}"),
         ("tokens computed again", f"{figures['recomputed_tokens']:,}"),
         ("passes", ", ".join(f"{kind} {n:,}" for kind, n in figures["passes"].items()) or "-"),
+        ("MB on chip", UNKNOWN if on_chip is None else f"{on_chip / 1e6:.2f}"),
+        ("mm2", ", ".join(f"{mm2:.2f} ({kind})" for kind, mm2 in areas.items()) or UNKNOWN),
     ]
     return rows
 
