@@ -66,7 +66,8 @@ def _taken(engines: Sequence[Engine], model: Model, batch: int, out: int) -> lis
 
     def cells(figure: Callable[[Run], float]) -> list[str]:
         return [
-            _shown(each and _Figure(figure(each), bool(each.cost.extrapolated)), 1) for each in made
+            _shown(_Figure(figure(each), bool(each.cost.extrapolated)), 1) if each else ""
+            for each in made
         ]
 
     held = [sum(each.sram_bytes(model).values()) for each in engines]

@@ -230,8 +230,9 @@ def _print(made: Run) -> None:
     console.print(f"{made.model.name} on {engine.hardware.name}: {engine.hardware.about}")
     capacity = engine.memory.capacity
     used = engine.weight_bytes(made.model)
-    used += made.batch * engine.kv_bytes(made.model, made.prompt + made.out)
-    k_bits, v_bits = engine.kv_bits(made.model, made.prompt + made.out)
+    tokens = made.prompt + made.out
+    used += made.batch * engine.kv_bytes(made.model, tokens)
+    k_bits, v_bits = engine.kv_bits(made.model, tokens)
     held = engine.sram_bytes(made.model)
     first, further, name = shown(made.prefill.seconds, "s"), "none: --out is 1", "whole request"
     rate = each = further
@@ -248,8 +249,7 @@ def _print(made: Run) -> None:
         (name, f"{shown(made.seconds, 's')}, {_interval(engine, whole)}"),
         ("energy", each),
         ("memory", f"{used / 1e9:.2f} GB of {capacity / 1e9:.0f} GB"),
-        ("K and V", f"{k_bits:.2f} and {v_bits:.2f} bits per element after "
-         f"{made.prompt + made.out} tokens, all that is stored"),
+        ("K and V", f"{k_bits:.2f} and {v_bits:.2f} stored bits per element after {tokens} tokens"),
         ("on chip", _megabytes(held)),
         *((f"area, {kind}", square(area)) for kind, area in engine.shown_area.items()),
         *(() if engine.area else (("area", UNKNOWN),)),

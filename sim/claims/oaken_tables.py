@@ -14,11 +14,12 @@ from typing import Any
 
 from golden.config import ConfigError
 from sim.claims.claim import Claim
+from sim.claims.kllm_table import TABLE_1
 from sim.constant import Quantity
 from sim.engine import engine_of
 from sim.hardware import MEMORIES
 
-__all__ = ["CLAIMS", "synthesised"]
+__all__ = ["CLAIMS", "chip_area", "synthesised"]
 
 _PAPER = "Oaken"
 # A link to docs/area.md, of which an installation has a copy here.
@@ -34,6 +35,10 @@ _SHARES = {
     "dequantization": 6.35,
 }  # fmt: skip
 _LANES = (8, 16, 32, 64)
+_PRODUCTS = 135_000  # of a cycle: Table 1's 270 TFLOPS at its 1.0 GHz
+_RETICLE = Quantity(26 * 33, "mm2")  # the largest field of a lithography machine
+_KLLM_MAC = TABLE_1["MAC"].area * (1 / 32)  # in the 28 nm of Table 4
+_FMA = re.compile(r"^\| fp16_fma, 4 stages \|(?:[^|]*\|){4} ([\d,]+) \|", re.M)
 _ROW = re.compile(r"^\| (\w+), (\d+) \|(?:[^|]*\|){2} ([\d.]+) \|", re.M)
 
 
@@ -63,6 +68,30 @@ def _overhead(variant: str) -> float:
     engines = _ENGINES["quantization"] + _ENGINES["dequantization"]
     rest = _CORE if variant == "of the core" else _CORE + -1.0 * engines
     return 100 * (engines / rest)
+
+
+def _fma(page: Path = _PAGE) -> Quantity:
+    """The area of our pipelined FP16 multiply-add. ConfigError: the page has none."""
+    try:
+        found = _FMA.search(page.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{page.name}: {error}") from None
+    if not found:
+        raise ConfigError(f"{page.name}: has no area of fp16_fma, 4 stages")
+    return Quantity(float(found[1].replace(",", "")), "um2")
+
+
+def chip_area(variant: str) -> Quantity:
+    """The area of the cores of Table 4 that reach the peak of Table 1.
+
+    A variant is the products of a core in a cycle, or the multiply-add that fills its matrix unit.
+    """
+    macs = {"KLLM's MAC": lambda: _KLLM_MAC, "fp16_fma, 4 stages": _fma}
+    if variant in macs:
+        products = int(_AREAS["matrix processing unit"] / macs[variant]())
+    else:
+        products = int(variant.split()[0])
+    return -(-_PRODUCTS // products) * _CORE
 
 
 def _file_bandwidth(hardware: str) -> Quantity:
@@ -192,4 +221,14 @@ def _table_4() -> list[Claim]:
     ]  # fmt: skip
 
 
-CLAIMS: list[Claim] = [*_table_1(), *_table_4()]
+_BOTH = Claim(
+    paper=_PAPER, figure="Tables 1 and 4",
+    what="cores of Table 4 with the peak of Table 1 fit a reticle of 858 mm2", claimed=1,
+    unit="", trend=True, variants=["512 products", "KLLM's MAC", "fp16_fma, 4 stages"],
+    measure=lambda variant: float(chip_area(variant) / _RETICLE <= 1),
+    reason="264 cores of 512 products, as our files have them, are 1,048 mm2; multiply-adds that "
+    "fill a matrix unit's 0.908 mm2 need more; the paper states no number of cores and no area of "
+    "the chip; written after a look at our files",
+)  # fmt: skip
+
+CLAIMS: list[Claim] = [*_table_1(), *_table_4(), _BOTH]

@@ -260,7 +260,8 @@ class Oaken(MatrixEngine):
         held = super().sram_bytes(model)
         if self.settings.records == "none":
             return held
-        return {**held, "scales": float(self.settings.cores * self.settings.scale_tokens * SCALE_BYTES)}
+        scales = self.settings.cores * self.settings.scale_tokens * SCALE_BYTES
+        return {**held, "scales": float(scales)}
 
     def attention(self, model: Model, step: Pass, work: Work, rest: float) -> Spent:
         records = self.records(model)

@@ -117,8 +117,9 @@ class Pair(Engine):
 
     @property
     def area(self) -> Mapping[str, float]:
-        both = [self.weights.area, self.cache.area]
-        return {name: sum(each.get(name, 0.0) for each in both) for name in ("paper",)}
+        """Of both, by those whose figures both have."""
+        first, second = self.weights.area, self.cache.area
+        return {name: first[name] + second[name] for name in first if name in second}
 
 
 def _without_cache(spent: Spent) -> Spent:

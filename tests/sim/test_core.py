@@ -198,9 +198,7 @@ def test_run_adds_up():
     passes = sum(n for n, _ in engine._prompt(model, Part(count=1, new=8, context=0))) + 4
     head = engine._image_bytes(model.hidden, model.vocabulary)
     read = (engine.weight_bytes(model) - embeddings - head) * passes + head * 5
-    loads = sum(
-        each.traffic.get("weights", 0.0) for each in made.cost.spent if each.name == "load"
-    )
+    loads = sum(each.traffic.get("weights", 0.0) for each in made.cost.spent if each.name == "load")
     assert 0 < loads < 0.01 * read
     assert made.cost.traffic()["weights"] == pytest.approx(read + loads)
     assert sum(row["share"] for row in made.operations()) == pytest.approx(1)
@@ -318,7 +316,7 @@ def sweep_file(folder, **changes):
 
 def test_sweep_resumes_and_does_not_depend_on_workers(tmp_path, capsys, monkeypatch):
     """Shown to fail: rows in the order in which workers end; a kept row computed again."""
-    file = sweep_file(tmp_path)
+    file = sweep_file(tmp_path, hw=["kllm-a4"])
     texts = []
     for workers in (1, 2):
         out, table = tmp_path / f"{workers}.jsonl", tmp_path / f"{workers}.csv"
@@ -327,6 +325,10 @@ def test_sweep_resumes_and_does_not_depend_on_workers(tmp_path, capsys, monkeypa
         texts.append(table.read_text())
     assert texts[0] == texts[1]
     assert len(texts[0].splitlines()) == 7
+    out_lines = capsys.readouterr().out.splitlines()
+    shown = json.loads(out_lines[-1])
+    assert {"first_token_seconds", "seconds", "joules", "k_bits", "v_bits"} < set(shown)
+    assert {"on_chip_bytes", "joules", "v_bits"} < set(texts[0].splitlines()[0].split(","))
     # A stopped run: half of its lines, the last one cut.
     lines = out.read_text().splitlines()
     kept = json.loads(lines[0])
@@ -376,12 +378,88 @@ def test_bad_hardware(place, value, line, tmp_path, capsys):
     assert err.count("\n") == 1
 
 
-def test_a_context_has_no_prefill():
+def test_a_context_has_no_prefill(capsys):
+    """Shown to fail: a first token of 0 s."""
     made = run.Run(engine_of("a100-80gb"), find_model("llama-2-7b"), 1, 500, 3)
     made.compute(prefill=False)
     assert made.prefill.seconds == 0
     assert made.seconds == pytest.approx(made.decode.seconds)
-    assert run.main(["--hw", "a100-80gb", "--model", "llama-2-7b", "--context", "9", "--out", "1"])
+    assert made.summary()["first_token_seconds"] is None
+    asked = ["--hw", "a100-80gb", "--model", "llama-2-7b", "--context", "9", "--out"]
+    assert run.main([*asked, "1"]) == 2
+    capsys.readouterr()
+    assert run.main([*asked, "3"]) == 0
+    lines = dict(line.strip().split("  ", 1) for line in capsys.readouterr().out.splitlines()[1:9])
+    assert lines["first token"].strip() == "not computed: --context leaves the prompt out"
+    assert "whole request" not in lines
+    assert run.main([*asked[:4], "--prompt", "9", "--out", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "further token  none: --out is 1" in out
+    assert "whole request" in out
+
+
+@pytest.mark.parametrize("name", known())
+def test_every_chip_states_the_bits_of_its_cache(name):
+    """All that is stored of K and of V, and no other bytes. Shown to fail: V of KLLM as its K."""
+    engine, model = engine_of(name), find_model("llama-2-7b")
+    for tokens in (1, 200, 4096):
+        k, v = engine.kv_bits(model, tokens)
+        bits = 8 * engine.kv_bytes(model, tokens)
+        assert (k + v) / 2 * model.kv_elements * tokens == pytest.approx(bits)
+        assert k >= 1
+    assert (k == v) == (not name.startswith("kllm") or name == "kllm-oaken")
+
+
+def test_bits_of_kllm_by_hand():
+    """Of one head at 4,096 tokens: groups of 512 outputs, words of 24 ports of 1,024 bits.
+
+    K: 8 groups of tokens, 8 + 1 beats of 32 words. V: one group has the 128 outputs of the head,
+    and 256 + 1 beats. Each token of V has an FP16 scale.
+    """
+    elements = 128 * 4096
+    k, v = engine_of("kllm-a4").kv_bits(find_model("llama-2-7b"), 4096)
+    assert k == 8 * 9 * 32 * 1024 / elements == 4.5
+    assert (
+        v == -(-257 * 32 // 24) * 24 * 1024 / elements + 16 / 128 == pytest.approx(16.2, abs=0.01)
+    )
+
+
+def test_bytes_on_the_chip():
+    """KLLM's are those of docs/area.md for table1: 1,024 KB, 128 KB, 76 KB. Others by hand."""
+    model = find_model("llama-2-7b")
+    held = engine_of("kllm-a4", {"settings.set": []}).sram_bytes(model)
+    assert held == {"weights": 1 << 20, "vectors": 1 << 17, "slots": 76 << 10}
+    assert engine_of("oaken-hbm").sram_bytes(model)["scales"] == 264 * 1024 * 12
+    assert engine_of("lpu").sram_bytes(model) == {"activations": 64 << 20}
+    pair = engine_of("kllm-oaken").sram_bytes(model)
+    assert {"weights", "slots", "activations", "scales"} < set(pair)
+    # A figure that leaves out what the chip is about is none.
+    for name in ("qet-4x", "vqllm-aqlm2x8"):
+        assert engine_of(name).sram_bytes(model) == engine_of(name).area == {}
+
+
+def test_a_comparison_has_the_whole_request(capsys):
+    """Shown to fail: the tables of decoding alone."""
+    options = ["--model", "smollm2-135m", "--prompt", "20", "--out", "3", "--hw"]
+    options += ["kllm-a4", "a100-vllm"]
+    assert compare.main([*options, "--json"]) == 0
+    for row in json.loads(capsys.readouterr().out):
+        made = run.run(row["hardware"], "smollm2-135m", 1, 20, 3)
+        assert row["first_token_seconds"] == made.prefill.seconds > 0
+        assert row["seconds"] == made.prefill.seconds + made.decode.seconds
+        assert row["joules"] == pytest.approx(made.prefill.joules.value + made.decode.joules.value)
+        assert row["joules_low"] < row["joules"] < row["joules_high"]
+        assert row["k_bits"] > 1 < row["v_bits"]
+        assert row["on_chip_bytes"] > 0
+        assert row["area_paper_mm2"] > 0
+    assert compare.main([*options, "qet-4x", "million-4b"]) == 0
+    out = capsys.readouterr().out
+    for text in (
+        "the whole request, 20 + 3 tokens, batch 1", "first token", "request", "decoding alone",
+        "bits of K", "bits of V", "MB on chip", "mm2", "16.87 (paper)", "826.00 (paper)",
+        "not stated", "million-4b: extrapolated: ",
+    ):  # fmt: skip
+        assert text in out, text
 
 
 def test_a_window_of_some_layers(tmp_path):
