@@ -9,7 +9,7 @@ from typing import Any
 
 from golden import command
 from golden.config import ConfigError
-from sim.engine import engine_of, shown_error
+from sim.engine import NOT_SCALED, engine_of, shown_error
 from sim.model import find_model
 from sim.plot import comparison
 from sim.run import UNKNOWN, Run, add_sizes, give, shown
@@ -32,6 +32,14 @@ def compare(
             continue
         made.append(run.summary())
     return made
+
+
+def _energy(first: dict[str, Any], row: dict[str, Any], name: str) -> tuple[str, str]:
+    """Joules, and how many times less than the first chip's; empty where either is not scaled."""
+    if row[name] == NOT_SCALED:
+        return NOT_SCALED, ""
+    times = "" if first[name] == NOT_SCALED else f"{first[name] / row[name]:.2f}"
+    return shown(row[name], "J"), times
 
 
 def _print(rows: Sequence[dict[str, Any]]) -> None:
@@ -61,20 +69,20 @@ def _print(rows: Sequence[dict[str, Any]]) -> None:
             shown(row["first_token_seconds"], "s"),
             shown(row["seconds"], "s"),
             f"{first['seconds'] / row['seconds']:.2f}",
-            shown(row["joules"], "J"),
-            f"{first['joules'] / row['joules']:.2f}",
+            *_energy(first, row, "joules"),
         )
         step.add_row(
             row["hardware"],
             shown(row["token_seconds"], "s"),
             f"{row['tokens_per_second']:.1f}",
             f"{row['tokens_per_second'] / first['tokens_per_second']:.2f}",
-            shown(row["joules_per_token"], "J"),
-            f"{first['joules_per_token'] / row['joules_per_token']:.2f}",
+            *_energy(first, row, "joules_per_token"),
         )
         held = row["on_chip_bytes"]
         areas = [
-            f"{value:.2f} ({name[5:-4]})" for name, value in row.items() if name.startswith("area_")
+            f"{value if value == NOT_SCALED else f'{value:.2f}'} ({name[5:-4]})"
+            for name, value in row.items()
+            if name.startswith("area_")
         ]
         chip.add_row(
             row["hardware"],
@@ -89,6 +97,8 @@ def _print(rows: Sequence[dict[str, Any]]) -> None:
     for row in rows:
         if "refused" in row:
             console.print(f"{row['hardware']}: {row['refused']}")
+        for reason in row.get("not_scaled", ()):
+            console.print(f"{row['hardware']}: {NOT_SCALED}: {reason}")
         for reason in row.get("extrapolated", ()):
             console.print(f"{row['hardware']}: extrapolated: {reason}")
 

@@ -14,7 +14,7 @@ from golden import command
 from golden.config import ConfigError
 from golden.markers import rewrite, table
 from sim.claims.measure import served
-from sim.engine import Engine, check_fits, engine_of, shown_error
+from sim.engine import NOT_SCALED, Engine, check_fits, engine_of, shown_error
 from sim.model import Model, find_model
 from sim.run import UNKNOWN, Run
 from sim.validate import PAGE
@@ -73,14 +73,25 @@ def _taken(engines: Sequence[Engine], model: Model, batch: int, out: int) -> lis
     held = [sum(each.sram_bytes(model).values()) for each in engines]
     bits = [each.kv_bits(model, _PROMPT + out) for each in engines]
     areas = [
-        ", ".join(f"{1e6 * area:,.0f} ({kind})" for kind, area in each.area.items())
+        ", ".join(
+            f"{area if isinstance(area, str) else f'{area:,.0f}'} ({kind})"
+            for kind, area in each.shown_area.items()
+        )
         for each in engines
     ]
     of = f"{_PROMPT:,} + {out:,} tokens, batch {batch}"
     return [
         [f"first token, s: {of}", *cells(lambda each: each.prefill.seconds)],
         [f"request, s: {of}", *cells(lambda each: each.seconds)],
-        [f"request, J: {of}", *cells(lambda each: each.cost.joules.value)],
+        [
+            f"request, J: {of}",
+            *(
+                NOT_SCALED if "energy" in engine.not_scaled else cell
+                for engine, cell in zip(
+                    engines, cells(lambda each: each.cost.joules.value), strict=True
+                )
+            ),
+        ],
         ["stored bits of an element of K / V", *(f"{k:.2f} / {v:.2f}" for k, v in bits)],
         ["area, mm2 (by)", *(each or UNKNOWN for each in areas)],
         ["memory on the chip, MB", *(f"{each / 1e6:.1f}" if each else UNKNOWN for each in held)],

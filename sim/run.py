@@ -22,7 +22,7 @@ from golden.config import ConfigError
 from golden.files import replacing
 from sim.constant import Interval
 from sim.cost import Cost, total
-from sim.engine import Engine, check_fits, engine_of, shown_error, template
+from sim.engine import NOT_SCALED, Engine, check_fits, engine_of, shown_error, template
 from sim.hardware import fields_of
 from sim.hardware import known as chips
 from sim.model import Model, built_in, find_model
@@ -30,7 +30,10 @@ from sim.plot import pictures
 from sim.sampling import sampled
 from sim.work import Pass
 
-__all__ = ["UNKNOWN", "Run", "add_sizes", "decoding", "give", "main", "run", "shown", "size"]
+__all__ = [
+    "UNKNOWN", "Run", "add_sizes", "decoding", "give", "main", "run", "shown", "size",
+    "square",
+]  # fmt: skip
 
 UNKNOWN = "not stated"  # where no file and no formula has a figure
 
@@ -114,7 +117,16 @@ class Run:
         energy, whole = self.joules_per_token, self.cost.joules
         k_bits, v_bits = self.engine.kv_bits(self.model, self.prompt + self.out)
         held = self.engine.sram_bytes(self.model)
-        areas = {f"area_{kind}_mm2": area * 1e6 for kind, area in self.engine.area.items()}
+        areas = {f"area_{kind}_mm2": area for kind, area in self.engine.shown_area.items()}
+        joules = {
+            "joules_per_token": energy.value,
+            "joules_per_token_low": energy.low,
+            "joules_per_token_high": energy.high,
+            "joules": whole.value,
+            "joules_low": whole.low,
+            "joules_high": whole.high,
+        }
+        left = self.engine.not_scaled
         return {
             "hardware": self.engine.hardware.name,
             "model": self.model.name,
@@ -125,12 +137,7 @@ class Run:
             "first_token_seconds": self.prefill.seconds if self.is_whole else None,
             "token_seconds": self.token_seconds,
             "tokens_per_second": self.tokens_per_second,
-            "joules_per_token": energy.value,
-            "joules_per_token_low": energy.low,
-            "joules_per_token_high": energy.high,
-            "joules": whole.value,
-            "joules_low": whole.low,
-            "joules_high": whole.high,
+            **(dict.fromkeys(joules, NOT_SCALED) if "energy" in left else joules),
             **{f"bytes_{name}": amount for name, amount in self.cost.traffic().items()},
             "weight_bytes": self.engine.weight_bytes(self.model),
             "kv_bytes": self.engine.kv_bytes(self.model, self.prompt + self.out) * self.batch,
@@ -139,6 +146,7 @@ class Run:
             "capacity_bytes": self.engine.memory.capacity,
             "on_chip_bytes": sum(held.values()) if held else None,
             **areas,
+            "not_scaled": [f"{figure}: {why}" for figure, why in left.items()],
             "extrapolated": list(self.cost.extrapolated),
         }
 
@@ -163,7 +171,9 @@ class Run:
         """All of it as JSON."""
         return {
             **self.summary(),
-            "energy_joules": {
+            "energy_joules": NOT_SCALED
+            if "energy" in self.engine.not_scaled
+            else {
                 name: [each.low, each.value, each.high] for name, each in self.cost.energy.items()
             },
             "operations": self.operations(),
@@ -191,7 +201,14 @@ def shown(value: float, unit: str) -> str:
     return f"{value:.3g} {unit}"
 
 
-def _interval(energy: Interval) -> str:
+def square(area: float | str) -> str:
+    """An area of ``Engine.shown_area``."""
+    return area if isinstance(area, str) else f"{area:.2f} mm2"
+
+
+def _interval(engine: Engine, energy: Interval) -> str:
+    if "energy" in engine.not_scaled:
+        return f"joules {NOT_SCALED}"
     low, high = (shown(each, "J") for each in (energy.low, energy.high))
     return f"{shown(energy.value, 'J')} ({low} to {high})"
 
@@ -222,19 +239,19 @@ def _print(made: Run) -> None:
     if made.out > 1:
         further = shown(made.token_seconds, "s")
         rate = f"{made.tokens_per_second:.1f} /s in decoding, batch {made.batch}"
-        each = f"{_interval(energy)} per token in decoding"
+        each = f"{_interval(engine, energy)} per token in decoding"
     if not made.is_whole:
         first, name = "not computed: --context leaves the prompt out", "decoding"
     lines = [
         ("first token", first),
         ("further token", further),
         ("new tokens", rate),
-        (name, f"{shown(made.seconds, 's')}, {_interval(whole)}"),
+        (name, f"{shown(made.seconds, 's')}, {_interval(engine, whole)}"),
         ("energy", each),
         ("memory", f"{used / 1e9:.2f} GB of {capacity / 1e9:.0f} GB"),
         ("K and V", f"{k_bits:.2f} and {v_bits:.2f} stored bits per element after {tokens} tokens"),
         ("on chip", _megabytes(held)),
-        *((f"area, {kind}", f"{area * 1e6:.2f} mm2") for kind, area in engine.area.items()),
+        *((f"area, {kind}", square(area)) for kind, area in engine.shown_area.items()),
         *(() if engine.area else (("area", UNKNOWN),)),
     ]  # fmt: skip
     for name, text in lines:
@@ -250,6 +267,8 @@ def _print(made: Run) -> None:
             row["binds"], shown(row["slack_seconds"], "s"), shown(row["bytes"], "B"),
         )  # fmt: skip
     console.print(table)
+    for figure, why in engine.not_scaled.items():
+        console.print(f"{NOT_SCALED}: {figure}: {why}")
     for reason in made.cost.extrapolated:
         console.print(f"extrapolated: {reason}")
 

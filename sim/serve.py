@@ -110,7 +110,7 @@ def _watch(name: str, total: int) -> Callable[[int, float], None]:
 def _served(
     asked: "argparse.Namespace", hardware: str, model: "Model", requests: "list[Request]"
 ) -> "Result":
-    from sim.engine import engine_of
+    from sim.engine import NOT_SCALED, engine_of
     from sim.serving.metrics import Limits, summary
     from sim.serving.pages import Pages, page_of
     from sim.serving.policy import Policy, tokens_of
@@ -152,7 +152,10 @@ def _served(
     figures["kv"] |= {"k_bits": k_bits, "v_bits": v_bits, "bits_after_tokens": mean}
     held = engine.sram_bytes(model)
     figures["on_chip_bytes"] = sum(held.values()) if held else None
-    figures["area_mm2"] = {kind: 1e6 * area for kind, area in engine.area.items()}
+    figures["area_mm2"] = dict(engine.shown_area)
+    if "energy" in engine.not_scaled and figures["joules_per_token"]:
+        figures["joules_per_token"] = NOT_SCALED
+    figures["not_scaled"] = [f"{figure}: {why}" for figure, why in engine.not_scaled.items()]
     return Result(engine.hardware.name, outcome, figures)
 
 

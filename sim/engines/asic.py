@@ -110,6 +110,17 @@ class Asic(Engine):
         "heads_kept",
     )
 
+    chip_fields: ClassVar[Collection[str]] = (
+        "clock",
+        "matrix",
+        "matrix_16",
+        "vector",
+        "buffer",
+        "token_lanes",
+    )
+    energies: ClassVar[Collection[str]] = ("static",)
+    areas: ClassVar[Mapping[str, Collection[str]]] = {"paper": ("area",), "ours": ("area",)}
+
     def __init__(self, hardware: Hardware):
         super().__init__(hardware)
         rate = self.base("clock") * self.base("matrix_efficiency")

@@ -127,6 +127,9 @@ class Gpu(Engine):
         "area": ("mm2", "of the die; 0: unknown"),
         "on_chip": ("B", "registers and caches of both levels; 0: unknown"),
     }  # fmt: skip
+    chip_fields: ClassVar[Collection[str]] = ("peak_16", "peak_8", "peak_4", "processors")
+    energies: ClassVar[Collection[str]] = ("idle", "busy")
+    areas: ClassVar[Mapping[str, Collection[str]]] = {"paper": ("area",)}
     divisors: ClassVar[Collection[str]] = (
         "peak_16",
         "peak_8",

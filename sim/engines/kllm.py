@@ -14,7 +14,7 @@ import bisect
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from golden.config import Config, ConfigError
@@ -142,6 +142,22 @@ class Kllm(Engine):
         "area_ours": ("mm2", "of our chip, mapped by Yosys, its RAM by assumption"),
     }
 
+    chip_fields: ClassVar[Collection[str]] = (
+        "counter",
+        "macs",
+        "function_width",
+        "integer_lanes",
+        "queue",
+        "online",
+        "clock",
+    )
+    energies: ClassVar[Collection[str]] = ("core_power", "sram_power")
+    areas: ClassVar[Mapping[str, Collection[str]]] = {"paper": ("area",), "ours": ("area_ours",)}
+    follows: ClassVar[Mapping[str, Collection[str]]] = {
+        "area": ("online",),  # Orizuru is there, and is passed by
+        "area_ours": ("online",),
+    }
+
     def __init__(self, hardware: Hardware):
         super().__init__(hardware)
         self.machine: MachineConfig = self.settings.config
@@ -160,6 +176,12 @@ class Kllm(Engine):
         self._head = functools.lru_cache(64)(self._run_head)
 
     # Sizes.
+
+    def shaping(
+        self, settings: Mapping[str, Any], constants: Mapping[str, float]
+    ) -> Mapping[str, Any]:
+        machine = MachineConfig.parse(MACHINES[settings["machine"]], tuple(settings["set"]))
+        return {**_flat(machine.describe()), **super().shaping(settings, constants)}
 
     @staticmethod
     def shape(model: Model) -> LayerShape:
@@ -261,7 +283,7 @@ class Kllm(Engine):
         raise ConfigError(f"{model.name} on {self.hardware.name}: {refusal}")
 
     def _able(self, of: Callable[[LayerOptions], _Answer]) -> list[_Answer]:
-        """What ``of`` gives for each of the options that it does not refuse. ConfigError: for none."""
+        """What ``of`` gives for each of the options. ConfigError: it refuses all of them."""
         found, refusal = [], ConfigError("")
         for options in self.settings.options:
             try:
@@ -278,7 +300,7 @@ class Kllm(Engine):
         self._able(lambda o: check_room(shape, o, self.machine, tokens, context, caches))
 
     def _run_layer(self, shape: LayerShape, tokens: int, context: int, separate: bool) -> "_Ran":
-        """A layer's programs, of the options the fastest. ConfigError: there is no room for them."""
+        """A layer's programs, of the options the fastest. ConfigError: there is no room."""
         found = self._able(lambda o: self._run_options(shape, o, tokens, context, separate))
         return min(found, key=lambda each: sum(cycles for _, cycles, _, _ in each.operations))
 
@@ -459,6 +481,15 @@ class Kllm(Engine):
             "sram": constants["sram_power"].interval * cost.seconds,
             "core": constants["core_power"].interval * cost.seconds,
         }
+
+
+def _flat(fields: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Fields of shapes as ``lane.lanes``."""
+    made: dict[str, Any] = {}
+    for name, value in fields.items():
+        inner = _flat(value, f"{before}{name}.") if isinstance(value, Mapping) else None
+        made |= inner if inner is not None else {f"{before}{name}": value}
+    return made
 
 
 @dataclasses.dataclass(frozen=True)

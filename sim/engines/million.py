@@ -16,7 +16,7 @@ are read once per pass, for all cores, while another layer is at work.
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import ClassVar
 
 from golden.config import Config
@@ -175,6 +175,21 @@ class Million(MatrixEngine):
         "ram_area": ("um2", "of a bit of the engine's memories"),
     }
     Settings: ClassVar[type[Config]] = MillionSettings
+    chip_fields: ClassVar[Collection[str]] = (
+        *MatrixEngine.chip_fields,
+        "macs",
+        "keys",
+        "queries",
+        "window_macs",
+        "lanes",
+        "elements",
+        "data_bits",
+    )
+    areas: ClassVar[Mapping[str, Collection[str]]] = {"ours": ("core_area", "engine_area")}
+    follows: ClassVar[Mapping[str, Collection[str]]] = {
+        "core_area": ("cores",),
+        "engine_area": ("cores",),
+    }
 
     def engine(self, model: Model) -> _Engine:
         return _engine(model, self.settings)

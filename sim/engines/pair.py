@@ -70,6 +70,18 @@ class Pair(Engine):
             return {}
         return {name: sum(each.get(name, 0.0) for each in both) for name in {**both[0], **both[1]}}
 
+    @property
+    def not_scaled(self) -> Mapping[str, str]:
+        """Those of either chip."""
+        made: dict[str, str] = {}
+        for each in (self.weights, self.cache):
+            for figure, why in each.not_scaled.items():
+                if figure != "energy" and figure not in self.area:
+                    continue
+                why = f"{each.hardware.name}: {why}"
+                made[figure] = f"{made[figure]}; {why}" if figure in made else why
+        return made
+
     def check(self, model: Model, batch: int, context: int) -> None:
         self.weights.check(model, batch, 1)
         self.cache.check(model, batch, context)

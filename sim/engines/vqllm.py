@@ -14,7 +14,7 @@ for each group of queries.
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import ClassVar
 
 from golden.config import Config
@@ -132,6 +132,17 @@ class VqLlm(MatrixEngine):
         "sram": ("pJ/bit", "of a bit of the codebooks on chip that is read"),
     }
     Settings: ClassVar[type[Config]] = VqLlmSettings
+    chip_fields: ClassVar[Collection[str]] = (
+        *MatrixEngine.chip_fields,
+        "macs",
+        "batch",
+        "tokens",
+        "port_bits",
+        "groups",
+        "queries",
+        "attend_bits",
+        "encode_macs",
+    )
 
     @property
     def vq(self):

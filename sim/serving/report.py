@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from golden.files import replacing
-from sim.run import UNKNOWN
+from sim.engine import NOT_SCALED
+from sim.run import UNKNOWN, square
 from sim.serving.outcome import Outcome, Served
 from sim.svg import Axis, Line, LineChart, page
 
@@ -63,7 +64,9 @@ def _rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
     if given:
         rate = _number(goodput["requests_per_second"], "requests/s")
         rows.append((f"goodput: {given}", f"{rate}, {_number(goodput['share'], '%')}"))
-    if joules is not None:
+    if joules == NOT_SCALED:
+        rows.append(("J per output token", NOT_SCALED))
+    elif joules is not None:
         low, high = _number(joules["low"]), _number(joules["high"])
         rows.append(("J per output token", f"{_number(joules['value'])} ({low} to {high})"))
     batch = figures["batch"]
@@ -84,7 +87,7 @@ def _rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
         ("tokens computed again", f"{figures['recomputed_tokens']:,}"),
         ("passes", ", ".join(f"{kind} {n:,}" for kind, n in figures["passes"].items()) or "-"),
         ("MB on chip", UNKNOWN if on_chip is None else f"{on_chip / 1e6:.2f}"),
-        ("mm2", ", ".join(f"{mm2:.2f} ({kind})" for kind, mm2 in areas.items()) or UNKNOWN),
+        ("area", ", ".join(f"{square(mm2)} ({kind})" for kind, mm2 in areas.items()) or UNKNOWN),
     ]
     return rows
 

@@ -479,8 +479,8 @@ def test_oaken_tables():
 def test_oaken_tables_together():
     """By hand: 135,000 products in a cycle are 264 cores of 512, and 421 cores of 321."""
     (found,) = judged("Oaken", ("Tables 1 and 4",)).values()
-    assert chip_area("512 products") == pytest.approx(264 * 3.971)
-    assert chip_area("KLLM's MAC") == pytest.approx(421 * 3.971)
+    assert chip_area("512 products").to("mm2") == pytest.approx(264 * 3.971)
+    assert chip_area("KLLM's MAC").to("mm2") == pytest.approx(421 * 3.971)
     assert set(found.values.values()) == {0.0}
     assert found.status == "not reproduced"
     assert "1,048 mm2" in found.claim.reason
