@@ -14,6 +14,7 @@ from typing import Any
 
 from golden.config import ConfigError
 from sim.claims.claim import Claim
+from sim.claims.kllm_table import TABLE_1
 from sim.constant import Quantity
 from sim.engine import engine_of
 from sim.hardware import MEMORIES
@@ -36,7 +37,7 @@ _SHARES = {
 _LANES = (8, 16, 32, 64)
 _PRODUCTS = 135_000  # of a cycle: Table 1's 270 TFLOPS at its 1.0 GHz
 _RETICLE = Quantity(26 * 33, "mm2")  # the largest field of a lithography machine
-_KLLM_MAC = Quantity(0.0905 / 32, "mm2")  # KLLM's Table I, in the 28 nm of Table 4
+_KLLM_MAC = TABLE_1["MAC"].area * (1 / 32)  # in the 28 nm of Table 4
 _FMA = re.compile(r"^\| fp16_fma, 4 stages \|(?:[^|]*\|){4} ([\d,]+) \|", re.M)
 _ROW = re.compile(r"^\| (\w+), (\d+) \|(?:[^|]*\|){2} ([\d.]+) \|", re.M)
 
@@ -70,7 +71,7 @@ def _overhead(variant: str) -> float:
 
 
 def _fma(page: Path = _PAGE) -> Quantity:
-    """Our pipelined FP16 multiply-add. ConfigError: the page has none."""
+    """The area of our pipelined FP16 multiply-add. ConfigError: the page has none."""
     try:
         found = _FMA.search(page.read_text())
     except (OSError, ValueError) as error:
@@ -81,7 +82,7 @@ def _fma(page: Path = _PAGE) -> Quantity:
 
 
 def chip_area(variant: str) -> Quantity:
-    """The cores of Table 4 that reach the peak of Table 1.
+    """The area of the cores of Table 4 that reach the peak of Table 1.
 
     A variant is the products of a core in a cycle, or the multiply-add that fills its matrix unit.
     """

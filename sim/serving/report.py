@@ -8,7 +8,7 @@ from typing import Any
 
 from golden.files import replacing
 from sim.engine import NOT_SCALED
-from sim.run import UNKNOWN, square
+from sim.run import UNKNOWN
 from sim.serving.outcome import Outcome, Served
 from sim.svg import Axis, Line, LineChart, page
 
@@ -44,6 +44,10 @@ def _spread(found: dict[str, float] | None) -> str:
     if found is None:
         return "-"
     return " / ".join(_number(found[name], "s") for name in ("mean", "p50", "p90", "p99"))
+
+
+def _square(area: float | str) -> str:
+    return area if isinstance(area, str) else f"{area:.2f}"
 
 
 def _rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
@@ -87,7 +91,7 @@ def _rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
         ("tokens computed again", f"{figures['recomputed_tokens']:,}"),
         ("passes", ", ".join(f"{kind} {n:,}" for kind, n in figures["passes"].items()) or "-"),
         ("MB on chip", UNKNOWN if on_chip is None else f"{on_chip / 1e6:.2f}"),
-        ("area", ", ".join(f"{square(mm2)} ({kind})" for kind, mm2 in areas.items()) or UNKNOWN),
+        ("mm2", ", ".join(f"{_square(mm2)} ({kind})" for kind, mm2 in areas.items()) or UNKNOWN),
     ]
     return rows
 

