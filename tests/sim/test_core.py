@@ -438,7 +438,7 @@ def test_bytes_on_the_chip():
         assert engine_of(name).sram_bytes(model) == engine_of(name).area == {}
 
 
-def test_a_comparison_has_the_whole_request(capsys):
+def test_a_comparison_has_the_whole_request(capsys, tmp_path):
     """Shown to fail: the tables of decoding alone."""
     options = ["--model", "smollm2-135m", "--prompt", "20", "--out", "3", "--hw"]
     options += ["kllm-a4", "a100-vllm"]
@@ -452,8 +452,10 @@ def test_a_comparison_has_the_whole_request(capsys):
         assert row["k_bits"] > 1 < row["v_bits"]
         assert row["on_chip_bytes"] > 0
         assert row["area_paper_mm2"] > 0
-    assert compare.main([*options, "qet-4x", "million-4b"]) == 0
+    drawn = tmp_path / "chips.svg"
+    assert compare.main([*options, "qet-4x", "million-4b", "--plot", str(drawn)]) == 0
     out = capsys.readouterr().out
+    assert "The whole request" in drawn.read_text()
     for text in (
         "the whole request, 20 + 3 tokens, batch 1", "first token", "request", "decoding alone",
         "bits of K", "bits of V", "MB on chip", "mm2", "16.87 (paper)", "826.00 (paper)",

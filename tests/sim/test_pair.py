@@ -62,7 +62,7 @@ def test_no_pair_of_pairs():
 
 def test_what_is_extrapolated_stays_so(chips):
     """Shown to fail: the reasons of the parts dropped."""
-    pair, weights, cache = chips
+    pair, weights, _ = chips
     made = pair.cost(MODEL, Pass.decode(1, 500)).extrapolated
     assert made == weights.cost(MODEL, Pass.decode(1, 0)).extrapolated
     million = engine_of("kllm-oaken", {"settings.cache": "million-4b"})
