@@ -46,8 +46,8 @@ def _interval(found: Judged) -> str:
     if found.interval is None:
         return ""
     if found.claim.trend:
-        yes = sum(map(bool, (v for v in found.values.values() if v == v)))
-        return f"{yes} of {len(found.values)}"
+        answers = [value for value in found.values.values() if value == value]
+        return f"{sum(map(bool, answers))} of {len(answers)}"
     low, high = (_number(each) for each in found.interval)
     return low if low == high else f"{low} .. {high}"
 
