@@ -137,7 +137,7 @@ class Engine(abc.ABC):
 
     @property
     def not_scaled(self) -> Mapping[str, str]:
-        """Figures that the chip's fields have left behind, and which fields.
+        """Figures that do not follow the chip's fields, and which fields.
 
         A figure is ``energy``, or a name of ``area``. It holds for the chip whose file states its
         constants. No formula says what it is for another number of lanes or another clock.

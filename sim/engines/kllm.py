@@ -261,7 +261,7 @@ class Kllm(Engine):
     ) -> Sequence[_Share]:
         """``shares`` of the most tokens of a program, up to ``most``, for which there is room.
 
-        shares: of so many tokens of a program, at most so many programs of each kind
+        shares: of so many tokens of a program, at most so many programs of each kind.
         Room for some tokens, or after some context, says nothing about fewer: what is free lies in
         pieces. So each number of tokens is tried downwards, with every program that is computed.
         ConfigError: there is no room for one token.

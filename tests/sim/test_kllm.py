@@ -473,8 +473,8 @@ def wide(rows):
 def test_programs_of_a_prompt_have_room(rows, prompt):
     """Free rows lie in pieces: tokens that fit after a context may not fit after a shorter one.
 
-    Shown to fail: the tokens that fit after the last context, taken for the others; a search by
-    halves, which finds 7 tokens where 12 have room.
+    Shown to fail: the tokens that fit after the last context, taken for the others. A search by
+    halves finds 7 tokens where 12 have room.
     """
     engine, model = wide(rows), find_model("smollm2-135m")
     shape = engine.shape(model)
@@ -498,7 +498,7 @@ def test_programs_of_a_prompt_have_room(rows, prompt):
 
 
 def test_a_rest_of_a_batch_has_room_too(monkeypatch):
-    """Shown to fail: programs of the rest that are not tried."""
+    """Shown to fail: programs of what remains that are not tried."""
     engine, model = wide(8192), find_model("smollm2-135m")
     check = engine._check_room
 
