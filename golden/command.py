@@ -74,7 +74,8 @@ class Parser(argparse.ArgumentParser):
     @contextlib.contextmanager
     def _as_typed(self) -> Iterator[None]:
         """Names commands as the user types them; a refusal keeps the module's name."""
-        texts: list[tuple[Any, str]] = [(self, name) for name in ("prog", "usage", "description", "epilog")]
+        own = ("prog", "usage", "description", "epilog")
+        texts: list[tuple[Any, str]] = [(self, name) for name in own]
         texts += [(action, "help") for action in self._actions]
         before = [getattr(each, name) for each, name in texts]
         for (each, name), text in zip(texts, before, strict=True):

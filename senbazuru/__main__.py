@@ -83,7 +83,8 @@ def main() -> int:
             return 2
     from golden import command  # no sooner: it may be another project's
 
-    command.TYPED.update({f"python -m {each}": f"senbazuru {n}" for n, (each, _) in COMMANDS.items()})
+    for typed, (module, _) in COMMANDS.items():
+        command.TYPED[f"python -m {module}"] = f"senbazuru {typed}"
     sys.argv[1:] = arguments
     runpy.run_module(COMMANDS[name][0], run_name="__main__", alter_sys=True)
     return 0
