@@ -25,17 +25,18 @@ import contextlib
 import ctypes
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
-__all__ = ["INTERRUPTED", "Parser", "descendants", "elapsed", "end_children", "run"]
+__all__ = ["INTERRUPTED", "TYPED", "Parser", "descendants", "elapsed", "end_children", "run"]
 
 INTERRUPTED = 128 + signal.SIGINT  # exit status, as shells report it: 130
 _PATIENCE = 2.0  # seconds from SIGTERM to SIGKILL
@@ -52,8 +53,38 @@ _EXTRAS = {
 }  # fmt: skip
 
 
+TYPED: dict[str, str] = {}  # ``python -m MODULE`` -> what the user types; senbazuru fills it
+
+
+def _typed(text: str | None) -> str | None:
+    return text and re.sub(r"python -m [\w.]+", lambda found: TYPED.get(found[0], found[0]), text)
+
+
 class Parser(argparse.ArgumentParser):
     """A refused option is one line, without the usage that ``--help`` prints; exit status 2."""
+
+    def format_usage(self) -> str:
+        with self._as_typed():
+            return super().format_usage()
+
+    def format_help(self) -> str:
+        with self._as_typed():
+            return super().format_help()
+
+    @contextlib.contextmanager
+    def _as_typed(self) -> Iterator[None]:
+        """Names commands as the user types them; a refusal keeps the module's name."""
+        own = ("prog", "usage", "description", "epilog")
+        texts: list[tuple[Any, str]] = [(self, name) for name in own]
+        texts += [(action, "help") for action in self._actions]
+        before = [getattr(each, name) for each, name in texts]
+        for (each, name), text in zip(texts, before, strict=True):
+            setattr(each, name, _typed(text))
+        try:
+            yield
+        finally:
+            for (each, name), text in zip(texts, before, strict=True):
+                setattr(each, name, text)
 
     def error(self, message: str) -> NoReturn:
         line = message.replace("\n", "\\n")  # of a word of the command line

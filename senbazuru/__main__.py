@@ -1,7 +1,8 @@
 """``senbazuru COMMAND ...``: every command of the installed packages under one name.
 
 A command is the module of the table, run as ``python -m`` runs it: the same options, the same
-messages, the same exit status. Nothing of it is imported before it is chosen.
+messages, the same exit status. Its ``--help`` alone names ``senbazuru COMMAND``. Nothing of it is
+imported before it is chosen.
 """
 
 import difflib
@@ -80,6 +81,10 @@ def main() -> int:
         if reason is not None:
             print(f"senbazuru: {reason}", file=sys.stderr)
             return 2
+    from golden import command  # no sooner: it may be another project's
+
+    for typed, (module, _) in COMMANDS.items():
+        command.TYPED[f"python -m {module}"] = f"senbazuru {typed}"
     sys.argv[1:] = arguments
     runpy.run_module(COMMANDS[name][0], run_name="__main__", alter_sys=True)
     return 0

@@ -9,10 +9,10 @@ from typing import Any
 
 from golden import command
 from golden.config import ConfigError
-from sim.engine import engine_of, shown_error
+from sim.engine import NOT_SCALED, engine_of, shown_error
 from sim.model import find_model
 from sim.plot import comparison
-from sim.run import Run, add_sizes, give, shown
+from sim.run import UNKNOWN, Run, add_sizes, give, shown
 
 __all__ = ["compare", "main"]
 
@@ -27,11 +27,19 @@ def compare(
         engine = engine_of(name)
         try:
             run = Run(engine, found, batch, prompt, out).compute()
-        except ConfigError as error:
-            made.append({"hardware": engine.hardware.name, "refused": str(error)})
+        except (ConfigError, ArithmeticError) as error:
+            made.append({"hardware": engine.hardware.name, "refused": shown_error(error)})
             continue
         made.append(run.summary())
     return made
+
+
+def _energy(first: dict[str, Any], row: dict[str, Any], name: str) -> tuple[str, str]:
+    """Joules, and how many times less than the first chip's; empty where either is not scaled."""
+    if row[name] == NOT_SCALED:
+        return NOT_SCALED, ""
+    times = "" if first[name] == NOT_SCALED else f"{first[name] / row[name]:.2f}"
+    return shown(row[name], "J"), times
 
 
 def _print(rows: Sequence[dict[str, Any]]) -> None:
@@ -40,25 +48,59 @@ def _print(rows: Sequence[dict[str, Any]]) -> None:
 
     console = Console(width=120, soft_wrap=True)
     able = [row for row in rows if "refused" not in row]
-    table = Table()
-    names = ("chip", "first token", "further", "tokens/s", "times", "J/token", "times less")
-    for name in names:
-        table.add_column(name, justify="left" if name == "chip" else "right")
+    first = able[0]
+    size = f"{first['prompt']} + {first['out']} tokens, batch {first['batch']}"
+    decodes = first["out"] > 1
+    whole, step, chip = (
+        Table(title=title, title_justify="left")
+        for title in (f"the whole request, {size}", "decoding alone", "the chip and its cache")
+    )
+    for table, names in (
+        (whole, ("first token", "request", "times faster", "J", "times less")),
+        (step, ("token", "tokens/s", "times faster", "J/token", "times less")),
+        (chip, ("bits of K", "bits of V", "GB of K and V", "MB on chip", "mm2")),
+    ):
+        table.add_column("chip")
+        for name in names:
+            table.add_column(name, justify="right")
     for row in able:
-        first = able[0]
-        table.add_row(
+        whole.add_row(
             row["hardware"],
             shown(row["first_token_seconds"], "s"),
+            shown(row["seconds"], "s"),
+            f"{first['seconds'] / row['seconds']:.2f}",
+            *_energy(first, row, "joules"),
+        )
+        step.add_row(
+            row["hardware"],
             shown(row["token_seconds"], "s"),
             f"{row['tokens_per_second']:.1f}",
             f"{row['tokens_per_second'] / first['tokens_per_second']:.2f}",
-            shown(row["joules_per_token"], "J"),
-            f"{first['joules_per_token'] / row['joules_per_token']:.2f}",
+            *_energy(first, row, "joules_per_token"),
         )
-    console.print(table)
+        held = row["on_chip_bytes"]
+        areas = [
+            f"{value if value == NOT_SCALED else f'{value:.2f}'} ({name[5:-4]})"
+            for name, value in row.items()
+            if name.startswith("area_")
+        ]
+        chip.add_row(
+            row["hardware"],
+            f"{row['k_bits']:.2f}",
+            f"{row['v_bits']:.2f}",
+            f"{row['kv_bytes'] / 1e9:.3f}",
+            UNKNOWN if held is None else f"{held / 1e6:.2f}",
+            ", ".join(areas) or UNKNOWN,
+        )
+    for table in (whole, step, chip) if decodes else (whole, chip):
+        console.print(table)
     for row in rows:
         if "refused" in row:
             console.print(f"{row['hardware']}: {row['refused']}")
+        for reason in row.get("not_scaled", ()):
+            console.print(f"{row['hardware']}: {NOT_SCALED}: {reason}")
+        for reason in row.get("extrapolated", ()):
+            console.print(f"{row['hardware']}: extrapolated: {reason}")
 
 
 def main(arguments: list[str] | None = None) -> int:

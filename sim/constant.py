@@ -19,7 +19,7 @@ from typing import Any
 
 from golden.config import Config, ConfigError
 
-__all__ = ["KINDS", "UNITS", "Constant", "Interval", "constant_of", "dimension"]
+__all__ = ["KINDS", "UNITS", "Constant", "Interval", "Quantity", "constant_of", "dimension"]
 
 KINDS = ("measured", "paper", "fitted", "assumed")
 
@@ -69,6 +69,39 @@ class Interval:
         return Interval(self.low * factor, self.value * factor, self.high * factor)
 
     __rmul__ = __mul__
+
+
+@dataclasses.dataclass(frozen=True)
+class Quantity:
+    """A number as a paper states it, with its unit: an area is never taken for a power.
+
+    ConfigError: an unknown unit, or units of different dimensions that meet.
+    """
+
+    value: float
+    unit: str
+
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            raise ConfigError(f"unit must be one of {', '.join(UNITS)}, not {self.unit!r}")
+
+    def to(self, unit: str) -> float:
+        """The number in another unit of the same dimension."""
+        if unit not in UNITS or dimension(unit) != dimension(self.unit):
+            raise ConfigError(f"{self.value:g} {self.unit} cannot be in {unit or 'no unit'}")
+        return self.value if unit == self.unit else self.value * UNITS[self.unit] / UNITS[unit]
+
+    def __add__(self, other: "Quantity") -> "Quantity":
+        return Quantity(self.value + other.to(self.unit), self.unit)
+
+    def __mul__(self, factor: float) -> "Quantity":
+        return Quantity(self.value * factor, self.unit)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: "Quantity") -> float:
+        """How many times ``other``."""
+        return self.value / other.to(self.unit)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

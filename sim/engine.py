@@ -11,13 +11,16 @@ from typing import Any, ClassVar
 
 import sim.engines
 from golden.config import Config, ConfigError
-from sim.constant import KINDS
+from sim.constant import KINDS, UNITS
 from sim.cost import Cost
 from sim.hardware import MEMORY_FIELDS, Hardware, changed, check_ranges, fields_of, hardware_of
 from sim.model import Model
 from sim.work import Pass
 
-__all__ = ["Engine", "check_fits", "engine_of", "engines", "shown_error", "template"]
+__all__ = ["NOT_SCALED", "Engine", "check_fits", "engine_of", "engines", "shown_error", "template"]
+
+
+NOT_SCALED = "not scaled"  # in the place of a figure of ``Engine.not_scaled``
 
 
 class Engine(abc.ABC):
@@ -27,6 +30,10 @@ class Engine(abc.ABC):
     constants : each constant that the file must state, with its unit and its meaning
     Settings : the file's ``settings``, a dataclass that checks itself
     divisors, shares : constants that must be above 0, and those that must be 1 at most
+    chip_fields : settings and constants that say what the chip is, as ``shaping`` gives them
+    energies : constants of the whole chip that each pass's energy is made of
+    areas : by name of ``area``, constants that it is made of
+    follows : by constant of these, of ``chip_fields`` those that its use follows
     samples : contexts that a run computes of its steps, 2 or more; what lies between is a line
 
     An engine keeps nothing that depends on earlier calls, so one object serves all passes.
@@ -37,6 +44,10 @@ class Engine(abc.ABC):
     Settings: ClassVar[type[Config]]
     divisors: ClassVar[Collection[str]] = ()
     shares: ClassVar[Collection[str]] = ()
+    chip_fields: ClassVar[Collection[str]] = ()
+    energies: ClassVar[Collection[str]] = ()
+    areas: ClassVar[Mapping[str, Collection[str]]] = {}
+    follows: ClassVar[Mapping[str, Collection[str]]] = {}
     samples: ClassVar[int] = 17
 
     def __init__(self, hardware: Hardware):
@@ -69,12 +80,81 @@ class Engine(abc.ABC):
     def kv_bytes(self, model: Model, tokens: int) -> float:
         """Of K and V of all layers of a sequence of ``tokens`` tokens, as they are stored."""
 
+    def kv_parts(self, model: Model, tokens: int) -> tuple[float, float]:
+        """Those of K, and those of V; a chip that stores both alike has two halves."""
+        half = self.kv_bytes(model, tokens) / 2
+        return half, half
+
+    def kv_bits(self, model: Model, tokens: int) -> tuple[float, float]:
+        """Stored bits of an element of K, and of V; scales, pages and padding count."""
+        elements = model.kept(tokens) * model.kv_elements / 2
+        k, v = self.kv_parts(model, tokens)
+        return 8 * k / elements, 8 * v / elements
+
+    def sram_bytes(self, model: Model) -> Mapping[str, float]:
+        """Bytes of the chip's own memories by what they hold; empty: nothing states them.
+
+        Queues, page tables and buffers of single vectors are left out.
+        """
+        return {}
+
     @abc.abstractmethod
     def cost(self, model: Model, step: Pass) -> Cost:
         """Time, bytes and energy of one pass. ConfigError: the chip cannot do it."""
 
     def check(self, model: Model, batch: int, context: int) -> None:  # noqa: B027, few chips refuse
         """ConfigError: the chip has no way to run the model at all, whatever its memory."""
+
+    def shaping(
+        self, settings: Mapping[str, Any], constants: Mapping[str, float]
+    ) -> Mapping[str, Any]:
+        """Fields that every figure of the whole chip would have to follow, and their values."""
+        both = {**settings, **constants}
+        return {name: both[name] for name in self.chip_fields}
+
+    def _unfollowed(self, name: str) -> str:
+        """Fields in which the chip is not the one that a constant is stated for; empty: none."""
+        stated, filed = self.hardware.stated.get(name), self.hardware.filed
+        if not stated:
+            return ""
+        # What the other file's engine has not is this chip's own, before any change.
+        kind = engines().get(stated["engine"], type(self))
+        theirs = {field.name: field.default for field in dataclasses.fields(kind.Settings)}
+        own = {field.name: field.default for field in dataclasses.fields(self.Settings)}
+        settings = {**own, **filed["settings"], **theirs, **stated["settings"]}
+        constants = {
+            key: each["value"] * UNITS[each["unit"]]
+            for key, each in {**filed["constants"], **stated["constants"]}.items()
+        }
+        was = self.shaping(settings, constants)
+        values = {key: each.base for key, each in self.hardware.constants.items()}
+        now = self.shaping({key: getattr(self.settings, key) for key in own}, values)
+        followed = self.follows.get(name, ())
+        differ = [key for key in now if key not in followed and now[key] != was.get(key)]
+        return "; ".join(
+            f"{key} is {_plain(now[key])}, stated for {_plain(was.get(key))}" for key in differ
+        )
+
+    @property
+    def not_scaled(self) -> Mapping[str, str]:
+        """Figures that do not follow the chip's fields, and which fields.
+
+        A figure is ``energy``, or a name of ``area``. It holds for the chip whose file states its
+        constants. No formula says what it is for another number of lanes or another clock.
+        """
+        made = {}
+        areas = {figure: self.areas[figure] for figure in self.area if figure in self.areas}
+        for figure, names in {"energy": self.energies, **areas}.items():
+            reasons = dict.fromkeys(filter(None, map(self._unfollowed, names)))
+            if reasons:
+                made[figure] = "; ".join(reasons)
+        return made
+
+    @property
+    def shown_area(self) -> Mapping[str, float | str]:
+        """Square millimetres by whose figure they are, or NOT_SCALED."""
+        left = self.not_scaled
+        return {n: NOT_SCALED if n in left else area * 1e6 for n, area in self.area.items()}
 
     @property
     def area(self) -> Mapping[str, float]:
@@ -139,6 +219,10 @@ def template(name: str) -> dict[str, Any]:
         "constants": constants(kind.constants),
         "memory": memory,
     }
+
+
+def _plain(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def shown_error(error: Exception) -> str:

@@ -12,6 +12,7 @@ A file is an object:
 | base | name of another chip whose fields this one takes where it has none of its own |
 | settings | the engine's choices: whole numbers, texts, true or false |
 | constants | the engine's numbers, each with value, unit, kind and source |
+| constants.NAME.at | settings that it is stated for, where they are not the file's |
 | memory | ``kind``, a file of ``sim/memories``; ``channels``; constants that replace the kind's |
 """
 
@@ -88,7 +89,11 @@ class Memory:
 
 @dataclasses.dataclass(frozen=True)
 class Hardware:
-    """A chip as its file states it."""
+    """A chip as its file states it.
+
+    stated : by constant, engine, settings and constants of the file that states it
+    filed : settings and constants before any change
+    """
 
     name: str
     engine: str
@@ -96,6 +101,8 @@ class Hardware:
     settings: Mapping[str, Any]
     constants: Mapping[str, Constant]
     memory: Memory
+    stated: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    filed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def known() -> dict[str, Path]:
@@ -129,8 +136,9 @@ def _fields(path: Path, seen: tuple[str, ...] = ()) -> dict[str, Any]:
         if not isinstance(found.get(name, {}), dict):
             raise ConfigError(f"{path.name}: {name} must be an object")
     base = found.pop("base", None)
+    own = [name for name in found.get("constants", {}) if isinstance(name, str)]
     if base is None:
-        return found
+        return _with_stated(path, found, {}, own)
     if base in seen:
         raise ConfigError(f"{path.name}: base {base!r} is its own base")
     if not isinstance(base, str) or base not in known():
@@ -138,7 +146,34 @@ def _fields(path: Path, seen: tuple[str, ...] = ()) -> dict[str, Any]:
     made = _fields(known()[base], (*seen, base))
     for name in ("settings", "constants", "memory"):
         found[name] = {**made.get(name, {}), **found.get(name, {})}
-    return {**made, **found}
+    return _with_stated(path, {**made, **found}, made["stated"], own)
+
+
+def _chip(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Engine, settings, and values of constants: what a figure of the whole chip is stated for."""
+    constants = {
+        name: {key: each.get(key) for key in ("value", "unit")}
+        for name, each in fields.get("constants", {}).items()
+        if isinstance(each, dict)
+    }
+    settings = dict(fields.get("settings", {}))
+    return {"engine": fields.get("engine"), "settings": settings, "constants": constants}
+
+
+def _with_stated(
+    path: Path, found: dict[str, Any], stated: Mapping[str, Any], own: Collection[str]
+) -> dict[str, Any]:
+    """``found`` with the chip for which each of its constants is stated; those of ``own`` here."""
+    made, chip = dict(stated), _chip(found)
+    for name in own:
+        constant, at = found["constants"][name], {}
+        if isinstance(constant, dict) and "at" in constant:
+            found["constants"][name] = {k: v for k, v in constant.items() if k != "at"}
+            at = constant["at"]
+            if not isinstance(at, dict):
+                raise ConfigError(f"{path.name}: constants.{name}.at must be an object of settings")
+        made[name] = {**chip, "settings": {**chip["settings"], **at}}
+    return {**found, "stated": made}
 
 
 def _with_kind(where: str, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,12 +255,14 @@ def fields_of(text: str) -> tuple[str, dict[str, Any]]:
     if missing := sorted({"engine", "about", "memory"} - set(found)):
         raise ConfigError(f"{path.stem}: lacks {', '.join(missing)}")
     found["memory"] = _with_kind(path.stem, found["memory"])
+    found["filed"] = _chip(found)
     return path.stem, found
 
 
 def changed(name: str, fields: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """``fields`` with values replaced: ``constants.clock.value`` is a place in the JSON.
 
+    A constant that is replaced is stated for the chip as it is then.
     ConfigError: no such place, or a place that holds an object.
     """
     made: dict[str, Any] = json.loads(json.dumps(fields))
@@ -239,6 +276,10 @@ def changed(name: str, fields: Mapping[str, Any], changes: Mapping[str, Any]) ->
         if isinstance(at.get(last), dict):
             raise ConfigError(f"{name}: {place} must be a value of the file, not an object")
         at[last] = value
+    chip = _chip(made)
+    for place in changes:
+        if place.startswith("constants."):
+            made["stated"][place.split(".")[1]] = chip
     return made
 
 
@@ -254,4 +295,6 @@ def hardware_of(name: str, fields: Mapping[str, Any], units: Mapping[str, str]) 
         settings=fields.get("settings", {}),
         constants=_constants(name, fields.get("constants", {}), units),
         memory=_memory(name, fields["memory"]),
+        stated=fields.get("stated", {}),
+        filed=fields.get("filed", {}),
     )

@@ -8,7 +8,7 @@ writes. All resources of an operation work side by side.
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import ClassVar
 
 from golden.config import Config, ConfigError
@@ -125,6 +125,11 @@ class MatrixEngine(Engine):
 
     constants: ClassVar[Mapping[str, tuple[str, str]]] = CONSTANTS
     Settings: ClassVar[type[Config]] = MatrixSettings
+    chip_fields: ClassVar[Collection[str]] = ("cores", "peak", "clock", "vector", "buffer")
+    energies: ClassVar[Collection[str]] = ("watts",)
+    areas: ClassVar[Mapping[str, Collection[str]]] = {"paper": ("core_area",)}
+    # Cores bring their peak, their vector unit and their buffer.
+    follows: ClassVar[Mapping[str, Collection[str]]] = {"core_area": ("cores",)}
 
     def __init__(self, hardware: Hardware):
         super().__init__(hardware)
@@ -174,6 +179,9 @@ class MatrixEngine(Engine):
     @property
     def area(self) -> Mapping[str, float]:
         return {"paper": self.settings.cores * self.base("core_area")}
+
+    def sram_bytes(self, model: Model) -> Mapping[str, float]:
+        return {"activations": self.base("buffer")}
 
     def cost(self, model: Model, step: Pass) -> Cost:
         self.check(model, step.sequences, max(part.context + part.new for part in step.parts))

@@ -5,7 +5,7 @@ from typing import Any
 
 from golden.config import ConfigError
 from sim.cost import Cost
-from sim.engine import Engine, check_fits
+from sim.engine import NOT_SCALED, Engine, check_fits
 from sim.model import Model
 from sim.svg import Axis, Line, LineChart, StackedBars, page
 from sim.work import Pass
@@ -102,20 +102,33 @@ def _scatter(title: str, label: str, lines: Sequence[Line]) -> LineChart:
 
 
 def comparison(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Tokens per second against joules per token and, where stated, against area."""
+    """Seconds of the request; tokens per second by joules per token and, where stated, by area.
+
+    A figure that is not scaled is left out.
+    """
     able = [row for row in rows if "refused" not in row]
+    first = [row["first_token_seconds"] for row in able]
+    request = StackedBars(
+        "The whole request", Axis("s"), [row["hardware"] for row in able],
+        {
+            "first token": first,
+            "others": [row["seconds"] - each for row, each in zip(able, first, strict=True)],
+        },
+    )  # fmt: skip
     energy = [
         Line(row["hardware"], [(row["joules_per_token"], row["tokens_per_second"])], True)
         for row in able
-        if row["joules_per_token"] > 0
+        if row["joules_per_token"] != NOT_SCALED and row["joules_per_token"] > 0
     ]
-    charts: list[LineChart | StackedBars] = [_scatter("Energy", "J per token", energy)]
+    charts: list[LineChart | StackedBars] = [request]
+    if energy:
+        charts.append(_scatter("Energy of decoding", "J per token", energy))
     areas = [
         Line(f"{row['hardware']}, {name[5:-4]}", [(value, row["tokens_per_second"])], True)
         for row in able
         for name, value in row.items()
-        if name.startswith("area_")
+        if name.startswith("area_") and value != NOT_SCALED
     ]
     if areas:
-        charts.append(_scatter("Area", "mm2", areas))
+        charts.append(_scatter("Area, decoding", "mm2", areas))
     return page(charts)

@@ -86,8 +86,11 @@ def point_row(point: Point) -> dict[str, Any]:
         made = Run(engine, _model(point["model"]), **sizes).compute()
     except (ConfigError, ArithmeticError) as error:
         return row | {"refused": shown_error(error)}
+    except Exception as error:  # one point never costs the others their rows
+        return row | {"refused": f"{type(error).__name__}: {error}"}
     summary = made.summary()
-    summary["extrapolated"] = "; ".join(summary["extrapolated"])
+    for name in ("not_scaled", "extrapolated"):
+        summary[name] = "; ".join(summary[name])
     return row | {name: value for name, value in summary.items() if name not in row}
 
 

@@ -1,53 +1,120 @@
-"""``python -m sim.questions``: an architect's questions, answered in tables of docs/sim.md."""
+"""``python -m sim.questions``: an architect's questions, answered in tables of docs/sim.md.
+
+A number in parentheses is extrapolated (``Cost.extrapolated``). A table that compares chips ends
+with what its steps of decoding leave out: the whole request, the cache, and what the chip takes.
+"""
 
 import argparse
 import itertools
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from golden import command
 from golden.config import ConfigError
 from golden.markers import rewrite, table
 from sim.claims.measure import served
-from sim.engine import Engine, check_fits, engine_of, shown_error
+from sim.engine import NOT_SCALED, Engine, check_fits, engine_of, shown_error
 from sim.model import Model, find_model
+from sim.run import UNKNOWN, Run
 from sim.validate import PAGE
 from sim.work import Pass
 
 __all__ = ["QUESTIONS", "main"]
 
 _7B = "llama-2-7b"
+_PROMPT = 1024  # tokens of the requests
 
 
-def _step(engine: Engine, model: Model, batch: int, context: int) -> float | None:
+class _Figure(NamedTuple):
+    """A number, and whether it is extrapolated."""
+
+    value: float
+    is_outside: bool
+
+
+def _step(engine: Engine, model: Model, batch: int, context: int) -> _Figure | None:
     """Tokens per second of one step; None: it does not fit, or the chip has no way."""
     try:
         check_fits(engine, model, batch, context + 1)
-        return batch / engine.cost(model, Pass.decode(batch, context)).seconds
+        cost = engine.cost(model, Pass.decode(batch, context))
+    except ConfigError:
+        return None
+    return _Figure(batch / cost.seconds, bool(cost.extrapolated))
+
+
+def _shown(found: _Figure | None, digits: int = 0) -> str:
+    """Below 10 with one digit more, below 1 with one more again."""
+    if found is None:
+        return ""
+    value, is_outside = found
+    digits += 0 if value >= 10 else 1 if value >= 1 or digits == 0 else 2
+    return f"({value:.{digits}f})" if is_outside else f"{value:.{digits}f}"
+
+
+def _request(engine: Engine, model: Model, batch: int, out: int) -> Run | None:
+    """1,024 tokens and ``out`` more; None: it does not fit, or the chip has no way."""
+    try:
+        return Run(engine, model, batch, _PROMPT, out).compute()
     except ConfigError:
         return None
 
 
-def _shown(value: float | None) -> str:
-    return "" if value is None else f"{value:.0f}" if value >= 10 else f"{value:.1f}"
+def _taken(engines: Sequence[Engine], model: Model, batch: int, out: int) -> list[list[str]]:
+    """The rows with which a comparison ends, a cell for each chip, the first cell their name."""
+    made = [_request(each, model, batch, out) for each in engines]
+
+    def cells(figure: Callable[[Run], float]) -> list[str]:
+        return [
+            _shown(_Figure(figure(each), bool(each.cost.extrapolated)), 1) if each else ""
+            for each in made
+        ]
+
+    held = [sum(each.sram_bytes(model).values()) for each in engines]
+    bits = [each.kv_bits(model, _PROMPT + out) for each in engines]
+    areas = [
+        ", ".join(
+            f"{area if isinstance(area, str) else f'{area:,.0f}'} ({kind})"
+            for kind, area in each.shown_area.items()
+        )
+        for each in engines
+    ]
+    of = f"{_PROMPT:,} + {out:,} tokens, batch {batch}"
+    return [
+        [f"first token, s: {of}", *cells(lambda each: each.prefill.seconds)],
+        [f"request, s: {of}", *cells(lambda each: each.seconds)],
+        [
+            f"request, J: {of}",
+            *(
+                NOT_SCALED if "energy" in engine.not_scaled else cell
+                for engine, cell in zip(
+                    engines, cells(lambda each: each.cost.joules.value), strict=True
+                )
+            ),
+        ],
+        ["stored bits of an element of K / V", *(f"{k:.2f} / {v:.2f}" for k, v in bits)],
+        ["area, mm2 (by)", *(each or UNKNOWN for each in areas)],
+        ["memory on the chip, MB", *(f"{each / 1e6:.1f}" if each else UNKNOWN for each in held)],
+    ]
 
 
 def batch_and_context() -> str:
-    """Tokens per second by batch and context; bold: where the A100 passes KLLM."""
+    """Tokens per second of decoding by batch and context; bold: where the A100 passes KLLM."""
     model = find_model(_7B)
     names = ("kllm-a4", "kllm-a4-wide", "a100-80gb", "a100-qserve")
     engines = [engine_of(name) for name in names]
     rows = []
     for context, batch in itertools.product((128, 1024, 4096), (1, 4, 16, 64)):
         found = [_step(engine, model, batch, context) for engine in engines]
-        best = max(each or 0.0 for each in found[:2])
+        best = max(each.value if each else 0.0 for each in found[:2])
         cells = [
-            f"**{_shown(each)}**" if n > 1 and each and each > best else _shown(each)
+            f"**{_shown(each)}**" if n > 1 and each and each.value > best else _shown(each)
             for n, each in enumerate(found)
         ]
-        rows.append([context, batch, *cells])
-    return table(["cached tokens", "batch", *names], rows)
+        rows.append([f"decoding, tokens/s: after {context}, batch {batch}", *cells])
+    rows += _taken(engines, model, 1, 128)
+    rows += _taken(engines, model, 16, 128)[:3]
+    return table(["", *names], rows)
 
 
 def lanes_and_ports() -> str:
@@ -77,24 +144,27 @@ def long_contexts() -> str:
     engines = [engine_of(name) for name in names]
     rows = []
     for context in (1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072):
-        rows.append([context, *(_shown(_step(each, model, 8, context)) for each in engines)])
-    return table(["cached tokens", *names], rows)
+        cells = (_shown(_step(each, model, 8, context)) for each in engines)
+        rows.append([f"decoding, tokens/s: after {context}", *cells])
+    rows += _taken(engines, model, 8, 128)
+    return table(["", *names], rows)
 
 
 def hbm_or_lpddr() -> str:
     """Tokens per second of requests that bring 1,024 tokens and make as many."""
-    names, rows = ("oaken-hbm", "oaken-lpddr", "a100-vllm", "a100-qserve"), []
+    names = ("oaken-hbm", "oaken-lpddr", "a100-vllm", "a100-qserve")
+    rows: list[list[str]] = []
     for model, batch in itertools.product((_7B, "llama-2-13b"), (16, 64, 256)):
         cells = []
         for name in names:
             try:
-                cells.append(_shown(served(name, model, batch, 1024, 1024)))
+                rate = served(name, model, batch, _PROMPT, 1024)
+                cells.append(_shown(_Figure(rate, False)))
             except ConfigError:
                 cells.append("")
-        rows.append([model, batch, *cells])
-    return table(
-        ["model", "requests", "oaken-hbm", "oaken-lpddr", "a100-vllm", "a100-qserve"], rows
-    )
+        rows.append([f"{model}, {batch} requests: tokens/s, prompts included", *cells])
+    rows += _taken([engine_of(name) for name in names], find_model(_7B), 16, 1024)
+    return table(["", *names], rows)
 
 
 def command_queues() -> str:
@@ -130,13 +200,16 @@ def scores() -> str:
 
 
 def pair() -> str:
-    """Tokens per second of one sequence by context: KLLM, Oaken, and both in one chip."""
+    """Tokens per second of decoding by context and batch: KLLM, Oaken, and both in one chip."""
     model, rows = find_model(_7B), []
     names = ("kllm-a4", "oaken-hbm", "kllm-oaken")
     engines = [engine_of(name) for name in names]
-    for context in (128, 1024, 4096, 8192, 16384, 32768):
-        rows.append([context, *(_shown(_step(each, model, 1, context)) for each in engines)])
-    return table(["cached tokens", *names], rows)
+    for batch, context in (*((1, 1 << n) for n in (7, 10, 12, 13, 14, 15)), (8, 128), (8, 4096)):
+        cells = (_shown(_step(each, model, batch, context)) for each in engines)
+        rows.append([f"decoding, tokens/s: after {context}, batch {batch}", *cells])
+    rows += _taken(engines, model, 1, 128)
+    rows += _taken(engines, model, 8, 128)[:3]
+    return table(["", *names], rows)
 
 
 _WINDOWS = ((16, 64), (1, 64), (4, 8), (1, 8))  # bursts in flight, and words of a burst

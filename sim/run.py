@@ -13,7 +13,7 @@ import itertools
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from golden.config import ConfigError
 from golden.files import replacing
 from sim.constant import Interval
 from sim.cost import Cost, total
-from sim.engine import Engine, check_fits, engine_of, shown_error, template
+from sim.engine import NOT_SCALED, Engine, check_fits, engine_of, shown_error, template
 from sim.hardware import fields_of
 from sim.hardware import known as chips
 from sim.model import Model, built_in, find_model
@@ -30,7 +30,12 @@ from sim.plot import pictures
 from sim.sampling import sampled
 from sim.work import Pass
 
-__all__ = ["Run", "add_sizes", "decoding", "give", "main", "run", "shown", "size"]
+__all__ = [
+    "UNKNOWN", "Run", "add_sizes", "decoding", "give", "main", "run", "shown", "size",
+    "square",
+]  # fmt: skip
+
+UNKNOWN = "not stated"  # where no file and no formula has a figure
 
 
 def size(text: str) -> int:
@@ -65,9 +70,11 @@ class Run:
         check_fits(engine, model, batch, prompt + out)
         self.prefill = Cost(())
         self.decode = Cost(())
+        self.is_whole = True
 
     def compute(self, exact: bool = False, prefill: bool = True) -> "Run":
         """Without ``prefill`` the prompt is cached already, and the first step gives a word."""
+        self.is_whole = prefill
         if prefill:
             self.prefill = self.engine.cost(self.model, Pass.prefill(self.batch, self.prompt))
         if self.out > 1:
@@ -102,9 +109,24 @@ class Run:
         return self.prefill.joules * (1 / self.batch)
 
     def summary(self) -> dict[str, Any]:
-        """Plain values; seconds, bytes, joules, square millimetres."""
-        energy = self.joules_per_token
-        areas = {f"area_{kind}_mm2": area * 1e6 for kind, area in self.engine.area.items()}
+        """Plain values; seconds, bytes, joules, square millimetres.
+
+        ``seconds`` and ``joules`` are of the whole request, the prompt included. Where the prompt
+        is cached already, they are of the decoding, and the first token has no time.
+        """
+        energy, whole = self.joules_per_token, self.cost.joules
+        k_bits, v_bits = self.engine.kv_bits(self.model, self.prompt + self.out)
+        held = self.engine.sram_bytes(self.model)
+        areas = {f"area_{kind}_mm2": area for kind, area in self.engine.shown_area.items()}
+        joules = {
+            "joules_per_token": energy.value,
+            "joules_per_token_low": energy.low,
+            "joules_per_token_high": energy.high,
+            "joules": whole.value,
+            "joules_low": whole.low,
+            "joules_high": whole.high,
+        }
+        left = self.engine.not_scaled
         return {
             "hardware": self.engine.hardware.name,
             "model": self.model.name,
@@ -112,17 +134,19 @@ class Run:
             "prompt": self.prompt,
             "out": self.out,
             "seconds": self.seconds,
-            "first_token_seconds": self.prefill.seconds,
+            "first_token_seconds": self.prefill.seconds if self.is_whole else None,
             "token_seconds": self.token_seconds,
             "tokens_per_second": self.tokens_per_second,
-            "joules_per_token": energy.value,
-            "joules_per_token_low": energy.low,
-            "joules_per_token_high": energy.high,
+            **(dict.fromkeys(joules, NOT_SCALED) if "energy" in left else joules),
             **{f"bytes_{name}": amount for name, amount in self.cost.traffic().items()},
             "weight_bytes": self.engine.weight_bytes(self.model),
             "kv_bytes": self.engine.kv_bytes(self.model, self.prompt + self.out) * self.batch,
+            "k_bits": k_bits,
+            "v_bits": v_bits,
             "capacity_bytes": self.engine.memory.capacity,
+            "on_chip_bytes": sum(held.values()) if held else None,
             **areas,
+            "not_scaled": [f"{figure}: {why}" for figure, why in left.items()],
             "extrapolated": list(self.cost.extrapolated),
         }
 
@@ -147,7 +171,9 @@ class Run:
         """All of it as JSON."""
         return {
             **self.summary(),
-            "energy_joules": {
+            "energy_joules": NOT_SCALED
+            if "energy" in self.engine.not_scaled
+            else {
                 name: [each.low, each.value, each.high] for name, each in self.cost.energy.items()
             },
             "operations": self.operations(),
@@ -175,26 +201,59 @@ def shown(value: float, unit: str) -> str:
     return f"{value:.3g} {unit}"
 
 
+def square(area: float | str) -> str:
+    """An area of ``Engine.shown_area``."""
+    return area if isinstance(area, str) else f"{area:.2f} mm2"
+
+
+def _interval(engine: Engine, energy: Interval) -> str:
+    if "energy" in engine.not_scaled:
+        return f"joules {NOT_SCALED}"
+    low, high = (shown(each, "J") for each in (energy.low, energy.high))
+    return f"{shown(energy.value, 'J')} ({low} to {high})"
+
+
+def _megabytes(held: Mapping[str, float]) -> str:
+    """The chip's own memories, and what they hold."""
+    if not held:
+        return UNKNOWN
+    parts = ", ".join(f"{name} {amount / 1e6:.2f}" for name, amount in held.items())
+    return f"{sum(held.values()) / 1e6:.2f} MB: {parts}"
+
+
 def _print(made: Run) -> None:
     from rich.console import Console
     from rich.table import Table
 
     console = Console(width=110, soft_wrap=True)
-    engine, energy = made.engine, made.joules_per_token
+    engine, energy, whole = made.engine, made.joules_per_token, made.cost.joules
     console.print(f"{made.model.name} on {engine.hardware.name}: {engine.hardware.about}")
     capacity = engine.memory.capacity
     used = engine.weight_bytes(made.model)
-    used += made.batch * engine.kv_bytes(made.model, made.prompt + made.out)
-    low, high = (shown(each, "J") for each in (energy.low, energy.high))
+    tokens = made.prompt + made.out
+    used += made.batch * engine.kv_bytes(made.model, tokens)
+    k_bits, v_bits = engine.kv_bits(made.model, tokens)
+    held = engine.sram_bytes(made.model)
+    first, further, name = shown(made.prefill.seconds, "s"), "none: --out is 1", "whole request"
+    rate = each = further
+    if made.out > 1:
+        further = shown(made.token_seconds, "s")
+        rate = f"{made.tokens_per_second:.1f} /s in decoding, batch {made.batch}"
+        each = f"{_interval(engine, energy)} per token in decoding"
+    if not made.is_whole:
+        first, name = "not computed: --context leaves the prompt out", "decoding"
     lines = [
-        ("first token", shown(made.prefill.seconds, "s")),
-        ("further token", shown(made.token_seconds, "s")),
-        ("new tokens", f"{made.tokens_per_second:.1f} /s in decoding, batch {made.batch}"),
-        ("whole run", shown(made.seconds, "s")),
-        ("energy", f"{shown(energy.value, 'J')} per token, {low} to {high}"),
+        ("first token", first),
+        ("further token", further),
+        ("new tokens", rate),
+        (name, f"{shown(made.seconds, 's')}, {_interval(engine, whole)}"),
+        ("energy", each),
         ("memory", f"{used / 1e9:.2f} GB of {capacity / 1e9:.0f} GB"),
-        *((f"area, {kind}", f"{area * 1e6:.2f} mm2") for kind, area in engine.area.items()),
-    ]
+        ("K and V", f"{k_bits:.2f} and {v_bits:.2f} stored bits per element after {tokens} tokens"),
+        ("on chip", _megabytes(held)),
+        *((f"area, {kind}", square(area)) for kind, area in engine.shown_area.items()),
+        *(() if engine.area else (("area", UNKNOWN),)),
+    ]  # fmt: skip
     for name, text in lines:
         console.print(f"  {name:14} {text}")
     table = Table(
@@ -208,6 +267,8 @@ def _print(made: Run) -> None:
             row["binds"], shown(row["slack_seconds"], "s"), shown(row["bytes"], "B"),
         )  # fmt: skip
     console.print(table)
+    for figure, why in engine.not_scaled.items():
+        console.print(f"{NOT_SCALED}: {figure}: {why}")
     for reason in made.cost.extrapolated:
         console.print(f"extrapolated: {reason}")
 

@@ -110,7 +110,7 @@ def _watch(name: str, total: int) -> Callable[[int, float], None]:
 def _served(
     asked: "argparse.Namespace", hardware: str, model: "Model", requests: "list[Request]"
 ) -> "Result":
-    from sim.engine import engine_of
+    from sim.engine import NOT_SCALED, engine_of
     from sim.serving.metrics import Limits, summary
     from sim.serving.pages import Pages, page_of
     from sim.serving.policy import Policy, tokens_of
@@ -147,6 +147,15 @@ def _served(
     figures |= summary(outcome, pages, limits, made[0].has_energy)
     figures["extrapolated"] = list(made[0].extrapolated)
     figures["engine_calls"] = made[0].calls
+    mean = round(sum(each.prompt + each.output for each in requests) / len(requests))
+    k_bits, v_bits = engine.kv_bits(model, mean)
+    figures["kv"] |= {"k_bits": k_bits, "v_bits": v_bits, "bits_after_tokens": mean}
+    held = engine.sram_bytes(model)
+    figures["on_chip_bytes"] = sum(held.values()) if held else None
+    figures["area_mm2"] = dict(engine.shown_area)
+    if "energy" in engine.not_scaled and figures["joules_per_token"]:
+        figures["joules_per_token"] = NOT_SCALED
+    figures["not_scaled"] = [f"{figure}: {why}" for figure, why in engine.not_scaled.items()]
     return Result(engine.hardware.name, outcome, figures)
 
 

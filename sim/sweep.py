@@ -22,11 +22,22 @@ from typing import Any
 from golden import command
 from golden.config import ConfigError
 from golden.files import replacing
+from sim.engine import NOT_SCALED
 from sim.points import Point, chip, point_rows, points
 from sim.run import write_csv
 
 __all__ = ["main", "pareto"]
 
+# What every chosen point shows besides the fields that it is chosen by.
+_ALSO = (
+    "first_token_seconds",
+    "seconds",
+    "joules",
+    "k_bits",
+    "v_bits",
+    "not_scaled",
+    "extrapolated",
+)
 _BLOCK = 32  # points that a worker takes at a time
 _PATIENCE = 5.0  # seconds between looks for lost workers
 
@@ -100,7 +111,10 @@ def _dask(
 def pareto(
     rows: Iterable[Mapping[str, Any]], less: Sequence[str], more: Sequence[str]
 ) -> list[int]:
-    """Numbers of the rows that no other row beats: in nothing worse, and in something better."""
+    """Numbers of the rows that no other row beats: in nothing worse, and in something better.
+
+    A row with no number there, refused or not scaled, takes no part.
+    """
     scored = [
         (n, [*(row[name] for name in less), *(-row[name] for name in more)])
         for n, row in enumerate(rows)
@@ -170,21 +184,29 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"sim.sweep: {error.filename}: {error.strerror}", file=sys.stderr)
         return 2
     able = [row for row in rows if "refused" not in row]
-    unknown = [n for n in (*options.less, *options.more) if able and n not in able[0]]
+    known = dict.fromkeys(n for row in able for n in row)
+    unknown = [n for n in (*options.less, *options.more) if able and n not in known]
     if unknown:
-        fields = ", ".join(n for n, v in able[0].items() if isinstance(v, int | float))
+        fields = ", ".join(
+            n for n in known if any(isinstance(row.get(n), int | float) for row in able)
+        )
         print(
             f"sim.sweep: --less and --more must be of {fields}, not {unknown[0]}", file=sys.stderr
         )
         return 2
     best = pareto(rows, options.less, options.more)
     refused = sum("refused" in row for row in rows)
-    print(f"{len(rows)} points, {refused} refused, {len(best)} that no other beats")
-    names = ["hw", "model", "batch", *options.less, *options.more]
+    chosen = (*options.less, *options.more)
+    left = sum(NOT_SCALED in (row.get(name) for name in chosen) for row in rows)
+    print(
+        f"{len(rows)} points, {refused} refused, {left} left out as a figure is {NOT_SCALED}, "
+        f"{len(best)} that no other beats"
+    )
+    names = ["hw", "model", "batch", *chosen, *_ALSO]
     for n in best:
         row = rows[n]
         sets = {k: v for k, v in row.items() if "." in k}
-        print(json.dumps({name: row[name] for name in names} | sets))
+        print(json.dumps({name: row.get(name) for name in names} | sets))
     return 0
 
 

@@ -10,6 +10,7 @@ Shown to fail with each of:
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -137,6 +138,23 @@ def test_a_command_is_what_python_runs(tmp_path):
     for words in (["--list"], ["no_such_block"], ["stream_fifo", "depth=0"]):
         direct = run("-m", "hdl.build", *words, cwd=tmp_path)
         assert run("-m", "senbazuru", "build", *words, cwd=tmp_path) == direct
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, "qet quantize"])
+def test_help_names_the_command_as_it_is_typed(tmp_path, name):
+    """Shown to fail: ``usage: python -m sim.run`` of ``senbazuru sim run --help``."""
+    status, out, error = run("-m", "senbazuru", *name.split(), "--help", cwd=tmp_path)
+    assert (status, error) == (0, "")
+    assert out.startswith(f"usage: senbazuru {name} ")
+    for module, _ in COMMANDS.values():
+        assert not re.search(rf"python -m {re.escape(module)}(?![\w.])", out)
+
+
+def test_a_refusal_has_the_name_of_the_module(tmp_path):
+    direct = run("-m", "sim.run", "--batch", "0", cwd=tmp_path)
+    assert direct[2].startswith("sim.run: argument --batch")
+    assert run("-m", "senbazuru", "sim", "run", "--batch", "0", cwd=tmp_path) == direct
+    assert run("-m", "sim.run", "--help", cwd=tmp_path)[1].startswith("usage: python -m sim.run ")
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ _NO_OUTLIERS, _NO_STATISTICS = Outliers(), Statistics()
 _FAR = 1 << AFTER_BITS - 2  # waits are compared by signed distance: none may grow older than this
 
 
-class AssemblyError(ValueError):
+class AssemblyError(ConfigError):
     """A program that cannot be; one line that names place, field, range and value."""
 
 

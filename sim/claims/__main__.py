@@ -19,11 +19,9 @@ from sim.claims import (
     oaken_tables,
     oaken_traces,
 )
-from sim.claims.claim import STATUSES, Claim, Judged, judge
-from sim.engine import engine_of, shown_error
+from sim.claims.claim import STATUSES, Claim, Judged, constants_of, judge, parts_of
+from sim.engine import shown_error
 from sim.engines.kllm import Kllm
-from sim.engines.pair import Pair
-from sim.hardware import known
 from sim.kllm.units import FITTED
 
 __all__ = ["CLAIMS", "PAGE", "main", "rows"]
@@ -48,8 +46,8 @@ def _interval(found: Judged) -> str:
     if found.interval is None:
         return ""
     if found.claim.trend:
-        yes = sum(map(bool, (v for v in found.values.values() if v == v)))
-        return f"{yes} of {len(found.values)}"
+        answers = [value for value in found.values.values() if value == value]
+        return f"{sum(map(bool, answers))} of {len(answers)}"
     low, high = (_number(each) for each in found.interval)
     return low if low == high else f"{low} .. {high}"
 
@@ -58,14 +56,8 @@ def _fitted(claim: Claim) -> int:
     """Fitted constants of the chips that the variants name, the most of a variant."""
     most = 0
     for variant in claim.variants:
-        count = 0
-        for name in re.split(" / | at ", variant):
-            if name in known():
-                engine = engine_of(name)
-                parts = [engine.weights, engine.cache] if isinstance(engine, Pair) else [engine]
-                for part in parts:
-                    count += sum(c.kind == "fitted" for c in part.hardware.constants.values())
-                    count += len(FITTED) if isinstance(part, Kllm) else 0
+        count = sum(each.kind == "fitted" for each in constants_of(variant))
+        count += sum(len(FITTED) for each in parts_of(variant) if isinstance(each, Kllm))
         most = max(most, count)
     return most
 

@@ -7,8 +7,11 @@ The paper compares on LLaMA-7B to 70B and Mistral-7B. KLLM's programs have lengt
 import functools
 from collections.abc import Callable
 
+from golden.kllm.isa import Unit
 from sim.claims.claim import Claim
-from sim.claims.measure import energy_ratio, speed_ratio, token
+from sim.claims.kllm_table import CHIP, LANE_PARTS, LANES, area_of, power_of
+from sim.claims.measure import energy_ratio, speed_ratio, token_joules, token_seconds
+from sim.claims.product import kllm_product_cycles
 from sim.constant import UNITS
 from sim.engine import engine_of
 from sim.model import find_model
@@ -94,18 +97,52 @@ def _slower_online(variant: str) -> float:
 
 def _gains_from_batch(hardware: str) -> float:
     """Whether a batch of 16 gives a tenth more tokens per second, and takes less energy each."""
-    seconds, joules = token(hardware, "llama-2-7b", 64)
-    of_16, joules_of_16 = token(hardware, "llama-2-7b", 64, 16)
-    return float(1.1 * of_16 <= seconds and joules_of_16 < joules)
+    seconds = [token_seconds(hardware, "llama-2-7b", 64, batch) for batch in (1, 16)]
+    joules = [token_joules(hardware, "llama-2-7b", 64, batch) for batch in (1, 16)]
+    return float(1.1 * seconds[1] <= seconds[0] and joules[1] < joules[0])
 
 
-# Watts of Table I's units: lane parts of one of 16 lanes.
-_TABLE_1 = {
-    "lanes": 5.73, "output buffer": 0.570, "index buffer": 0.540, "codebook buffer": 0.00211,
-    "clustering": 0.710, "orizuru": 0.273, "functions": 0.563,
-}  # fmt: skip
-_AREA = (8.25, 4.61, 2.16, 0.00844, 0.211, 0.739, 0.889)
-_FP16_MAC = 0.0905 / (32 * 500e6)  # joules: 32 MACs of a lane at 500 MHz
+# Figure 10 (b): rows of Table I that do each operation.
+_OPERATIONS = {
+    "Orizuru": (6.59, ("Orizuru",)),
+    "dequantization": (4.32, ("Act Codebook Buffer",)),
+    "quantization": (1.73, ("Clustering Unit",)),
+    "the lanes: all but these three": (87.36, ("PE Lane",)),
+}
+_LANE_OPERATIONS = {"index concatenation": 33.46, "index distribution": 27.65, "reduction": 21.02}
+_BUFFERS = ("Out Buffer", "Act Idx Buffer")
+_FIGURE_10 = [
+    f"{name} at {when}, {rows}"
+    for name in _A4
+    for when in ("all times", "work")
+    for rows in ("all rows", "no buffers")
+]
+
+
+def _energy_share(names: tuple[str, ...]) -> Callable[[str], float]:
+    """Per cent of a product's energy on the chip that rows of Table I take, by its watts.
+
+    A row takes its watts all the time, or while the commands of its unit run.
+    """
+
+    def of(variant: str) -> float:
+        chip, how = variant.split(" at ")
+        when, rows = how.split(", ")
+        whole, busy = kllm_product_cycles(chip)
+        work = {
+            "PE Lane": busy[Unit.MATMUL],
+            "Clustering Unit": busy[Unit.QUANTIZE],
+            "Orizuru": busy[Unit.QUANTIZE],
+            "Functional Unit": 0.0,
+        }
+        joules = {
+            name: power_of([name]).to("W") * (work.get(name, whole) if when == "work" else whole)
+            for name in CHIP
+            if rows == "all rows" or name not in _BUFFERS
+        }
+        return 100 * sum(joules[name] for name in names) / sum(joules.values())
+
+    return of
 
 
 def _dram_saved(variant: str) -> float:
@@ -116,35 +153,30 @@ def _dram_saved(variant: str) -> float:
 
 
 @functools.cache
-def _floor(picojoules: float) -> tuple[float, float, float]:
-    """Joules of a token of LLaMA-2-7B: DRAM at 16 bits, DRAM at 4 bits, FP16 MACs of Table I."""
+def _floor(variant: str) -> tuple[float, float, float]:
+    """Joules of a token of LLaMA-2-7B: DRAM at 16 bits, DRAM at 4 bits, FP16 MACs."""
     engine, model = engine_of("kllm-a3"), find_model("llama-2-7b")
-    per_byte = picojoules * UNITS["pJ/bit"]
+    per_byte, per_mac = (
+        float(value) * UNITS[unit] for value, unit in map(str.split, variant.split(", "))
+    )
     elements = model.weights - model.hidden * model.vocabulary
     four = engine.weight_bytes(model) - 2.0 * model.hidden * model.vocabulary
-    return 2.0 * elements * per_byte, four * per_byte, elements * _FP16_MAC
+    return 2.0 * elements * per_byte, four * per_byte, elements * per_mac
 
 
 def _weights_saving(variant: str) -> float:
-    before, after, macs = _floor(float(variant.split()[0]))
+    before, after, macs = _floor(variant)
     return (before + macs) / (after + macs)
 
 
 def _most_saving(variant: str) -> float:
     """If index products took no energy at all."""
-    _, after, macs = _floor(float(variant.split()[0]))
+    _, after, macs = _floor(variant)
     return (after + macs) / after
 
 
-_DRAM = ["2.0 pJ/bit", "3.9 pJ/bit", "6.25 pJ/bit"]
-_PARTS = {  # Figure 10 (b)
-    "index concatenation": 33.46,
-    "index distribution": 27.65,
-    "reduction": 21.02,
-    "Orizuru": 6.59,
-    "dequantization": 4.32,
-    "quantization": 1.73,
-}
+# Of DRAM's bits as sim/memories/hbm2.json has them, of FP16 MACs as sim/hardware/asic-fp16.json.
+_ENERGIES = [f"{dram} pJ/bit, {mac} pJ" for dram in (2.0, 3.9, 6.25) for mac in (0.5, 0.9, 1.5)]
 
 CLAIMS: list[Claim] = [
     Claim(
@@ -172,9 +204,18 @@ CLAIMS: list[Claim] = [
     *(
         Claim(
             paper=_PAPER, figure="10b", what=f"energy of {name}", claimed=share, unit="%",
-            reason="sixteen times Table I's parts of a lane are 8.25 W, its row of lanes is 5.73 W",
+            reason="Table I has watts of whole lanes, and of their parts areas alone",
         )
-        for name, share in _PARTS.items()
+        for name, share in _LANE_OPERATIONS.items()
+    ),
+    *(
+        Claim(
+            paper=_PAPER, figure="10b", what=f"energy of {name}", claimed=share, unit="%",
+            variants=_FIGURE_10, measure=_energy_share(rows),
+            reason=f"watts of Table I's {rows[0]}, all the time or while its commands run; "
+            "with output and index buffers or without",
+        )
+        for name, (share, rows) in _OPERATIONS.items()
     ),
     Claim(
         paper=_PAPER, figure="12", what="HBM energy saved by 4-bit weights", claimed=75, unit="%",
@@ -182,12 +223,12 @@ CLAIMS: list[Claim] = [
     ),
     Claim(
         paper=_PAPER, figure="12", what="energy saved by 4-bit weights", claimed=2.49,
-        variants=_DRAM, measure=_weights_saving,
-        reason="DRAM and the FP16 MACs of Table I alone",
+        variants=_ENERGIES, measure=_weights_saving,
+        reason="DRAM and FP16 MACs alone; the paper states no energy of a MAC",
     ),
     Claim(
         paper=_PAPER, figure="12", what="energy saved by index products", claimed=20.98,
-        variants=_DRAM, measure=_most_saving,
+        variants=_ENERGIES, measure=_most_saving,
         reason="even where they take no energy, DRAM remains",
     ),
     Claim(
@@ -196,12 +237,17 @@ CLAIMS: list[Claim] = [
     ),
     Claim(
         paper=_PAPER, figure="Table I", what="area of the chip", claimed=16.87, unit="mm2",
-        variants=["sum of the rows"], measure=lambda _: sum(_AREA),
+        variants=["sum of the rows"], measure=lambda _: area_of(CHIP),
         near=1.01, reason="the paper's own arithmetic",
     ),
     Claim(
         paper=_PAPER, figure="Table I", what="power of the chip", claimed=8.96, unit="W",
-        variants=["sum of the rows"], measure=lambda _: sum(_TABLE_1.values()),
+        variants=["sum of the rows"], measure=lambda _: power_of(CHIP),
         near=1.01, reason="the paper's own arithmetic: the rows sum to 8.39 W",
+    ),
+    Claim(
+        paper=_PAPER, figure="Table I", what="area of the PE lanes", claimed=8.25, unit="mm2",
+        variants=["16 times the parts of a lane"], measure=lambda _: LANES * area_of(LANE_PARTS),
+        near=1.01, reason="the paper's own arithmetic",
     ),
 ]  # fmt: skip

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from sim.claims.claim import Claim
-from sim.claims.measure import energy_parts, token
+from sim.claims.measure import energy_parts, token_joules, token_seconds
 
 __all__ = ["CLAIMS"]
 
@@ -28,13 +28,13 @@ def _falls(values: Sequence[float]) -> bool:
 
 def _energy_falls(hardware: str) -> float:
     """1 where each batch takes fewer joules per token, and the largest a tenth fewer than one."""
-    joules = [token(hardware, _MODEL, _WORDS, batch)[1] for batch in _BATCHES]
+    joules = [token_joules(hardware, _MODEL, _WORDS, batch) for batch in _BATCHES]
     return float(_falls(joules) and 1.1 * joules[-1] < joules[0])
 
 
 def _speed_rises(hardware: str) -> float:
     """1 where each batch gives a tenth more tokens per second than the one before."""
-    seconds = [token(hardware, _MODEL, _WORDS, batch)[0] for batch in _BATCHES]
+    seconds = [token_seconds(hardware, _MODEL, _WORDS, batch) for batch in _BATCHES]
     return float(all(1.1 * after < before for before, after in itertools.pairwise(seconds)))
 
 
@@ -63,7 +63,7 @@ def _chip_has_most(variant: str) -> float:
 def _similar(variant: str) -> float:
     """1 where the speeds of a batch are within a tenth."""
     chips, batch = variant.split(" at ")
-    seconds = [token(each, _MODEL, _WORDS, int(batch))[0] for each in chips.split(" / ")]
+    seconds = [token_seconds(each, _MODEL, _WORDS, int(batch)) for each in chips.split(" / ")]
     return float(1 / _SIMILAR < seconds[0] / seconds[1] < _SIMILAR)
 
 
@@ -96,7 +96,7 @@ CLAIMS: list[Claim] = [
     _trend(
         "9", "KLLM: SRAM and core take more energy than HBM in large batches",
         [f"{each} at {batch}" for each in _KLLM for batch in (16, 64)], _chip_has_most,
-        "kllm-a4-wide alone shares weights in a batch",
+        "kllm-a4-wide, which alone shares weights in a batch, has no figure of energy",
     ),
     _trend(
         "9", "the other ASICs: SRAM and core take more energy than HBM in large batches",

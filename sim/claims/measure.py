@@ -5,14 +5,14 @@ import functools
 from golden.config import ConfigError
 from sim.claims.claim import geomean
 from sim.cost import Cost
-from sim.engine import Engine, check_fits, engine_of
+from sim.engine import NOT_SCALED, Engine, check_fits, engine_of
 from sim.model import Model, find_model
 from sim.run import Run, decoding
 from sim.work import Pass
 
 __all__ = [
     "decode_step", "energy_parts", "energy_ratio", "largest_batch", "served", "speed_ratio",
-    "token",
+    "token_joules", "token_seconds",
 ]  # fmt: skip
 
 _engine = functools.cache(engine_of)
@@ -25,26 +25,38 @@ def _run(hardware: str, model: str, out: int, batch: int) -> Run:
     return Run(_engine(hardware), _model(model), batch, 1, out).compute()
 
 
-def token(hardware: str, model: str, out: int, batch: int = 1) -> tuple[float, float]:
-    """Seconds and joules of a new token, of sequences that begin with one word."""
+def token_seconds(hardware: str, model: str, out: int, batch: int = 1) -> float:
+    """Of a new token, of sequences that begin with one word."""
+    return _run(hardware, model, out, batch).token_seconds / batch
+
+
+def _with_energy(hardware: str, model: str, out: int, batch: int) -> Run:
+    """ConfigError: the chip's energy is not scaled."""
     made = _run(hardware, model, out, batch)
-    return made.token_seconds / batch, made.joules_per_token.value
+    if why := made.engine.not_scaled.get("energy"):
+        raise ConfigError(f"{hardware}: energy is {NOT_SCALED}: {why}")
+    return made
+
+
+def token_joules(hardware: str, model: str, out: int, batch: int = 1) -> float:
+    """Of a new token, of sequences that begin with one word. ConfigError: it is not scaled."""
+    return _with_energy(hardware, model, out, batch).joules_per_token.value
 
 
 def energy_parts(hardware: str, model: str, out: int, batch: int = 1) -> dict[str, float]:
-    """Joules of the decoding of ``token`` by ``sim.cost.ENERGY``."""
-    energy = _run(hardware, model, out, batch).decode.energy
+    """Joules of decoding by ``sim.cost.ENERGY``. ConfigError: they are not scaled."""
+    energy = _with_energy(hardware, model, out, batch).decode.energy
     return {name: joules.value for name, joules in energy.items()}
 
 
 def speed_ratio(ours: str, theirs: str, models: tuple[str, ...], out: int = 2048) -> float:
     """Geometric mean over models of tokens per second, ours by theirs, one sequence."""
-    return geomean([token(theirs, m, out)[0] / token(ours, m, out)[0] for m in models])
+    return geomean([token_seconds(theirs, m, out) / token_seconds(ours, m, out) for m in models])
 
 
 def energy_ratio(ours: str, theirs: str, models: tuple[str, ...], out: int = 2048) -> float:
     """Geometric mean over models of joules per token, theirs by ours, one sequence."""
-    return geomean([token(theirs, m, out)[1] / token(ours, m, out)[1] for m in models])
+    return geomean([token_joules(theirs, m, out) / token_joules(ours, m, out) for m in models])
 
 
 def largest_batch(engine: Engine, model: Model, batch: int, context: int) -> int:

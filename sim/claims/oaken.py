@@ -5,6 +5,7 @@ from collections.abc import Callable
 from golden.config import ConfigError
 from sim.claims.claim import Claim, geomean
 from sim.claims.measure import decode_step, served
+from sim.constant import Quantity
 from sim.engine import check_fits, engine_of
 from sim.model import find_model
 
@@ -145,7 +146,8 @@ CLAIMS: list[Claim] = [
     ),
     Claim(
         paper=_PAPER, figure="text", what="power below an A100's 400 W", claimed=44.3, unit="%",
-        variants=["222.7 W"], measure=lambda _: 100 * (1 - 222.7 / 400),
+        variants=["222.7 W"],
+        measure=lambda _: 100 * (1 - Quantity(222.7, "W") / Quantity(400, "W")),
         near=1.01, reason="the paper's own arithmetic",
     ),
 ]  # fmt: skip

@@ -14,22 +14,31 @@ from typing import Any
 
 from golden.config import ConfigError
 from sim.claims.claim import Claim
+from sim.claims.kllm_table import TABLE_1
+from sim.constant import Quantity
 from sim.engine import engine_of
 from sim.hardware import MEMORIES
 
-__all__ = ["CLAIMS", "synthesised"]
+__all__ = ["CLAIMS", "chip_area", "synthesised"]
 
 _PAPER = "Oaken"
 # A link to docs/area.md, of which an installation has a copy here.
 _PAGE = Path(__file__).resolve().parent / "area.md"
-_CORE = 3.971  # mm2, Table 4
-_AREAS = {"matrix processing unit": 0.908, "vector processing unit": 0.239}
-_ENGINES = {"quantization": 0.074, "dequantization": 0.252}
+_CORE = Quantity(3.971, "mm2")  # Table 4
+_AREAS = {
+    "matrix processing unit": Quantity(0.908, "mm2"),
+    "vector processing unit": Quantity(0.239, "mm2"),
+}
+_ENGINES = {"quantization": Quantity(0.074, "mm2"), "dequantization": Quantity(0.252, "mm2")}
 _SHARES = {
     "matrix processing unit": 22.86, "vector processing unit": 6.03, "quantization": 1.86,
     "dequantization": 6.35,
 }  # fmt: skip
 _LANES = (8, 16, 32, 64)
+_PRODUCTS = 135_000  # of a cycle: Table 1's 270 TFLOPS at its 1.0 GHz
+_RETICLE = Quantity(26 * 33, "mm2")  # the largest field of a lithography machine
+_KLLM_MAC = TABLE_1["MAC"].area * (1 / 32)  # in the 28 nm of Table 4
+_FMA = re.compile(r"^\| fp16_fma, 4 stages \|(?:[^|]*\|){4} ([\d,]+) \|", re.M)
 _ROW = re.compile(r"^\| (\w+), (\d+) \|(?:[^|]*\|){2} ([\d.]+) \|", re.M)
 
 
@@ -48,49 +57,77 @@ def synthesised(page: Path = _PAGE) -> dict[str, float]:
     return found
 
 
-def _area(variant: str) -> float:
+def _area(variant: str) -> Quantity:
     areas = synthesised()
     if variant not in areas:
         raise ConfigError(f"{_PAGE.name}: has no row {variant}")
-    return areas[variant]
+    return Quantity(areas[variant], "mm2")
 
 
 def _overhead(variant: str) -> float:
-    engines = sum(_ENGINES.values())
-    return 100 * engines / (_CORE if variant == "of the core" else _CORE - engines)
+    engines = _ENGINES["quantization"] + _ENGINES["dequantization"]
+    rest = _CORE if variant == "of the core" else _CORE + -1.0 * engines
+    return 100 * (engines / rest)
 
 
-def _file_bandwidth(hardware: str) -> float:
-    """TB/s, of the chip's file."""
-    return engine_of(hardware).memory.peak / 1e12
+def _fma(page: Path = _PAGE) -> Quantity:
+    """The area of our pipelined FP16 multiply-add. ConfigError: the page has none."""
+    try:
+        found = _FMA.search(page.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{page.name}: {error}") from None
+    if not found:
+        raise ConfigError(f"{page.name}: has no area of fp16_fma, 4 stages")
+    return Quantity(float(found[1].replace(",", "")), "um2")
 
 
-def _standard_bandwidth(variant: str) -> float:
-    """TB/s, of channels as the memory's standard has them."""
+def chip_area(variant: str) -> Quantity:
+    """The area of the cores of Table 4 that reach the peak of Table 1.
+
+    A variant is the products of a core in a cycle, or the multiply-add that fills its matrix unit.
+    """
+    macs = {"KLLM's MAC": lambda: _KLLM_MAC, "fp16_fma, 4 stages": _fma}
+    if variant in macs:
+        products = int(_AREAS["matrix processing unit"] / macs[variant]())
+    else:
+        products = int(variant.split()[0])
+    return -(-_PRODUCTS // products) * _CORE
+
+
+def _file_bandwidth(hardware: str) -> Quantity:
+    """Of the chip's file."""
+    return Quantity(engine_of(hardware).memory.peak, "B/s")
+
+
+def _standard_bandwidth(variant: str) -> Quantity:
+    """Of channels as the memory's standard has them."""
     kind, channels = variant.split(" x ")
     fields = json.loads((MEMORIES / f"{kind}.json").read_text())
-    return int(channels) * float(fields["bandwidth"]["value"]) / 1e3
+    found = fields["bandwidth"]
+    return int(channels) * Quantity(float(found["value"]), found["unit"])
 
 
-def _file_capacity(hardware: str) -> float:
-    """GB, of the chip's file."""
-    return engine_of(hardware).memory.capacity / 1e9
+def _file_capacity(hardware: str) -> Quantity:
+    """Of the chip's file."""
+    return Quantity(engine_of(hardware).memory.capacity, "B")
 
 
-def _file_peak(hardware: str) -> float:
-    """TFLOPS, of the cores of the chip's file: 512 products each, at its clock."""
+def _file_peak(hardware: str) -> Quantity:
+    """Of the cores of the chip's file: 512 products each, at its clock."""
     engine = engine_of(hardware)
-    return 2 * 512 * engine.settings.cores * engine.base("clock") / 1e12
+    return Quantity(2 * 512 * engine.settings.cores * engine.base("clock") / 1e12, "TFLOPS")
 
 
-def _a100_peak(variant: str) -> float:
-    """TFLOPS of 108 processors of 1,024 products a cycle, as NVIDIA's white paper has them."""
-    return 2 * 108 * 1024 * float(variant.split()[0]) / 1e3
+def _a100_peak(variant: str) -> Quantity:
+    """The rate of 108 processors of 1,024 products a cycle, as NVIDIA's white paper has them."""
+    value, unit = variant.split()
+    return Quantity(2 * 108 * 1024 * Quantity(float(value), unit).to("Hz") / 1e12, "TFLOPS")
 
 
-def _a100_clock(variant: str) -> float:
-    """GHz at which 108 processors of 1,024 products a cycle have so many TFLOPS."""
-    return float(variant.split()[0]) * 1e3 / (2 * 108 * 1024)
+def _a100_clock(variant: str) -> Quantity:
+    """The clock at which 108 processors of 1,024 products a cycle have so many TFLOPS."""
+    value, unit = variant.split()
+    return Quantity(Quantity(float(value), unit).to("TFLOPS") * 1e12 / (2 * 108 * 1024), "Hz")
 
 
 def _table_1() -> list[Claim]:
@@ -111,7 +148,7 @@ def _table_1() -> list[Claim]:
         ),
         made(
             "Oaken: peak in FP16", 270, "TFLOPS", ["oaken-hbm", "oaken-lpddr"],
-            measure=_file_peak, is_fitted=True,
+            measure=_file_peak,
             reason="264 cores of 512 products are chosen for it; the paper states neither",
         ),
         made(
@@ -129,12 +166,12 @@ def _table_1() -> list[Claim]:
         ),
         made(
             "A100 and Oaken-HBM: capacity", 80, "GB", ["a100-80gb", "oaken-hbm"],
-            measure=_file_capacity, is_fitted=True,
+            measure=_file_capacity,
             reason="our files take it from this table and NVIDIA's data sheet",
         ),
         made(
             "Oaken-LPDDR: capacity", 256, "GB", ["oaken-lpddr"], measure=_file_capacity,
-            is_fitted=True, reason="our file takes it from this table",
+            reason="our file takes it from this table",
         ),
         made(
             "Oaken: frequency", 1.0, "GHz", [],
@@ -151,19 +188,22 @@ def _table_4() -> list[Claim]:
         )  # fmt: skip
 
     def share(name: str) -> Callable[[str], float]:
-        return lambda _: 100 * {**_AREAS, **_ENGINES}[name] / _CORE
+        return lambda _: 100 * ({**_AREAS, **_ENGINES}[name] / _CORE)
 
     return [
         *(
             made(
-                f"area of the {name} engine", area, "mm2",
+                f"area of the {name} engine", area.to("mm2"), "mm2",
                 "our synthesis at 8 to 64 elements a cycle; the paper states no width",
                 variants=[f"{name}, {lanes}" for lanes in _LANES], measure=_area,
             )
             for name, area in _ENGINES.items()
         ),
         *(
-            made(f"area of the {name}", area, "mm2", "no such unit here; its rate is not stated")
+            made(
+                f"area of the {name}", area.to("mm2"), "mm2",
+                "no such unit here; its rate is not stated",
+            )
             for name, area in {**_AREAS, "compute core": _CORE}.items()
         ),
         *(
@@ -181,4 +221,14 @@ def _table_4() -> list[Claim]:
     ]  # fmt: skip
 
 
-CLAIMS: list[Claim] = [*_table_1(), *_table_4()]
+_BOTH = Claim(
+    paper=_PAPER, figure="Tables 1 and 4",
+    what="cores of Table 4 with the peak of Table 1 fit a reticle of 858 mm2", claimed=1,
+    unit="", trend=True, variants=["512 products", "KLLM's MAC", "fp16_fma, 4 stages"],
+    measure=lambda variant: float(chip_area(variant) / _RETICLE <= 1),
+    reason="264 cores of 512 products, as our files have them, are 1,048 mm2; multiply-adds that "
+    "fill a matrix unit's 0.908 mm2 need more; the paper states no number of cores and no area of "
+    "the chip; written after a look at our files",
+)  # fmt: skip
+
+CLAIMS: list[Claim] = [*_table_1(), *_table_4(), _BOTH]

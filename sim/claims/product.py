@@ -1,5 +1,7 @@
 """One product of one token, 4096 x 4096, on KLLM and on a GPU."""
 
+import functools
+
 from golden.kllm.assembler import Assembler
 from golden.kllm.config import outlier_count
 from golden.kllm.isa import ROW_ELEMENTS, Outliers, Unit
@@ -9,13 +11,21 @@ from sim.engines.kllm import Kllm
 from sim.kllm.schedule import timeline
 from sim.work import LINEAR, Work
 
-__all__ = ["SIZE", "gpu_product_seconds", "kllm_product_seconds"]
+__all__ = ["SIZE", "gpu_product_seconds", "kllm_product_cycles", "kllm_product_seconds"]
 
 SIZE = 4096
 
 
 def kllm_product_seconds(hardware: str) -> float:
     """QUANTIZE and MATMUL; codebooks and the token are in the vector memory."""
+    engine = engine_of(hardware)
+    assert isinstance(engine, Kllm)
+    return kllm_product_cycles(hardware)[0] / engine.clock
+
+
+@functools.cache
+def kllm_product_cycles(hardware: str) -> tuple[float, dict[Unit, float]]:
+    """Of the product, and of the commands of each unit."""
     engine = engine_of(hardware)
     assert isinstance(engine, Kllm)
     asm = Assembler(engine.machine)
@@ -28,7 +38,10 @@ def kllm_product_seconds(hardware: str) -> float:
     asm.quantize(src=x, slot=slots, outliers=Outliers(k, k))
     asm.matmul(weights=0, dst=y, length=SIZE, slot=slots)
     made = timeline(asm.words(), engine.cycles, dict.fromkeys(Unit, 0))
-    return made.cycles / engine.clock
+    busy = dict.fromkeys(Unit, 0.0)
+    for each in made.placed:
+        busy[each.unit] += each.end - each.begin
+    return made.cycles, busy
 
 
 def gpu_product_seconds(hardware: str) -> float:

@@ -110,6 +110,17 @@ class Asic(Engine):
         "heads_kept",
     )
 
+    chip_fields: ClassVar[Collection[str]] = (
+        "clock",
+        "matrix",
+        "matrix_16",
+        "vector",
+        "buffer",
+        "token_lanes",
+    )
+    energies: ClassVar[Collection[str]] = ("static",)
+    areas: ClassVar[Mapping[str, Collection[str]]] = {"paper": ("area",), "ours": ("area",)}
+
     def __init__(self, hardware: Hardware):
         super().__init__(hardware)
         rate = self.base("clock") * self.base("matrix_efficiency")
@@ -123,6 +134,9 @@ class Asic(Engine):
     def area(self) -> Mapping[str, float]:
         found = self.hardware.constants["area"]
         return {"ours" if found.kind == "measured" else "paper": found.base} if found.value else {}
+
+    def sram_bytes(self, model: Model) -> Mapping[str, float]:
+        return {"activations": self._buffer}
 
     def _matrix(self, inputs: float, outputs: float, bits: int) -> float:
         """Bytes of a matrix as it is stored."""

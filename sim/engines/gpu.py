@@ -124,7 +124,12 @@ class Gpu(Engine):
         "attention_host": ("us", "of the host and a layer, in attention, besides its launches"),
         "idle": ("W", "of the whole board, waiting"),
         "busy": ("W", "of the whole board, working"),
+        "area": ("mm2", "of the die; 0: unknown"),
+        "on_chip": ("B", "registers and caches of both levels; 0: unknown"),
     }  # fmt: skip
+    chip_fields: ClassVar[Collection[str]] = ("peak_16", "peak_8", "peak_4", "processors")
+    energies: ClassVar[Collection[str]] = ("idle", "busy")
+    areas: ClassVar[Mapping[str, Collection[str]]] = {"paper": ("area",)}
     divisors: ClassVar[Collection[str]] = (
         "peak_16",
         "peak_8",
@@ -161,6 +166,13 @@ class Gpu(Engine):
         idle, busy = (hardware.constants[name].interval for name in ("idle", "busy"))
         self._idle, self._busy = idle, busy
         self._operation = functools.lru_cache(maxsize=1 << 14)(self.operation)
+
+    @property
+    def area(self) -> Mapping[str, float]:
+        return {"paper": self.base("area")} if self.base("area") else {}
+
+    def sram_bytes(self, model: Model) -> Mapping[str, float]:
+        return {"registers and caches": self.base("on_chip")} if self.base("on_chip") else {}
 
     def _tile_share(self, a: int, b: int) -> float:
         size = a * b / (a + b)

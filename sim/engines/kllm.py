@@ -14,15 +14,21 @@ import bisect
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
 from golden.config import Config, ConfigError
-from golden.kllm.assembler import AssemblyError
 from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.flow import FUSED, GLU, LINEARS, SCORES, matmuls
+from golden.kllm.format import activation_entry_bits
 from golden.kllm.isa import ROW_ELEMENTS, Opcode, Unit
-from golden.kllm.layer.program import LayerProgram, head_program, layer_program, linear_sizes
+from golden.kllm.layer.program import (
+    LayerProgram,
+    check_room,
+    head_program,
+    layer_program,
+    linear_sizes,
+)
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 from sim.calibration import ranges
 from sim.constant import Interval
@@ -50,6 +56,11 @@ _CHEAPEST = "cheapest"
 _LOADED = {"v_scale": "kv_read", "codebook": "weights", "packet": "weights"}
 _ROW_BYTES = 2 * ROW_ELEMENTS
 _SAMPLES = 3  # of the context of a long prompt: the programs between are interpolated
+_TRIED = 9  # of the programs of a long prompt, for which there must be room
+
+# How often, and tokens, context, whether each token has a cache of its own.
+_Share = tuple[float, tuple[int, int, bool]]
+_Answer = TypeVar("_Answer")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,6 +142,22 @@ class Kllm(Engine):
         "area_ours": ("mm2", "of our chip, mapped by Yosys, its RAM by assumption"),
     }
 
+    chip_fields: ClassVar[Collection[str]] = (
+        "counter",
+        "macs",
+        "function_width",
+        "integer_lanes",
+        "queue",
+        "online",
+        "clock",
+    )
+    energies: ClassVar[Collection[str]] = ("core_power", "sram_power")
+    areas: ClassVar[Mapping[str, Collection[str]]] = {"paper": ("area",), "ours": ("area_ours",)}
+    follows: ClassVar[Mapping[str, Collection[str]]] = {
+        "area": ("online",),  # Orizuru is there, and is passed by
+        "area_ours": ("online",),
+    }
+
     def __init__(self, hardware: Hardware):
         super().__init__(hardware)
         self.machine: MachineConfig = self.settings.config
@@ -144,10 +171,17 @@ class Kllm(Engine):
             word=max(1.0, wanted / self.memory.bandwidth),
         )
         self.cycles = CommandCycles(self.machine, self.settings.units, timings)
+        self._room = functools.lru_cache(4096)(self._check_room)
         self._layer = functools.lru_cache(4096)(self._run_layer)
         self._head = functools.lru_cache(64)(self._run_head)
 
     # Sizes.
+
+    def shaping(
+        self, settings: Mapping[str, Any], constants: Mapping[str, float]
+    ) -> Mapping[str, Any]:
+        machine = MachineConfig.parse(MACHINES[settings["machine"]], tuple(settings["set"]))
+        return {**_flat(machine.describe()), **super().shaping(settings, constants)}
 
     @staticmethod
     def shape(model: Model) -> LayerShape:
@@ -165,7 +199,8 @@ class Kllm(Engine):
 
     def check(self, model: Model, batch: int, context: int) -> None:
         # The last step of decoding has two tokens less before it: the program is used again.
-        self._chunk(model, 1, max(self._before(model, context - 2), 0), True)
+        last = max(self._before(model, context - 2), 0)
+        self._shares(model, 1, lambda *_: [(1.0, (1, last, True))])
 
     def _image_bytes(self, length: int, outputs: int) -> float:
         ports = self.machine.ports
@@ -186,12 +221,29 @@ class Kllm(Engine):
         embeddings = 2.0 * model.hidden * model.vocabulary  # FP16, a row for each token
         return model.layers * layer + head + embeddings
 
-    def kv_bytes(self, model: Model, tokens: int) -> float:
-        """Indices with the scales of their groups, and FP16 scales of V."""
-        tokens = model.kept(tokens)
+    def kv_parts(self, model: Model, tokens: int) -> tuple[float, float]:
+        """Indices with the scales of their groups, and FP16 scales of V.
+
+        An image has whole groups of outputs of all lanes: tokens are outputs of K, and the elements
+        of one head those of V.
+        """
+        tokens, heads = model.kept(tokens), model.layers * model.kv_heads
         k = self._image_bytes(model.head_size, tokens)
-        v = self._image_bytes(tokens, model.head_size)
-        return model.layers * model.kv_heads * (k + v + 2.0 * tokens)
+        v = self._image_bytes(tokens, model.head_size) + 2.0 * tokens
+        return heads * k, heads * v
+
+    def kv_bytes(self, model: Model, tokens: int) -> float:
+        return sum(self.kv_parts(model, tokens))
+
+    def sram_bytes(self, model: Model) -> Mapping[str, float]:
+        machine, lane, slot = self.machine, self.machine.lane, self.machine.slot
+        beat = lane.columns * lane.elements * lane.bits_b
+        row = ROW_ELEMENTS * (activation_entry_bits(slot.bits_a, slot.integer_bits) + 1)
+        return {
+            "weights": lane.lanes * machine.replay_beats * beat / 8,
+            "vectors": float(machine.vector_rows * _ROW_BYTES),
+            "slots": slot.slots * (slot.rows * row / 8 + 2.0 * slot.outliers_max),
+        }
 
     @property
     def area(self) -> Mapping[str, float]:
@@ -204,30 +256,52 @@ class Kllm(Engine):
         """Cached tokens that a token after ``context`` others attends."""
         return min(context, model.window - 1) if model.window else context
 
-    def _chunk(self, model: Model, tokens: int, context: int, separate: bool) -> int:
-        """Tokens of a program, at most ``tokens``. ConfigError: not even one fits.
+    def _shares(
+        self, model: Model, most: int, shares: Callable[[int, int], Sequence[_Share]]
+    ) -> Sequence[_Share]:
+        """``shares`` of the most tokens of a program, up to ``most``, for which there is room.
 
-        separate: whether each token has a cache of its own.
+        shares: of so many tokens of a program, at most so many programs of each kind.
+        Room for some tokens, or after some context, says nothing about fewer: what is free lies in
+        pieces. So each number of tokens is tried downwards, with every program that is computed.
+        ConfigError: there is no room for one token.
         """
-        low, high = 0, max(1, min(tokens, self.settings.chunk or self.machine.slots // 2))
         shape, refusal = self.shape(model), ""
-        while low < high:
-            middle = (low + high + 1) // 2
+        for tokens in range(
+            max(1, min(most, self.settings.chunk or self.machine.slots // 2)), 0, -1
+        ):
+            made = shares(tokens, _SAMPLES)
             try:
-                self._layer(shape, middle, context, separate)
-                low = middle
-            except (ConfigError, AssemblyError) as error:
-                high, refusal = middle - 1, str(error)
-        if not low:
-            raise ConfigError(f"{model.name} on {self.hardware.name}: {refusal}")
-        return low
+                for _, program in (*made, *shares(tokens, _TRIED)):
+                    self._room(shape, *program)
+                for _, program in made:
+                    self._layer(shape, *program)
+            except ConfigError as error:
+                refusal = str(error)
+            else:
+                return made
+        raise ConfigError(f"{model.name} on {self.hardware.name}: {refusal}")
+
+    def _able(self, of: Callable[[LayerOptions], _Answer]) -> list[_Answer]:
+        """What ``of`` gives for each of the options. ConfigError: it refuses all of them."""
+        found, refusal = [], ConfigError("")
+        for options in self.settings.options:
+            try:
+                found.append(of(options))
+            except ConfigError as error:
+                refusal = error
+        if not found:
+            raise refusal
+        return found
+
+    def _check_room(self, shape: LayerShape, tokens: int, context: int, separate: bool) -> None:
+        """ConfigError: there is no room for a layer's programs."""
+        caches = tokens if separate else 1
+        self._able(lambda o: check_room(shape, o, self.machine, tokens, context, caches))
 
     def _run_layer(self, shape: LayerShape, tokens: int, context: int, separate: bool) -> "_Ran":
-        """A layer's programs, of the options the fastest."""
-        found = [
-            self._run_options(shape, options, tokens, context, separate)
-            for options in self.settings.options
-        ]
+        """A layer's programs, of the options the fastest. ConfigError: there is no room."""
+        found = self._able(lambda o: self._run_options(shape, o, tokens, context, separate))
         return min(found, key=lambda each: sum(cycles for _, cycles, _, _ in each.operations))
 
     def _run_options(
@@ -289,25 +363,30 @@ class Kllm(Engine):
             found.append(f"contexts above {known['context'][1]}")
         return (f"KLLM's delays: {', '.join(found)}",) if found else ()
 
-    def _step(self, model: Model, part: Part) -> Iterable[tuple[float, tuple[int, int, bool]]]:
-        """Shares of a batch: how often, and tokens, context, whether each has its own cache."""
+    def _step(self, model: Model, part: Part) -> Iterable[_Share]:
+        """Shares of a batch."""
         context = self._before(model, part.context)
-        chunk = self._chunk(model, part.count, context, True)
-        whole, left = divmod(part.count, chunk)
-        shares: list[tuple[float, tuple[int, int, bool]]] = [(whole, (chunk, context, True))]
-        return shares + ([(1.0, (left, context, True))] if left else [])
 
-    def _prompt(self, model: Model, part: Part) -> Iterable[tuple[float, tuple[int, int, bool]]]:
-        """Of ``new`` tokens of one sequence, in programs of a chunk; the contexts are sampled."""
-        last = self._before(model, part.context + part.new - 1)
-        chunk = self._chunk(model, part.new, last, False)
-        whole, left = divmod(part.new, chunk)
-        found = [(weight, n, chunk) for weight, n in sampled(whole, _SAMPLES)]
-        found += [(1.0, whole, left)] if left else []
-        return [
-            (part.count * weight, (tokens, self._before(model, part.context + n * chunk), False))
-            for weight, n, tokens in found
-        ]
+        def shares(tokens: int, _: int) -> Sequence[_Share]:
+            whole, left = divmod(part.count, tokens)
+            programs = ((whole, (tokens, context, True)), (1.0, (left, context, True)))
+            return programs if left else programs[:1]
+
+        return self._shares(model, part.count, shares)
+
+    def _prompt(self, model: Model, part: Part) -> Iterable[_Share]:
+        """Of ``new`` tokens of one sequence, in programs; the contexts are sampled."""
+
+        def shares(tokens: int, samples: int) -> Sequence[_Share]:
+            whole, left = divmod(part.new, tokens)
+            found = [(weight, n, tokens) for weight, n in sampled(whole, samples)]
+            found += [(1.0, whole, left)] if left else []
+            return [
+                (part.count * weight, (new, self._before(model, part.context + n * tokens), False))
+                for weight, n, new in found
+            ]
+
+        return self._shares(model, part.new, shares)
 
     def _pass(self, model: Model, share: tuple[int, int, bool]) -> Cost:
         """All layers of one program's tokens."""
@@ -376,7 +455,7 @@ class Kllm(Engine):
             try:
                 found = self._head(shape, model.vocabulary, chunk)
                 break
-            except (ConfigError, AssemblyError):
+            except ConfigError:
                 if chunk == 1:
                     raise
                 chunk //= 2
@@ -402,6 +481,15 @@ class Kllm(Engine):
             "sram": constants["sram_power"].interval * cost.seconds,
             "core": constants["core_power"].interval * cost.seconds,
         }
+
+
+def _flat(fields: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Fields of shapes as ``lane.lanes``."""
+    made: dict[str, Any] = {}
+    for name, value in fields.items():
+        inner = _flat(value, f"{before}{name}.") if isinstance(value, Mapping) else None
+        made |= inner if inner is not None else {f"{before}{name}": value}
+    return made
 
 
 @dataclasses.dataclass(frozen=True)

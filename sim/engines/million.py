@@ -6,8 +6,9 @@ each (``kv_apart``).
 
 A job is the queries of one KV head of a sequence in one layer. The codes are read once for each
 group of ``queries`` queries. The first tokens and the recent ones are FP16 rows. Our engine holds
-them on chip. Here they are in memory, since many sequences have too many. As many rows as the
-window has are exact, if the sequence has them.
+them on chip, of all sequences, layers and heads. Here they are in memory, since many sequences have
+too many: so each pass says that it is extrapolated. As many rows as the window has are exact, if
+the sequence has them.
 
 In a prompt, the new tokens attend each other in FP16, in the matrix unit. The codebooks of a layer
 are read once per pass, for all cores, while another layer is at work.
@@ -15,7 +16,7 @@ are read once per pass, for all cores, while another layer is at work.
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import ClassVar
 
 from golden.config import Config
@@ -30,7 +31,7 @@ from golden.million.config import (
 from golden.million.storage import storage, sum_bits
 from golden.million.timing import group_interval, pq_encoder
 from sim.constant import Interval
-from sim.cost import Spent
+from sim.cost import Cost, Spent
 from sim.matrix import (
     CONSTANTS,
     WORD,
@@ -45,6 +46,8 @@ from sim.roofline import operation
 from sim.work import Pass, Work
 
 __all__ = ["Million", "MillionSettings"]
+
+_WINDOW_WORDS = 1 << 20  # of ``window_macs`` elements, the most that hdl.million.window has
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -168,8 +171,25 @@ class Million(MatrixEngine):
     constants: ClassVar[Mapping[str, tuple[str, str]]] = {
         **CONSTANTS,
         "sram": ("pJ/bit", "of a bit of the tables and bins, read or written"),
+        "engine_area": ("mm2", "of the logic of a core's engine of attention"),
+        "ram_area": ("um2", "of a bit of the engine's memories"),
     }
     Settings: ClassVar[type[Config]] = MillionSettings
+    chip_fields: ClassVar[Collection[str]] = (
+        *MatrixEngine.chip_fields,
+        "macs",
+        "keys",
+        "queries",
+        "window_macs",
+        "lanes",
+        "elements",
+        "data_bits",
+    )
+    areas: ClassVar[Mapping[str, Collection[str]]] = {"ours": ("core_area", "engine_area")}
+    follows: ClassVar[Mapping[str, Collection[str]]] = {
+        "core_area": ("cores",),
+        "engine_area": ("cores",),
+    }
 
     def engine(self, model: Model) -> _Engine:
         return _engine(model, self.settings)
@@ -195,6 +215,38 @@ class Million(MatrixEngine):
         bits = storage(engine.config, engine.rate)
         cores = self.settings.cores
         return {name: cores * count / 8 for name, count in bits.items() if name != "rows"}
+
+    def sram_bytes(self, model: Model) -> Mapping[str, float]:
+        return {**super().sram_bytes(model), **self.storage(model)}
+
+    @property
+    def area(self) -> Mapping[str, float]:
+        """The paper's cores, each with our engine, for heads of 128 elements or a few more."""
+        found = self.settings
+        config = MillionConfig(
+            pq=PqShape(
+                head_dim=-(-128 // found.subspaces) * found.subspaces,
+                subspaces=found.subspaces, bits=found.bits,
+            ),
+            window=found.window, max_tokens=found.max_tokens, scope_heads=found.scope_heads,
+        )  # fmt: skip
+        bits = sum(n for name, n in storage(config, found.rate).items() if name != "rows")
+        engine = self.base("engine_area") + bits * self.base("ram_area")
+        return {"ours": found.cores * (self.base("core_area") + engine)}
+
+    def cost(self, model: Model, step: Pass) -> Cost:
+        return dataclasses.replace(super().cost(model, step), extrapolated=(self._apart(model),))
+
+    def _apart(self, model: Model) -> str:
+        """What the RTL does otherwise: its exact rows are on chip, and have only so many places."""
+        window = self.engine(model).config.window
+        rows = model.layers * model.kv_heads * (window.sinks + window.places)
+        most = _WINDOW_WORDS // (rows * (model.head_size // self.settings.window_macs))
+        return (
+            f"MILLION's exact rows are read from memory; our RTL keeps them on chip, "
+            f"{2 * WORD * rows * model.head_size / 1e6:.1f} MB for each sequence, and an engine "
+            f"has room for at most {most}"
+        )
 
     def on_chip(self, model: Model, step: Pass) -> Interval:
         """Of a key and a query: an entry of each table is read, a bin of each is read, written."""

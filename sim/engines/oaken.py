@@ -28,7 +28,7 @@ per cycle give 270 TFLOPS. Engines of 16 and 64 lanes have the areas of Table 4 
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import ClassVar
 
 from golden.config import Config
@@ -231,6 +231,12 @@ class Oaken(MatrixEngine):
         "outliers": ("", "share of the elements of K and V in the outer and the inner group"),
     }
     Settings: ClassVar[type[Config]] = OakenSettings
+    chip_fields: ClassVar[Collection[str]] = (
+        *MatrixEngine.chip_fields,
+        "quant_lanes",
+        "dequant_lanes",
+        "data_bits",
+    )
 
     def records(self, model: Model) -> Records | None:
         """None: FP16 words."""
@@ -249,6 +255,13 @@ class Oaken(MatrixEngine):
         kept = model.kept(tokens)
         vector = sum(count * self.paged(kept * each) for count, each in records.streams)
         return 2 * model.layers * vector
+
+    def sram_bytes(self, model: Model) -> Mapping[str, float]:
+        held = super().sram_bytes(model)
+        if self.settings.records == "none":
+            return held
+        scales = self.settings.cores * self.settings.scale_tokens * SCALE_BYTES
+        return {**held, "scales": float(scales)}
 
     def attention(self, model: Model, step: Pass, work: Work, rest: float) -> Spent:
         records = self.records(model)

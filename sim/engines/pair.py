@@ -61,6 +61,27 @@ class Pair(Engine):
     def kv_bytes(self, model: Model, tokens: int) -> float:
         return self.cache.kv_bytes(model, tokens)
 
+    def kv_parts(self, model: Model, tokens: int) -> tuple[float, float]:
+        return self.cache.kv_parts(model, tokens)
+
+    def sram_bytes(self, model: Model) -> Mapping[str, float]:
+        both = [each.sram_bytes(model) for each in (self.weights, self.cache)]
+        if not all(both):
+            return {}
+        return {name: sum(each.get(name, 0.0) for each in both) for name in {**both[0], **both[1]}}
+
+    @property
+    def not_scaled(self) -> Mapping[str, str]:
+        """Those of either chip."""
+        made: dict[str, str] = {}
+        for each in (self.weights, self.cache):
+            for figure, why in each.not_scaled.items():
+                if figure != "energy" and figure not in self.area:
+                    continue
+                why = f"{each.hardware.name}: {why}"
+                made[figure] = f"{made[figure]}; {why}" if figure in made else why
+        return made
+
     def check(self, model: Model, batch: int, context: int) -> None:
         self.weights.check(model, batch, 1)
         self.cache.check(model, batch, context)
@@ -72,7 +93,8 @@ class Pair(Engine):
         first, second = self.weights.cost(model, empty), self.cache.cost(model, step)
         spent = [_without_cache(each) for each in first.spent if each.name not in _CACHE]
         attention = [each for each in second.spent if each.name == "attention"]
-        made = Cost((*spent, *attention))
+        reasons = dict.fromkeys((*first.extrapolated, *second.extrapolated))
+        made = Cost((*spent, *attention), extrapolated=tuple(reasons))
         # Watts of a unit while it works; bytes of the memory once; standby of both all the time.
         energy: dict[str, Interval] = {}
         for cost, own in ((first, spent), (second, attention)):
@@ -95,8 +117,9 @@ class Pair(Engine):
 
     @property
     def area(self) -> Mapping[str, float]:
-        both = [self.weights.area, self.cache.area]
-        return {name: sum(each.get(name, 0.0) for each in both) for name in ("paper",)}
+        """Of both, by those whose figures both have."""
+        first, second = self.weights.area, self.cache.area
+        return {name: first[name] + second[name] for name in first if name in second}
 
 
 def _without_cache(spent: Spent) -> Spent:

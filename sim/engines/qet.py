@@ -13,7 +13,7 @@ unit multiplies. The head and a router are FP16 words.
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from fractions import Fraction
 from typing import ClassVar
 
@@ -107,6 +107,7 @@ class Qet(MatrixEngine):
         "sram": ("pJ/bit", "of a bit of the codebooks on chip that is read or written"),
     }
     Settings: ClassVar[type[Config]] = QetSettings
+    chip_fields: ClassVar[Collection[str]] = (*MatrixEngine.chip_fields, "data_bits", "ahead")
 
     def matrix(self, inputs: int, outputs: int) -> _Matrix:
         return _matrix(inputs, outputs, self.settings, self.memory_cycles)
@@ -136,6 +137,15 @@ class Qet(MatrixEngine):
         return self.roofline(
             work, limits, {"weights": float(passes * sum(each.bytes for each in found))}, fill
         )
+
+    @property
+    def area(self) -> Mapping[str, float]:
+        """Unknown: the cores' figure is the paper's, without the engines of codes."""
+        return {}
+
+    def sram_bytes(self, model: Model) -> Mapping[str, float]:
+        """Unknown: no formula has the codebooks of these engines."""
+        return {}
 
     def on_chip(self, model: Model, step: Pass) -> Interval:
         return self.hardware.constants["sram"].interval * self._looked(model, step.tokens)

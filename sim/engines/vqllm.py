@@ -14,7 +14,7 @@ for each group of queries.
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import ClassVar
 
 from golden.config import Config
@@ -132,6 +132,17 @@ class VqLlm(MatrixEngine):
         "sram": ("pJ/bit", "of a bit of the codebooks on chip that is read"),
     }
     Settings: ClassVar[type[Config]] = VqLlmSettings
+    chip_fields: ClassVar[Collection[str]] = (
+        *MatrixEngine.chip_fields,
+        "macs",
+        "batch",
+        "tokens",
+        "port_bits",
+        "groups",
+        "queries",
+        "attend_bits",
+        "encode_macs",
+    )
 
     @property
     def vq(self):
@@ -202,6 +213,15 @@ class VqLlm(MatrixEngine):
             amount += passes * self.matrix_bytes(inputs, outputs)
         limits = {name: experts * count / self.clock for name, count in cycles.items()}
         return self.roofline(work, limits, {"weights": experts * amount})
+
+    @property
+    def area(self) -> Mapping[str, float]:
+        """Unknown: the cores' figure is the paper's, without the engines of codes."""
+        return {}
+
+    def sram_bytes(self, model: Model) -> Mapping[str, float]:
+        """Unknown: no formula has the codebooks of these engines."""
+        return {}
 
     def on_chip(self, model: Model, step: Pass) -> Interval:
         """Each look-up of a code reads an entry of a codebook."""

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from golden.files import replacing
+from sim.engine import NOT_SCALED
+from sim.run import UNKNOWN
 from sim.serving.outcome import Outcome, Served
 from sim.svg import Axis, Line, LineChart, page
 
@@ -44,6 +46,10 @@ def _spread(found: dict[str, float] | None) -> str:
     return " / ".join(_number(found[name], "s") for name in ("mean", "p50", "p90", "p99"))
 
 
+def _square(area: float | str) -> str:
+    return area if isinstance(area, str) else f"{area:.2f}"
+
+
 def _rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
     goodput, kv, joules = figures["goodput"], figures["kv"], figures["joules_per_token"]
     limits = {"first word": goodput["limit_to_first"], "word": goodput["limit_per_token"]}
@@ -62,14 +68,21 @@ def _rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
     if given:
         rate = _number(goodput["requests_per_second"], "requests/s")
         rows.append((f"goodput: {given}", f"{rate}, {_number(goodput['share'], '%')}"))
-    if joules is not None:
+    if joules == NOT_SCALED:
+        rows.append(("J per output token", NOT_SCALED))
+    elif joules is not None:
         low, high = _number(joules["low"]), _number(joules["high"])
         rows.append(("J per output token", f"{_number(joules['value'])} ({low} to {high})"))
     batch = figures["batch"]
     capacity = kv["capacity_bytes"] / 1e9
+    on_chip, areas = figures["on_chip_bytes"], figures["area_mm2"]
     rows += [
         ("batch: mean / peak", f"{_number(batch['mean_busy'])} / {batch['peak']:,}"),
         ("memory for K and V", f"{capacity:.4g} GB, {kv['pages']:,} pages"),
+        (
+            "stored bits of K / V, a request of mean length",
+            f"{kv['k_bits']:.2f} / {kv['v_bits']:.2f}",
+        ),
         (
             "occupied: mean / peak",
             f"{_number(kv['mean_busy_share'], '%')} / {_number(kv['peak_share'], '%')}",
@@ -77,6 +90,8 @@ def _rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
         ("preemptions", f"{figures['preemptions']:,}"),
         ("tokens computed again", f"{figures['recomputed_tokens']:,}"),
         ("passes", ", ".join(f"{kind} {n:,}" for kind, n in figures["passes"].items()) or "-"),
+        ("MB on chip", UNKNOWN if on_chip is None else f"{on_chip / 1e6:.2f}"),
+        ("mm2", ", ".join(f"{_square(mm2)} ({kind})" for kind, mm2 in areas.items()) or UNKNOWN),
     ]
     return rows
 

@@ -4,8 +4,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from sim.claims import kllm_batches, measure, oaken_motivation, oaken_traces
+from golden.config import ConfigError
+from sim.claims import kllm, kllm_batches, measure, oaken_motivation, oaken_traces
+from sim.claims.__main__ import CLAIMS
+from sim.claims.claim import Claim, is_fitted, judge
+from sim.claims.kllm_table import CHIP, LANE_PARTS, LANES, TABLE_1, area_of, power_of
+from sim.constant import Quantity
 from sim.cost import Spent
+from sim.engine import engine_of
 
 
 def test_waves_of_as_many_as_the_memory_holds(monkeypatch):
@@ -25,9 +31,17 @@ def test_waves_of_as_many_as_the_memory_holds(monkeypatch):
 
 def test_a_token_of_a_batch(monkeypatch):
     """Shown to fail: the seconds of a step."""
-    run = SimpleNamespace(token_seconds=8.0, joules_per_token=SimpleNamespace(value=3.0))
+    engine = SimpleNamespace(not_scaled={})
+    joules = SimpleNamespace(value=3.0)
+    run = SimpleNamespace(token_seconds=8.0, joules_per_token=joules, engine=engine)
     monkeypatch.setattr(measure, "_run", lambda *_: run)
-    assert measure.token("chip", "model", 1, 4) == (2.0, 3.0)
+    assert measure.token_seconds("chip", "model", 1, 4) == 2.0
+    assert measure.token_joules("chip", "model", 1, 4) == 3.0
+    engine.not_scaled = {"energy": "lanes is 4, stated for 16"}
+    assert measure.token_seconds("chip", "model", 1, 4) == 2.0
+    for joules_of in (measure.token_joules, measure.energy_parts):
+        with pytest.raises(ConfigError, match="chip: energy is not scaled: lanes is 4"):
+            joules_of("chip", "model", 1, 4)
 
 
 def test_energy_in_batches(monkeypatch):
@@ -56,12 +70,13 @@ def test_energy_in_batches(monkeypatch):
 def test_speed_and_joules_in_batches(monkeypatch):
     """Shown to fail: any two speeds as similar."""
     found = {1: (1.0, 1.0), 4: (0.5, 0.9), 16: (0.4, 0.8)}
-    monkeypatch.setattr(kllm_batches, "token", lambda _, __, ___, batch: found[batch])
+    monkeypatch.setattr(kllm_batches, "token_seconds", lambda _, __, ___, batch: found[batch][0])
+    monkeypatch.setattr(kllm_batches, "token_joules", lambda _, __, ___, batch: found[batch][1])
     assert (kllm_batches._speed_rises("chip"), kllm_batches._energy_falls("chip")) == (1, 1)
     found |= {4: (0.5, 1.1), 16: (0.46, 0.8)}
     assert (kllm_batches._speed_rises("chip"), kllm_batches._energy_falls("chip")) == (0, 0)
     seconds = {"a": 1.0, "b": 1.05, "c": 1.2}
-    monkeypatch.setattr(kllm_batches, "token", lambda name, *_: (seconds[name], 0.0))
+    monkeypatch.setattr(kllm_batches, "token_seconds", lambda name, *_: seconds[name])
     assert kllm_batches._similar("a / b at 4") == kllm_batches._similar("b / a at 4") == 1
     assert kllm_batches._similar("a / c at 4") == kllm_batches._similar("c / a at 4") == 0
 
@@ -112,3 +127,94 @@ def test_gains_on_traces(monkeypatch):
     for gain, is_little in ((1.05, 1), (1.2, 0)):
         gains[words] = gain
         assert oaken_traces._little_on_mixtral("ours / theirs at 16") == is_little
+
+
+def test_units_do_not_mix():
+    """Shown to fail: a sum of areas that passes for watts."""
+    area, power = Quantity(8.68e-2, "mm2"), Quantity(5.73, "W")
+    assert (area + Quantity(1000, "um2")).value == pytest.approx(8.78e-2)
+    assert (2 * power).to("mW") == pytest.approx(11460)
+    assert Quantity(1, "W") / Quantity(4, "W") == 0.25
+    for mixed in (lambda: area + power, lambda: area / power, lambda: area.to("W")):
+        with pytest.raises(ConfigError, match="cannot be in"):
+            mixed()
+    with pytest.raises(ConfigError, match="unit must be one of"):
+        Quantity(1, "horses")
+
+
+def test_a_claim_of_a_unit_has_a_measure_of_it():
+    def judged(found):
+        return judge(
+            Claim(
+                paper="p", figure="1", what="w", claimed=8.25, unit="W", variants=["a"],
+                measure=lambda _: found,
+            )
+        )  # fmt: skip
+
+    assert judged(Quantity(8250, "mW")).status == "reproduced"
+    assert judged(Quantity(8.25, "mm2")).missing == {"a": "8.25 mm2 cannot be in W"}
+    with pytest.raises(TypeError, match="must be a Quantity in W"):
+        judged(8.25)
+
+
+def test_table_1_of_kllm():
+    """The parts of a lane are areas: sixteen times their sum is the row of PE lanes.
+
+    Shown to fail: the parts as watts, 1.08 of which were in the power of the buffers.
+    """
+    assert (LANES * area_of(LANE_PARTS)).to("mm2") == pytest.approx(8.25, abs=5e-3)
+    assert area_of(CHIP).to("mm2") == pytest.approx(16.87, abs=5e-3)
+    assert power_of(CHIP).to("W") == pytest.approx(8.39, abs=5e-3)
+    with pytest.raises(ValueError, match="no power of a lane's parts"):
+        power_of(["Wgt Buffer"])
+    buffers = [name for name in CHIP if name.endswith("Buffer")]
+    units = [name for name in CHIP if name not in buffers]
+    for name in ("kllm-a4", "kllm-a3", "kllm-a4-flipflop", "kllm-a3-flipflop"):
+        engine = engine_of(name)
+        assert engine.base("sram_power") == pytest.approx(power_of(buffers).to("W"), abs=5e-4)
+        assert engine.base("core_power") == pytest.approx(power_of(units).to("W"), abs=5e-4)
+        assert engine.base("area") == pytest.approx(16.87e-6)
+
+
+def test_figure_10_of_kllm():
+    """Table I's watts by the cycles of our program. Shown to fail: six rows that nothing tests."""
+    found = {each.what: judge(each) for each in CLAIMS if each.figure == "10b"}
+    assert len(found) == 7
+    tested = {what for what, each in found.items() if each.interval}
+    assert tested == {f"energy of {name}" for name in kllm._OPERATIONS}
+    always = "kllm-a4 at all times, all rows"
+    for what, row in (("Orizuru", "Orizuru"), ("quantization", "Clustering Unit")):
+        share = 100 * (TABLE_1[row].power / power_of(CHIP))
+        assert found[f"energy of {what}"].values[always] == pytest.approx(share)
+    # 2,048 cycles of a lane's indices, and a tenth of them in QUANTIZE.
+    lanes = found["energy of the lanes: all but these three"].values
+    assert lanes["kllm-a4 at work, all rows"] > lanes[always]
+    given = sum(each.claim.claimed for each in found.values())
+    assert given == pytest.approx(100 + sum(kllm._LANE_OPERATIONS.values()))
+
+
+def test_a_claim_is_fitted_where_its_numbers_are():
+    """Shown to fail: a quotient of two fitted cells, and a cell between two, as reproduced."""
+    statuses = {(e.paper, e.figure, e.what): is_fitted(e) for e in CLAIMS}
+    assert all(made for (paper, figure, _), made in statuses.items() if figure == "Table IV")
+    assert statuses["MILLION", "7", "end to end at 32K, 4 bits against FP16"]
+    assert not statuses["MILLION", "7", "attention at 32K"]
+    own = {what for (_, figure, what), made in statuses.items() if figure == "Table 1" and made}
+    assert own == {
+        "Oaken: peak in FP16", "A100 and Oaken-HBM: capacity", "Oaken-LPDDR: capacity",
+    }  # fmt: skip
+    # Constants of these chips were fitted, but on nothing that KLLM's paper claims.
+    assert not any(made for (paper, *_), made in statuses.items() if paper == "KLLM")
+
+
+def test_fitted_comes_before_all_others():
+    def status(paper, values):
+        return judge(
+            Claim(
+                paper=paper, figure="7", what="w", claimed=1, variants=["a40-million / a40"],
+                measure=lambda _: values,
+            )
+        ).status  # fmt: skip
+
+    assert status("MILLION", 1.0) == status("MILLION", 9.0) == "fitted"
+    assert status("VQ-LLM", 1.0) == "reproduced"

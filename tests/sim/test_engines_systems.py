@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from golden.config import ConfigError
-from golden.million.config import PqShape
+from golden.million.config import HeadShape, MillionConfig, PqShape
 from golden.oaken.config import KvShape
 from golden.oaken.format import bits_read, effective_bits
 from golden.oaken.timing import kv_read_cycles
 from golden.vqllm.config import NAMED, MatrixShape
+from hdl.million.window_config import MillionWindowConfig
+from sim import run
 from sim.constant import Constant
 from sim.cost import Cost
 from sim.engine import Engine, check_fits, engine_of
@@ -440,6 +442,46 @@ def test_tables_of_million_are_counted():
     assert "rows" not in held
     more = found.cost(LLAMA, Pass.decode(1, 2000)).energy["sram"].value
     assert more > found.cost(LLAMA, Pass.decode(1, 1000)).energy["sram"].value > 0
+
+
+def test_the_engine_of_million_has_an_area():
+    """By docs/area.md: 264 engines, 1.19 mm2 of logic and 1,665 KB of RAM each.
+
+    Shown to fail: the paper's cores alone.
+    """
+    found = engine_of("million-4b")
+    ram = 256 + 256 + 640 + 512.5625
+    assert sum(found.storage(LLAMA).values()) == pytest.approx(264 * ram * 1024, rel=1e-4)
+    engines = 264 * (1.19 + ram * 8192 * 0.39e-6)
+    assert 1e6 * found.area["ours"] == pytest.approx(264 * 3.971 + engines, rel=1e-4)
+    assert engines == pytest.approx(1710, rel=0.02)
+    held = found.sram_bytes(LLAMA)
+    assert sum(held.values()) - held["activations"] == pytest.approx(429 * (1 << 20), rel=0.01)
+    for more in ({"queries": 1}, {"max_tokens": 1000}, {"subspaces": 32}):
+        assert engine("million-4b", **more).area["ours"] < found.area["ours"]
+    assert engine("million-4b", subspaces=96, bits=4).area["ours"] > 264 * 3.971e-6
+
+
+def test_exact_rows_of_million_are_elsewhere(capsys):
+    """The RTL has them on chip: each pass says so, and how many sequences hdl would take.
+
+    Shown to fail: no reason; rows of one head.
+    """
+    (reason,) = engine_of("million-4b").cost(LLAMA, Pass.decode(8, 100)).extrapolated
+    assert reason.endswith("18.9 MB for each sequence, and an engine has room for at most 7")
+    head = HeadShape(heads=LLAMA.kv_heads, group=1)
+    for sequences in (7, 8):
+        cache = MillionConfig(head=head, sequences=sequences, layers=LLAMA.layers)
+        if sequences == 7:
+            MillionWindowConfig(cache=cache)
+            continue
+        with pytest.raises(ConfigError, match="at most 1048576 words of window_macs elements"):
+            MillionWindowConfig(cache=cache)
+    options = ["--hw", "million-4b", "--model", "llama-2-7b", "--prompt", "9", "--out", "2"]
+    assert run.main(options) == 0
+    assert f"extrapolated: {reason}" in capsys.readouterr().out
+    assert run.main([*options, "--strict"]) == 2
+    assert "exact rows are read from memory" in capsys.readouterr().err
 
 
 # VQ-LLM

@@ -176,7 +176,8 @@ def test_memories():
 def test_areas():
     assert engine_of("olive").area == {"paper": pytest.approx(16.87e-6)}
     assert engine_of("lpu").area == {}
-    assert engine_of("a40").area == {}
+    assert engine_of("a40").area == {"paper": pytest.approx(628.4e-6)}
+    assert engine_of("a40", {"constants.area.value": 0}).area == {}
 
 
 def test_formats_of_published_systems():

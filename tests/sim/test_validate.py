@@ -13,7 +13,7 @@ from sim.calibration import FOLDER, GUIDE, HELD_OUT, TRAIN, load_runs, mark_of, 
 from sim.claims.__main__ import CLAIMS, rows
 from sim.claims.claim import STATUSES, Claim, judge
 from sim.claims.oaken_motivation import core_use
-from sim.claims.oaken_tables import synthesised
+from sim.claims.oaken_tables import chip_area, synthesised
 from sim.cost import Spent
 from sim.engine import engine_of
 from sim.kllm.units import FITTED, TIMINGS, Timings
@@ -474,6 +474,16 @@ def test_oaken_tables():
         assert not area.missing
         assert area.claim.claimed == claimed
         assert area.values[f"{name}, 8"] < area.values[f"{name}, 64"]
+
+
+def test_oaken_tables_together():
+    """By hand: 135,000 products in a cycle are 264 cores of 512, and 421 cores of 321."""
+    (found,) = judged("Oaken", ("Tables 1 and 4",)).values()
+    assert chip_area("512 products").to("mm2") == pytest.approx(264 * 3.971)
+    assert chip_area("KLLM's MAC").to("mm2") == pytest.approx(421 * 3.971)
+    assert set(found.values.values()) == {0.0}
+    assert found.status == "not reproduced"
+    assert "1,048 mm2" in found.claim.reason
 
 
 def test_memory_of_oaken_figures():
