@@ -4,12 +4,16 @@ Pure Python: hdl imports this module, and torch is never loaded by it.
 """
 
 import dataclasses
+import functools
+import inspect
 import operator
 import typing
 from collections.abc import Iterable
 from typing import Any
 
 __all__ = ["Config", "ConfigError", "Shape"]
+
+_SHOWN_MAX = 80  # letters of a refused value with fields of its own
 
 
 class ConfigError(ValueError):
@@ -24,12 +28,25 @@ class Config:
     of a field is ``shape.size``: a holder may narrow a shape's range.
     """
 
+    # Properties that give a part which not every configuration has.
+    conditional_parts: typing.ClassVar[tuple[str, ...]] = ()
+
     def _value(self, field: str) -> Any:
         return operator.attrgetter(field)(self)
 
     def _refuse(self, field: str, allowed: str) -> typing.NoReturn:
         value = self._value(field)
-        raise ConfigError(f"{type(self).__name__}.{field} must be {allowed}, not {value!r}")
+        shown = repr(value)
+        if isinstance(value, Config) and len(shown) > _SHOWN_MAX:
+            shown = f"{type(value).__name__}(...)"
+        raise ConfigError(f"{type(self).__name__}.{field} must be {allowed}, not {shown}")
+
+    def check_parts(self) -> None:
+        """Refuses what the configurations of the parts refuse, at any depth, before elaboration.
+
+        A part is a property whose annotation is a Config. ConfigError: the part's own line.
+        """
+        _check_parts(self)
 
     def _check_range(self, field: str, low: int, high: int) -> None:
         value = self._value(field)
@@ -107,6 +124,28 @@ class Config:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shape(Config):
     """Base of sizes that configurations hold as a field, each declared once; pages list them."""
+
+
+@functools.lru_cache(maxsize=4096)
+def _check_parts(config: Config) -> None:
+    for name in _part_names(type(config)):
+        part = getattr(config, name)
+        if isinstance(part, Config):
+            _check_parts(part)
+
+
+@functools.cache
+def _part_names(cls: type[Config]) -> tuple[str, ...]:
+    """The properties of a class of configurations that give the configuration of a part."""
+    found = []
+    for name in dir(cls):
+        member = inspect.getattr_static(cls, name)
+        getter = member.fget if isinstance(member, property) else getattr(member, "func", None)
+        kind = getattr(getter, "__annotations__", {}).get("return")
+        is_part = isinstance(kind, type) and issubclass(kind, Config)
+        if is_part and name not in cls.conditional_parts:
+            found.append(name)
+    return tuple(found)
 
 
 def _plain(value: Any) -> Any:

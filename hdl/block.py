@@ -41,6 +41,7 @@ class Block(wiring.Component):
     registers: ClassVar[Mapping[str, Any]] = {}  # name -> golden.axi.format.Register
 
     def __init__(self, config: Config, members: Mapping):
+        config.check_parts()
         self.config = config
         plain, self.texts, self.kinds = split(members)
         super().__init__(plain)

@@ -9,7 +9,10 @@ import resource
 import shlex
 import sys
 import time
+import warnings
 from pathlib import Path
+
+from amaranth.hdl import UnusedElaboratable
 
 from golden import command
 from golden.config import Config, ConfigError
@@ -233,6 +236,8 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         raise
     except (ConfigError, OSError) as error:
+        # What was half elaborated would each complain at the end.
+        warnings.simplefilter("ignore", UnusedElaboratable)
         print(f"hdl.build: {error}", file=sys.stderr)
         return 2
     return 0

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import golden.markers
 from golden import command
-from golden.config import Shape
+from golden.config import Config
 from hdl.diagram import diagram
 from hdl.registry import Registered, all_blocks, rooms
 from hdl.verilog import port_rows
@@ -61,13 +61,16 @@ def _table(head: tuple[str, ...], rows: list[tuple]) -> str:
 
 
 def _field_comments(config_class: type) -> dict[str, str]:
-    """The comment after each field, which states its unit and range."""
+    """The comment after each field, or above it, which states its unit and range."""
     comments: dict[str, str] = {}
     for base in reversed(config_class.__mro__):
         if dataclasses.is_dataclass(base) and base.__module__ != "golden.config":
-            comments |= dict(
-                re.findall(r"^    (\w+): [^#\n]*# (.*)$", inspect.getsource(base), re.M)
-            )
+            source = inspect.getsource(base)
+            above = re.findall(r"^((?:    # .*\n)+)    (\w+): ", source, re.M)
+            comments |= {
+                name: " ".join(re.findall(r"# (.*)", lines)).rstrip(".") for lines, name in above
+            }
+            comments |= dict(re.findall(r"^    (\w+): [^#\n]*# (.*)$", source, re.M))
     return comments
 
 
@@ -77,18 +80,35 @@ def _parameters(block: Registered) -> str:
     return _table(("field", "default", "meaning"), rows) + f"\nNamed configurations: {named}.\n"
 
 
-def _fields(config, prefix: str = "") -> Iterator[tuple[str, str, str]]:
-    """Field, default, meaning; after a field that is a shape, its fields."""
+def _fields(config: Config, prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yields field, default and meaning; a field of fields has theirs after it, at any depth.
+
+    Of a tuple of configurations ``NAME[]`` stands for each, with the defaults of the first.
+    """
     comments = _field_comments(type(config))
     for field in dataclasses.fields(config):
         value, name = getattr(config, field.name), prefix + field.name
-        yield f"`{name}`", f"`{_short(value)}`", comments.get(field.name, "")
-        if isinstance(value, Shape):
+        yield f"`{name}`", f"`{_short(value)}`", comments.get(field.name, "") or _about(value)
+        if isinstance(value, Config):
             yield from _fields(value, f"{name}.")
+        elif _is_tuple_of_configs(value):
+            yield from _fields(value[0], f"{name}[].")
+
+
+def _about(value: object) -> str:
+    """The first sentence of a configuration's docstring."""
+    text = inspect.getdoc(value) if isinstance(value, Config) else ""
+    return (text or "").partition("\n\n")[0].replace("\n", " ").rstrip(".")
+
+
+def _is_tuple_of_configs(value: object) -> bool:
+    return isinstance(value, tuple) and bool(value) and isinstance(value[0], Config)
 
 
 def _short(value) -> str:
-    return type(value).__name__ if dataclasses.is_dataclass(value) else str(value)
+    if _is_tuple_of_configs(value):
+        return f"{len(value)} x {type(value[0]).__name__}"
+    return type(value).__name__ if isinstance(value, Config) else str(value)
 
 
 def _of_configuration(block: Registered) -> str:

@@ -143,6 +143,11 @@ def test_no_argument_is_dropped(arguments, message, monkeypatch, tmp_path, capsy
         (["stream_skid", "--prefix", "be", "--as", "gin"], "not 'begin', a keyword"),
         (["stream_skid", "--as", "i__valid"], "--as must not be 'i__valid', a port of stream_skid"),
         (["stream_skid", "--as", "x" * 201], "must have 1..200 letters, not 201"),
+        (
+            "million_attention cache.sequences=8 cache.layers=32 cache.head.heads=32".split(),
+            "sequences * layers * heads windows must have at most 1048576 words",
+        ),
+        (["million_attention", "cache.pages=7"], "pages must be 8..1048576, not 7"),
     ],
 )
 def test_one_line_for_a_mistake(arguments, message, capsys):

@@ -117,6 +117,47 @@ class Holder(Config):
     example: Example = dataclasses.field(default_factory=Example)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Whole(Config):
+    """Has a part that may refuse what the whole accepts."""
+
+    lanes: int = 4
+    has_extra: bool = False
+    conditional_parts = ("extra",)
+
+    @property
+    def part(self) -> Holder:
+        return Holder(example=Example(lanes=self.lanes))
+
+    @property
+    def extra(self) -> Example:
+        return Example(lanes=self.lanes, mode="c")
+
+
+def test_what_a_part_refuses_the_whole_refuses():
+    Whole().check_parts()
+    with pytest.raises(ConfigError, match=r"Example.lanes must be 1\.\.8, not 9"):
+        Whole(lanes=9).check_parts()
+
+
+@pytest.mark.parametrize("name", all_blocks())
+def test_a_block_refuses_before_elaboration(name):
+    """Each named configuration has parts that accept it, at any depth."""
+    block = all_blocks()[name]
+    for config in (block.config, *block.configs.values()):
+        config.check_parts()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Large(Config):
+    holders: tuple = tuple(range(40))
+
+
+def test_a_refused_configuration_is_not_printed_whole():
+    with pytest.raises(ConfigError, match=r"must be smaller, not Large\(\.\.\.\)$"):
+        Holder(example=Large())._refuse("example", "smaller")
+
+
 def test_accepted_finds_a_field_without_a_check():
     assert len(_accepted(Holder())) == 4
 

@@ -144,7 +144,7 @@ class MillionConfig(Config):
     sequences: int = 1  # sequences open at a time, 1..256
     layers: int = 32  # layers of the model, 1..256
     max_tokens: int = 32768  # longest sequence, 1..32768
-    pages: int = 4096  # pages of memory, 16..2**20
+    pages: int = 4096  # pages of memory, head.heads..2**20
     page_bytes: int = 4096  # bytes of a page, a power of two in 256..65536
     scope_heads: bool = False  # a codebook for each KV head instead of one for all
     scope_layers: bool = True  # a LOAD serves one layer; false: all layers

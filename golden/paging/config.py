@@ -117,7 +117,7 @@ class CacheConfig(Config):
     kv: RecordShape = VectorRecords()
     sequences: int = 4  # sequences open at a time, 1..256
     layers: int = 32  # layers of the model, 1..256
-    pages: int = 4096  # pages of memory, one for each stream of a vector or more, 3..2**20
+    pages: int = 4096  # pages of memory, as many as records of a vector or more, 1..2**20
     page_bytes: int = 4096  # bytes of a page, a power of two in 256..65536
     max_tokens: int = 4096  # longest sequence, 1..2**20
 

@@ -161,6 +161,7 @@ class TileShape(Config):
     """
 
     group: int = 8  # columns of a codebook, 1..256
+    # one for each pass of the quantization, 1..4
     stages: tuple[Stage, ...] = (Stage(levels=3, entries=256), Stage(levels=0, entries=64))
     entry_bits: int = 10  # of an element of an entry, 2..16; 0: FP16 words
 

@@ -18,6 +18,7 @@ import dataclasses
 import enum
 import itertools
 from collections.abc import Mapping
+from typing import ClassVar
 
 from golden.config import Config, ConfigError
 from golden.vqllm.config import NAMED, ExchangeShape, MatrixShape, VqShape
@@ -101,6 +102,8 @@ def packed(fields: Mapping[str, int], values: Mapping[str, int]) -> int:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageShape(Config):
     """What an image depends on: codes of a beat, words of memory, and cores of the engine."""
+
+    conditional_parts: ClassVar[tuple[str, ...]] = ("exchange",)
 
     vq: VqShape = dataclasses.field(default_factory=VqShape)
     lookups: int = 8  # codes of a beat, a multiple of vq.stages in 1..64

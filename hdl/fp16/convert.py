@@ -55,7 +55,7 @@ class FpFromIntConfig(OperatorConfig):
     """Elaboration-time parameters of FpFromInt."""
 
     width: int = 32  # of the integer, 2..32 bits
-    signed: bool = True
+    signed: bool = True  # whether the integer has a sign, in two's complement
     o: FloatFormat = FP16  # of the result
 
     def __post_init__(self) -> None:
@@ -83,7 +83,7 @@ class FpToIntConfig(OperatorConfig):
 
     i: FloatFormat = FP16  # of the operand
     width: int = 32  # of the integer, 2..32 bits
-    signed: bool = True
+    signed: bool = True  # whether the integer has a sign, in two's complement
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -93,9 +93,7 @@ class KllmAcceleratorConfig(Config):
         if machine.image_words(machine.slot.elements, most) >= 2**24 - 2:
             self._refuse("machine.ports", "more or wider at these lanes and tokens")
         # What the parts refuse is refused here, before elaboration.
-        _ = self.matmul_config, self.quantizer_config, self.functional_config, self.slot_config
-        _ = self.vector_config, self.port_config, self.data_port_config, self.lanes_config
-        _ = self.supply_config
+        self.check_parts()
 
     @property
     def lane(self) -> KllmPeLaneConfig:

@@ -41,8 +41,7 @@ class MillionAttentionConfig(LayerConfig):
         self._check_range("reads", 2, 16)
         self._check_range("beats", 4, 4096)
         self._check_bool("kv_apart")
-        # What the parts refuse is refused here, before elaboration.
-        _ = self.mmu, self.control, self.loader, self.output, self.code_reader, self.store
+        self.check_parts()
 
     @property
     def mmu(self) -> PagingMmuConfig:

@@ -5,6 +5,7 @@ import dataclasses
 from amaranth import Module, Mux, Signal, signed
 from amaranth.lib import data
 
+from golden.config import ConfigError
 from golden.fp16.format import FP16
 from golden.million.format import DISTANCE_BITS, PRODUCT_GRID
 from hdl.bits import after
@@ -29,8 +30,13 @@ class MillionWindowConfig(LayerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.slots * self.rows * self.steps > 1 << 20:
-            self._refuse("cache", f"at most {1 << 20} words of window_macs elements in all windows")
+        words = self.slots * self.rows * self.steps
+        if words > 1 << 20:
+            # The exact rows of all sequences, layers and heads are on chip.
+            raise ConfigError(
+                f"{type(self).__name__}: sequences * layers * heads windows must have at most "
+                f"{1 << 20} words of window_macs elements, not {words}"
+            )
 
     @property
     def slots(self) -> int:

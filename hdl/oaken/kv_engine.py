@@ -63,7 +63,7 @@ class OakenKvEngineConfig(Config):
         self._check_range("scale_tokens", 4, 65536)
         self._check_range("queue", 2, 64)
         # What the parts refuse is refused here, before elaboration.
-        _ = self.quantizer, self.writer, self.reader
+        self.check_parts()
 
     @property
     def cache(self) -> CacheConfig:

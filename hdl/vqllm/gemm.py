@@ -1,6 +1,7 @@
 """A vector-quantized matrix times many vectors (docs/blocks/vq_gemm.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Module
 from amaranth.lib import data, stream
@@ -25,6 +26,8 @@ __all__ = ["VqGemm", "VqGemmConfig"]
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VqGemmConfig(Config):
     """Codebooks and look-ups, the largest matrix, and the most tokens."""
+
+    conditional_parts: ClassVar[tuple[str, ...]] = ("exchange",)
 
     cache: VqCodebookCacheConfig = dataclasses.field(default_factory=VqCodebookCacheConfig)
     batch: int = 1  # tokens side by side, 1..64

@@ -1,6 +1,7 @@
 """Size of an engine, and the payloads of its jobs."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth.lib import data, stream
 
@@ -26,6 +27,8 @@ EXPONENT = range(SCALE_EXPONENT_MIN, SCALE_EXPONENT_MAX + 1)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VqGemvConfig(Config):
     """A core, how many of them, and how their sums are added."""
+
+    conditional_parts: ClassVar[tuple[str, ...]] = ("book_share",)
 
     core: VqGemvCoreConfig = dataclasses.field(default_factory=VqGemvCoreConfig)
     cores: int = 1  # a power of two in 1..16

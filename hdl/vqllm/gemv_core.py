@@ -1,6 +1,7 @@
 """Codes of a matrix and vectors to exact sums of rows (docs/blocks/vq_gemv_core.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Module, Mux, Signal
 from amaranth.hdl import Value
@@ -35,6 +36,8 @@ _FUSIONS = {
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VqGemvCoreConfig(Config):
     """Codebooks and look-ups, and the largest matrix."""
+
+    conditional_parts: ClassVar[tuple[str, ...]] = ("dequantizer", "exchange")
 
     cache: VqCodebookCacheConfig = dataclasses.field(default_factory=VqCodebookCacheConfig)
     batch: int = 1  # vectors side by side, 1..64

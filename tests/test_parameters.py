@@ -1,0 +1,36 @@
+"""The table of parameters of a block's page.
+
+Shown to fail: a nested configuration that is not a Shape ends the list, as it did.
+"""
+
+import dataclasses
+
+import pytest
+
+from golden.config import Config
+from hdl.pages import _fields
+from hdl.registry import all_blocks
+
+
+def leaves(config, prefix=""):
+    """Names of the fields that have no fields, at any depth."""
+    for name in (field.name for field in dataclasses.fields(config)):
+        value = getattr(config, name)
+        if isinstance(value, Config):
+            yield from leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"`{prefix}{name}`"
+
+
+@pytest.mark.parametrize("name", all_blocks())
+def test_every_field_has_a_row_with_its_meaning(name):
+    config = all_blocks()[name].config
+    rows = {field: meaning for field, _, meaning in _fields(config)}
+    assert set(leaves(config)) <= set(rows)
+    assert [field for field, meaning in rows.items() if not meaning] == []
+
+
+def test_fields_of_a_tuple_of_configurations():
+    rows = {field: default for field, default, _ in _fields(all_blocks()["paging_mmu"].config)}
+    assert rows["`cache.kv.per_head`"] == "`2 x RecordKind`"
+    assert rows["`cache.kv.per_head[].least`"] == "`64`"
