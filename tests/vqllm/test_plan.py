@@ -281,10 +281,13 @@ def test_tables_take_the_cycles_of_their_engine(rows, lookups, builders):
     plan = Plan(
         method="tables", lookups=lookups, builders=builders, shared=64, rows=1024, banks=1
     )  # fmt: skip
-    found = Planner(work, Budget(data_bits=1024)).estimate(plan)
+    budget = Budget(data_bits=1024)
+    found = Planner(work, budget).estimate(plan)
     tables = timing.Tables(size=8, entries=64, stages=2, lookups=lookups, lanes=builders)
     slices = 64 * 2 // lookups
-    assert abs(found.cycles / timing.table_cycles(tables, [(rows, slices)], slices) - 1) < 0.01
+    # The engine's streams are at hand. In a plan a descriptor and the codebooks come from memory.
+    spent = timing.table_cycles(tables, [(rows, slices)], slices) + 2 * budget.latency
+    assert abs(found.cycles / spent - 1) < 0.01
 
 
 # Cycles of vq_gemv_core and of vq_table_gemv by tb.runs.vq_tables (docs/vqllm-tables.md)
