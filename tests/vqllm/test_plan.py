@@ -30,6 +30,7 @@ from golden.vqllm.config import NAMED, Budget, MatrixShape, Plan, VqShape, Work
 from hdl.vqllm import plan as command
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.gemv_core import VqGemvCoreConfig
+from hdl.vqllm.plan_config import engine
 from hdl.vqllm.plan_search import (
     Planner,
     Shortage,
@@ -115,6 +116,14 @@ def test_equal_entries_of_two_stages_are_in_two_banks():
     assert timing.beat_cycles(timing.beat_chances(chances, 3)).tolist() == [3]
 
 
+def is_accepted(work: Work, plan: Plan, budget: Budget) -> bool:
+    """Whether a generator takes the plan."""
+    try:
+        return bool(engine(work, plan, budget))
+    except ConfigError:
+        return False
+
+
 def small_space(work: Work) -> Space:
     return Space(
         need=(2, 4),
@@ -149,7 +158,9 @@ def test_the_choice_is_the_best_of_all_plans(
     space, vq = small_space(work), work.matrix.vq
     planner = Planner(work, budget, skewed(vq.stages, vq.entries, seed))
     every = [
-        planner.estimate(plan) for plan in space.plans(work) if resources(work, plan).fits(budget)
+        planner.estimate(plan)
+        for plan in space.plans(work)
+        if resources(work, plan).fits(budget) and is_accepted(work, plan, budget)
     ]
     for each in every:
         for name, least in timing.plan_bound(work, each.plan, budget).items():
