@@ -30,11 +30,7 @@ TABLES = (
         (
             Entry(PLAIN, "FP32"),
             *_weights(8),
-            *_weights(
-                4,
-                Entry("squeezellm-like-w4a16", "after SqueezeLLM, 4 bits"),
-                Entry("quip4", "after QuiP#, two points of our E8P"),
-            ),
+            *_weights(4, Entry("squeezellm-like-w4a16", "after SqueezeLLM, 4 bits")),
             *_weights(
                 3,
                 Entry("squeezellm-like-w3a16", "after SqueezeLLM, 3 bits"),
@@ -44,7 +40,6 @@ TABLES = (
             *_weights(
                 2,
                 Entry("squeezellm-like-w2a16", "after SqueezeLLM, 2 bits"),
-                Entry("quip2", "after QuiP#, one point of our E8P"),
                 Entry("gptvq2", "after GPTVQ, <4, 256, 1>"),
                 Entry("aqlm2x8", "after AQLM, <8, 256, 2>"),
             ),
