@@ -159,7 +159,8 @@ class ExchangeShape(Shape):
 
 # Table II of the paper. Its codebooks are per tensor (AQLM), per tile of 256 x 256 (GPTVQ), and per
 # group of channels of a head (CQ), whose rows are tokens. The last two are the shapes of published
-# checkpoints of AQLM. quip4 has the codebook of QuiP# (E8P), a lattice.
+# checkpoints of AQLM. quip4 has a lattice like
+# QuiP#'s E8P; its padding and second stage differ (docs/vqllm-lattice.md).
 NAMED: dict[str, VqShape] = {
     "quip4": VqShape(entries=65536, lattice=True),
     "aqlm3": VqShape(entries=4096),
