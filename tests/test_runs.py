@@ -563,12 +563,12 @@ def test_plans_of_held_out_builds_have_a_row_of_their_own(monkeypatch):
     measure = importlib.import_module("tb.runs.measure.vq_plans")
     monkeypatch.setattr(measure, "HELD_OUT", 2)
     work, found = Work(matrix=MatrixShape(rows=8, columns=64)), []
-    for build, cycles in (("few banks", 100), ("small tiles of pairs", 80)):
+    for build, spent in (("few banks", 100), ("small tiles of pairs", 80)):
         matrix = measure.BUILDS[build].matrices[0]
         for plan in measure.BUILDS[build].plans()[:4]:
             estimate = Estimate(plan, {"look-ups": 88.0, "fill": 0.0}, resources(work, plan), 0)
             name = f"{build}, {plan.registers}, {plan.shared}"
-            found.append(measure.Measured(name, build, matrix, estimate, cycles))
+            found.append(measure.Measured(name, build, matrix, estimate, spent))
     measure.hold_out(found)
     shown = measure.tables(found)["vq_plans"]
     assert "| plans held out | 2 | 12.0% | 12.0% | 0 |" in shown

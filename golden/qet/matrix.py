@@ -10,7 +10,7 @@ A matrix has one ``exponent``: no element exceeds ``2**exponent``. Entries are f
 |---|---|---|
 | an element x | ``X * 2**(exponent - 24)`` | X drops what lies below its last bit |
 | an element of an entry | ``E = low + step * code``, integers | none |
-| the same with ``entry_bits`` 0 | an element's word, on the grid ``2**-24`` | FP16 none; FP32 drops what lies below |
+| its word, with ``entry_bits`` 0 | a multiple of ``2**-24`` | FP32 drops what lies below |
 | a code | the least ``sum of (X - E)**2`` of a group, the first of equal ones | none |
 | a residual | ``rne(2**(exponent - 24) * (X - E))``, the largest number for an infinity | one |
 | the result | ``2**exponent * rne(2**-24 * sum over stages of E)`` | one |

@@ -30,7 +30,7 @@ class Engine:
 
 
 def engine(work: Work, plan: Plan, budget: Budget) -> Engine:
-    """The engine of a plan for the largest work that it is asked for.
+    """The engine of a plan, as large as the work.
 
     ConfigError: no engine does this work, or its generator refuses the plan.
     """
