@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from golden import command
 from golden.config import ConfigError
 from golden.files import check_output, replacing
-from golden.qet.config import ELEMENT_BITS, EXPONENT_BITS, Budget, QetShape, Stage
+from golden.qet.config import ELEMENT_BITS, EXPONENT_BITS, GRID, Budget, QetShape, Stage
 
 if TYPE_CHECKING:
     from golden.qet.matrix import QetMatrix
@@ -91,7 +91,7 @@ def _quantize(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     import torch
 
     from golden.qet import file
-    from golden.qet.matrix import quantize, training_for, words_of
+    from golden.qet.matrix import lost, quantize, training_for, words_of
     from golden.qet.metrics import errors
     from golden.qet.source import matrix_of
 
@@ -114,7 +114,7 @@ def _quantize(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     made = quantize(matrix.to(device), shape, training_for(shape, options.seed), say)
     size = file.write(options.output, made, options.source)
     say(f"{size:,} bytes in {options.output}")
-    _print(made, errors(matrix, made.real().cpu()))
+    _print(made, errors(matrix, made.real().cpu()), lost(matrix.to(device), made))
 
 
 def _restore(options: argparse.Namespace) -> None:
@@ -132,22 +132,25 @@ def _restore(options: argparse.Namespace) -> None:
 
 def _report(options: argparse.Namespace) -> None:
     from golden.qet import file
+    from golden.qet.matrix import lost
     from golden.qet.metrics import errors
     from golden.qet.source import matrix_of
 
     made, name = file.read(options.file)
-    print(f"{options.file}: {name or 'a matrix without a name'}")
-    found = None
+    shown = name if name.isprintable() else ascii(name)
+    print(f"{options.file}: {shown or 'a matrix without a name'}")
+    found, below = None, 0
     if options.against:
         matrix, _ = matrix_of(options.against, made.shape.element_bits)
         shape = made.shape.rows, made.shape.columns
         if tuple(matrix.shape) != shape:
             raise ConfigError(f"{options.against}: must be {shape}, not {tuple(matrix.shape)}")
-        found = errors(matrix, made.real())
-    _print(made, found)
+        found, below = errors(matrix, made.real()), lost(matrix, made)
+    _print(made, found, below)
 
 
-def _print(made: "QetMatrix", found: "Errors | None") -> None:
+def _print(made: "QetMatrix", found: "Errors | None", below: int) -> None:
+    """below: elements that count as 0, for the largest one is so much larger."""
     shape = made.shape
     print(f"{shape.rows} x {shape.columns} of FP{shape.element_bits}, groups of {shape.group}")
     whole = shape.stored_bits
@@ -168,6 +171,9 @@ def _print(made: "QetMatrix", found: "Errors | None") -> None:
     print(f"{per_element:.3f} bits per element, ratio {float(shape.ratio):.3f}")
     if shape.padded != shape.columns:
         print(f"{shape.padded - shape.columns} columns are padding")
+    if below:
+        unit = f"2**{made.exponent - GRID}"
+        print(f"{below:,} elements are below {unit}, the grid of the largest one, and count as 0")
     if found is not None:
         zeros = f", {found.zeros} zeros left out of MRE" if found.zeros else ""
         print(f"MAE {found.mae:.4g}, MRE {found.mre:.4g}, MSE {found.mse:.4g}{zeros}")
@@ -177,7 +183,9 @@ def main(arguments: list[str] | None = None) -> int:
     """The command line; 0, or 2 after one line on stderr. Progress goes to stderr."""
     options = _arguments(arguments)
     say = command.elapsed(lambda line: print(line, file=sys.stderr))
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    # stderr is for our progress and one line of error. tqdm reads this when it is imported.
+    for name in ("HF_HUB_DISABLE_PROGRESS_BARS", "TQDM_DISABLE"):
+        os.environ.setdefault(name, "1")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -76,12 +76,11 @@ class QetShape(Config):
     def __post_init__(self) -> None:
         self._check_range("rows", 1, 1 << 24)
         self._check_range("columns", 1, 1 << 24)
-        if self.element_bits not in ELEMENT_BITS:
-            self._refuse("element_bits", "16 or 32")
+        self._check_choice("element_bits", ELEMENT_BITS)
         self._check_range("group", 1, 256)
         if not 1 <= len(self.stages) <= STAGES_MAX:
             self._refuse("stages", f"1..{STAGES_MAX} of them")
-        if self.entry_bits:
+        if type(self.entry_bits) is not int or self.entry_bits:
             self._check_range("entry_bits", 2, 16)
         self._check_bool("by_group")
 

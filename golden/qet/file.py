@@ -18,7 +18,7 @@ have, is refused as damaged.
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from golden.config import ConfigError
 from golden.files import replacing
 from golden.qet.config import FORMATS, LIMIT, RANGE_BITS, QetShape, Stage, swap_bits
 from golden.qet.matrix import QetMatrix, StageCodes
@@ -38,6 +37,7 @@ MAGIC = b"\x89QET\r\n\x1a\n"
 VERSION = 2
 _DIGEST = 32
 _HEADER_MAX = 1 << 20
+_SHOWN = 60  # characters of a wrong value in a line
 _CHUNK = 1 << 20  # values that are packed at a time, a multiple of 8
 
 
@@ -82,6 +82,7 @@ def read(path: Path) -> tuple[QetMatrix, str]:
         raise QetFileError(f"{path}: its checksum is wrong")
     try:
         shape = _shape(header["shape"])
+        _check_sections(shape, [name for name, _ in header["sections"]])
         found, at = [], first
         for _, length in header["sections"]:
             found.append(data[at : at + length])
@@ -92,7 +93,7 @@ def read(path: Path) -> tuple[QetMatrix, str]:
             least, most = shape.exponents[0], shape.exponents[-1]
             raise ValueError(f"exponent must be {least}..{most}, not {exponent}")
         return QetMatrix(shape, stages, exponent), header["name"]
-    except (ConfigError, KeyError, TypeError, ValueError) as error:
+    except ValueError as error:  # ConfigError among them
         raise QetFileError(f"{path}: {error}") from None
 
 
@@ -105,26 +106,69 @@ def _header(path: Path, data: bytes) -> dict[str, Any]:
         header = json.loads(data[at + 4 : at + 4 + length])
     except (ValueError, RecursionError):
         raise QetFileError(f"{path}: its header is no JSON") from None
-    version = header.get("version") if isinstance(header, dict) else None
-    if version != VERSION:
-        raise QetFileError(f"{path}: version must be {VERSION}, not {version!r}")
+    if not isinstance(header, dict):
+        raise QetFileError(f"{path}: its header must be an object of JSON")
+    version = header.get("version")
+    if type(version) is not int or version != VERSION:
+        raise QetFileError(f"{path}: version must be {VERSION}, not {_text(version)}")
     sections = header.get("sections")
     is_list = isinstance(sections, list) and all(
-        isinstance(each, list) and len(each) == 2 and isinstance(each[1], int) and each[1] >= 0
+        isinstance(each, list) and len(each) == 2 and isinstance(each[0], str)
+        and type(each[1]) is int and each[1] >= 0
         for each in sections
-    )
+    )  # fmt: skip
     if not is_list or not isinstance(header.get("name"), str):
         raise QetFileError(f"{path}: its header has no name or no sections")
+    try:
+        _check_fields("its header", header, ("version", "name", "shape", "sections"))
+    except ValueError as error:
+        raise QetFileError(f"{path}: {error}") from None
     return header
+
+
+def _text(value: object) -> str:
+    """A value of the header within a line."""
+    shown = json.dumps(value)
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+
+
+def _check_fields(what: str, plain: object, fields: Iterable[str]) -> None:
+    """ValueError: not an object of JSON with these fields and no other."""
+    if not isinstance(plain, dict):
+        raise ValueError(f"{what} must be an object of JSON, not {_text(plain)}")
+    for field in fields:
+        if field not in plain:
+            raise ValueError(f"{what} must have the field {field}")
+    for field in plain.keys() - set(fields):
+        raise ValueError(f"{what} must have no field {_text(field)}")
 
 
 def _plain(shape: QetShape) -> dict[str, Any]:
     return dataclasses.asdict(shape) | {"stages": [dataclasses.asdict(s) for s in shape.stages]}
 
 
-def _shape(plain: dict[str, Any]) -> QetShape:
-    stages = tuple(Stage(**each) for each in plain["stages"])
-    return QetShape(**plain | {"stages": stages})
+def _shape(plain: Any) -> QetShape:
+    """ValueError, ConfigError: not the fields of a shape, or one is out of range."""
+    _check_fields("shape", plain, [field.name for field in dataclasses.fields(QetShape)])
+    stages = plain["stages"]
+    if not isinstance(stages, list):
+        raise ValueError(f"shape.stages must be a list, not {_text(stages)}")
+    for number, each in enumerate(stages):
+        names = [field.name for field in dataclasses.fields(Stage)]
+        _check_fields(f"shape.stages[{number}]", each, names)
+    return QetShape(**plain | {"stages": tuple(Stage(**each) for each in stages)})
+
+
+def _check_sections(shape: QetShape, names: list[str]) -> None:
+    """ValueError: they are not those that ``_sections`` writes."""
+    parts = ("maps", "codes", "entries", "ranges")
+    wanted = [f"{part}_{number}" for number in range(len(shape.stages)) for part in parts]
+    wanted.append("exponent")
+    if len(names) != len(wanted):
+        raise ValueError(f"it must have {len(wanted)} sections, not {len(names)}")
+    for name, expected in zip(names, wanted, strict=True):
+        if name != expected:
+            raise ValueError(f"section {expected} must come, not {_text(name)}")
 
 
 def _sections(matrix: QetMatrix) -> Iterator[tuple[str, bytes]]:
@@ -140,9 +184,6 @@ def _sections(matrix: QetMatrix) -> Iterator[tuple[str, bytes]]:
 
 
 def _stages(shape: QetShape, found: list[bytes]) -> tuple[StageCodes, ...]:
-    count = 4 * len(shape.stages) + 1
-    if len(found) != count:
-        raise ValueError(f"it must have {count} sections, not {len(found)}")
     if len(found[-1]) != 1:
         raise ValueError(f"exponent must have 1 byte, not {len(found[-1])}")
     stages = []

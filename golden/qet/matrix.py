@@ -9,7 +9,8 @@ A matrix has one ``exponent``: no element exceeds ``2**exponent``. Entries are f
 | what | value | rounding |
 |---|---|---|
 | an element x | ``X * 2**(exponent - 24)`` | X drops what lies below its last bit |
-| an element of an entry | ``E = low + step * code``, integers, or an element's word | none |
+| an element of an entry | ``E = low + step * code``, integers | none |
+| its word, with ``entry_bits`` 0 | a multiple of ``2**-24`` | FP32 drops what lies below |
 | a code | the least ``sum of (X - E)**2`` of a group, the first of equal ones | none |
 | a residual | ``rne(2**(exponent - 24) * (X - E))``, the largest number for an infinity | one |
 | the result | ``2**exponent * rne(2**-24 * sum over stages of E)`` | one |
@@ -34,8 +35,8 @@ from golden.qet.nearest import nearest
 from golden.qet.swap import swap, unswap
 
 __all__ = [
-    "QetMatrix", "StageCodes", "encode", "exponent_of", "on_grid", "padded_words", "quantize",
-    "residual", "seeds_for", "training_for", "words_of",
+    "QetMatrix", "StageCodes", "encode", "exponent_of", "lost", "on_grid", "padded_words",
+    "quantize", "residual", "seeds_for", "training_for", "words_of",
 ]  # fmt: skip
 
 _BATCH = 1 << 22  # elements of the groups that are clustered side by side
@@ -210,6 +211,13 @@ def on_grid(words: Tensor, exponent: int, bits: int) -> Tensor:
     """``X``: int64 of words of ``bits`` bits, with the grid ``2**(exponent - 24)``."""
     real = _real(words, bits) * 2.0 ** (GRID - exponent)
     return real.trunc().clamp(-_X_MAX, _X_MAX).long()
+
+
+def lost(matrix: Tensor, made: QetMatrix) -> int:
+    """Elements that are not 0 and lie below the grid of ``made``, so that they count as 0."""
+    bits = made.shape.element_bits
+    words = words_of(matrix, bits)
+    return int(((on_grid(words, made.exponent, bits) == 0) & (_real(words, bits) != 0)).sum())
 
 
 def residual(words: Tensor, exponent: int, made: StageCodes, shape: QetShape) -> Tensor:

@@ -79,11 +79,15 @@ class Rounded:
     stored_bits: int
 
 
-def round_to_nearest(matrix: Tensor, ratio: Fraction, span: str, element_bits: int) -> Rounded:
+def round_to_nearest(
+    matrix: Tensor, ratio: Fraction, span: str, element_bits: int, *, on_top: bool = False
+) -> Rounded:
     """``low + step * round((x - low) / step)`` with the most bits per element that fit.
 
     A range takes two elements: the smallest and the largest one of the whole matrix, of a row, or
-    of 64 neighbours of a row. ConfigError: not even one bit per element fits.
+    of 64 neighbours of a row. At a ratio that is a power of two they cost each element a bit.
+    on_top: the elements alone have the memory of the ratio, and ``stored_bits`` is above it.
+    ConfigError: not even one bit per element fits.
     """
     rows, columns = matrix.shape
     exact = matrix.double()
@@ -97,9 +101,11 @@ def round_to_nearest(matrix: Tensor, ratio: Fraction, span: str, element_bits: i
         parts = torch.cat((exact, last), 1).unflatten(1, (-1, _SPAN_GROUP))
     ranges = parts.shape[0] * parts.shape[1] * 2 * element_bits
     elements = rows * columns
-    bits = int((Fraction(elements * element_bits) / ratio - ranges) / elements)
+    room = Fraction(elements * element_bits) / ratio - (0 if on_top else ranges)
+    bits = int(room / elements)
     if bits < 1:
-        raise ConfigError(f"ratio must leave one bit per element beside the ranges, not {ratio}")
+        beside = "" if on_top else " beside the ranges"
+        raise ConfigError(f"ratio must leave one bit per element{beside}, not {ratio}")
     bits = min(bits, element_bits)
     low, high = parts.amin(2, keepdim=True), parts.amax(2, keepdim=True)
     step = ((high - low) / (2**bits - 1)).clamp(min=1e-300)

@@ -159,7 +159,8 @@ class ExchangeShape(Shape):
 
 # Table II of the paper. Its codebooks are per tensor (AQLM), per tile of 256 x 256 (GPTVQ), and per
 # group of channels of a head (CQ), whose rows are tokens. The last two are the shapes of published
-# checkpoints of AQLM. quip4 has the codebook of QuiP# (E8P), a lattice.
+# checkpoints of AQLM. quip4 has a lattice like
+# QuiP#'s E8P; its padding and second stage differ (docs/vqllm-lattice.md).
 NAMED: dict[str, VqShape] = {
     "quip4": VqShape(entries=65536, lattice=True),
     "aqlm3": VqShape(entries=4096),
@@ -261,6 +262,11 @@ class Work(Config):
         self._check_range("heads", 1, 1024 if self.operation == "attention" else 1)
         if self.operation == "attention" and self.matrix.vq.stages > 1:
             self._refuse("matrix.vq.stages", "1 for attention")
+        # A channel group has a codebook for all tokens.
+        tile = {"tile_rows": 0, "tile_columns": self.matrix.vq.size}
+        for field, only in tile.items() if self.operation == "attention" else ():
+            if getattr(self.matrix.vq, field) != only:
+                self._refuse(f"matrix.vq.{field}", f"{only} for attention")
 
     @property
     def code_bits(self) -> int:
@@ -295,9 +301,10 @@ class Plan(Config):
     method: str = "dequantize"  # or "tables": x . C once, then look-ups
     fusion: str = "none"  # of layouts: none, exchange (network) or buffer (memory)
     need: int = 0  # elements of a vector multiplied at a time with a fusion, 1..8; else 0
-    cores: int = 1  # a power of two in 1..64
+    cores: int = 1  # a power of two in 1..16
     lookups: int = 8  # codes of a beat of a core, a multiple of the stages in 1..128
     side: int = 1  # vectors side by side, 1..64
+    groups: int = 1  # of them that a beat of a gemm meets in turn, a power of two in 1..64
     banks: int = 8  # of each core, a power of two in 1..64
     registers: int = 0  # n_reg: entries of each stage in registers, 0..256
     shared: int = 256  # n_shared: entries of each stage on chip, at least registers and 1
@@ -309,9 +316,10 @@ class Plan(Config):
     def __post_init__(self) -> None:
         self._check_choice("method", ("dequantize", "tables"))
         self._check_choice("fusion", ("none", "exchange", "buffer"))
-        self._check_power_of_two("cores", 1, 64)
+        self._check_power_of_two("cores", 1, 16)
         self._check_range("lookups", 1, 128)
         self._check_range("side", 1, 64)
+        self._check_power_of_two("groups", 1, 64)
         self._check_power_of_two("banks", 1, 64)
         self._check_range("shared", 1, 1 << 16)
         self._check_range("registers", 0, min(256, self.shared))

@@ -1,4 +1,4 @@
-"""E8P, the codebook of QuiP#: 65,536 points of a lattice, of which 256 are stored.
+"""E8P, a codebook like QuiP#'s: 65,536 points of a lattice, of which 256 are stored.
 
 A point is ``e * signs + 1/4`` or ``e * signs - 1/4`` in every element, e one of 256 vectors of 8
 odd halves. An even number of signs is negative. So all points lie in E8 + 1/4.

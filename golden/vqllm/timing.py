@@ -35,6 +35,7 @@ __all__ = [
     "codebook_cache",
     "codebook_loads",
     "core_jobs",
+    "dense_cycles",
     "dequantizer",
     "exchange",
     "gemm",
@@ -201,7 +202,6 @@ def sum_bits(vq: VqShape, columns: int) -> int:
 
 IN_FLIGHT = 16  # beats between the look-up and the answer of memory
 FAR_IN_FLIGHT = 64  # entries of memory of a core on their way
-HELD = 64  # most groups of vectors that a beat of a gemm is held for
 _PORT_BURSTS = (64, 256)  # least and most that the port of the cores has in flight
 _ANSWER = 12  # from the look-up to the answer of memory, beside its latency
 LOAD_IN_FLIGHT = 64  # words of codebooks of a core on their way
@@ -328,7 +328,7 @@ def beat_least(work: Work, plan: Plan) -> int:
     pieces = work.matrix.vq.size // plan.need if plan.need else 1
     if work.operation == "gemv":
         return pieces
-    return pieces * min(math.ceil(work.vectors / plan.side), HELD)
+    return pieces * min(math.ceil(work.vectors / plan.side), plan.groups)
 
 
 def _excess(mean: float, variance: float) -> float:
@@ -479,7 +479,11 @@ def plan_bound(work: Work, plan: Plan, budget: Budget) -> dict[str, float]:
 
 
 def _table_terms(work: Work, plan: Plan, budget: Budget) -> dict[str, float]:
-    """A slice is a beat's vectors: its tables are made while those before are looked up."""
+    """A slice is a beat's vectors: its tables are made while those before are looked up.
+
+    vq_table_gemv has no memory port. What feeds it is taken to read descriptors, codebooks and
+    codes as vq_gemv does, so both methods have the same terms.
+    """
     shape, vq = work.matrix, work.matrix.vq
     passes = math.ceil(work.vectors / plan.side)
     lanes = plan.lookups // vq.stages
@@ -487,23 +491,34 @@ def _table_terms(work: Work, plan: Plan, budget: Budget) -> dict[str, float]:
         size=vq.size, entries=plan.shared, stages=vq.stages, lookups=plan.lookups,
         lanes=plan.builders,
     )  # fmt: skip
-    looked, built, beats, last = 0.0, 0, 0, 0.0
-    for job in core_jobs(work, plan):
-        slices = job.count * math.ceil(job.vectors / lanes)
-        beats += slices * job.rows
-        built += slices * tables.build
-        looked += slices * float(tables.slice(job.rows))
+    word_bytes, beat_bytes = budget.data_bits // 8, math.ceil(plan.lookups * vq.code_bits / 8)
+    book = vq.load_words(plan.shared, word_bytes)
+    load = load_cycles(vq.stages * plan.shared + 2, book, budget.latency)  # an entry per cycle
+    described = math.ceil(DESCRIPTOR_BITS / budget.data_bits)
+    jobs = core_jobs(work, plan)
+    looked, built, words, last, spent = 0.0, 0, 0.0, 0.0, 0.0
+    for job in jobs:
+        slices = math.ceil(job.vectors / lanes)
+        words += job.count * (described + math.ceil(slices * job.rows * beat_bytes / word_bytes))
+        built += job.count * slices * tables.build
+        spent = slices * float(tables.slice(job.rows))
+        # The next codebooks are loaded meanwhile.
+        looked += job.count * max(spent, load * job.loads)
         last = float(tables.slice(job.rows)) - job.rows  # no tables follow the last slice
-    codes = beats * math.ceil(plan.lookups * vq.code_bits / 8) * 8
+    looked -= max(0.0, load - spent) * jobs[-1].loads  # and no load
+    words += codebook_loads(work, plan) * book
     x_beats = plan.side * math.ceil(shape.vectors / lanes)
-    begin = max(x_beats, vq.stages * plan.shared + 2)
+    start = max(float(x_beats), budget.latency + _FIRST_LOAD + load)
+    parts = sum(job.count for job in jobs) * passes
+    known = spent + (parts - 1) * (budget.latency + _NEXT_PART) + budget.latency + _FIRST_LOAD
+    known += load if jobs[-1].loads or parts == 1 else 0
     through = tables.wait + table_gemv(plan.lookups, False).latency
     return {
-        "memory": passes * (codes + loaded_bits(work, plan)) / budget.data_bits,
-        "look-ups": tables.build + passes * looked - last,
+        "memory": (budget.latency + words) * passes,
+        "look-ups": max(start + tables.build + passes * looked - last, known),
         "products": float(passes * built),
-        "reduction": float(shape.rows * passes),
-        "fill": float(begin + through),
+        "reduction": start + shape.rows * passes,
+        "fill": float(_JOB + budget.latency + through),
     }
 
 
@@ -524,6 +539,21 @@ def _attention_terms(work: Work, plan: Plan, budget: Budget) -> dict[str, float]
         "products": float(halves * passes * shape.rows),
         "fill": float(fill + min(books, max(0, shape.rows - codes))),
     }
+
+
+def dense_cycles(work: Work, budget: Budget) -> int:
+    """Cycles of the same work with weights of 16 bits: all multipliers, and the port at full rate.
+
+    A descriptor and the first words come after the latency of memory, as those of a plan do.
+    """
+    shape = work.matrix
+    words = 16 * shape.rows * shape.columns / budget.data_bits
+    products = shape.rows * shape.columns * work.vectors / budget.multipliers
+    if work.operation == "attention":
+        fill = _attend_fill(budget.multipliers, work.vectors * (shape.columns + 1), budget.latency)
+        return math.ceil(2 * work.heads * max(words, products)) + fill
+    through = row_sums(budget.multipliers).latency + row_finish(False).latency
+    return math.ceil(max(words, products)) + _JOB + 2 * budget.latency + through
 
 
 def row_sums(macs: int) -> Timing:

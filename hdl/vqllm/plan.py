@@ -1,10 +1,12 @@
 """``python -m hdl.vqllm.plan SHAPE``: the fastest engine for a quantized matrix within a budget.
 
 SHAPE is a named configuration, and ``vq.FIELD=VALUE`` changes it. ``FIELD=VALUE`` changes a field
-of the budget. The command prints the plan, what it takes, and the expected cycles of the best plan
-of each other choice. Cycles are expected from the histogram of look-ups, not from their order.
+of the budget. The command prints the plan, its engine, what it takes, and the expected cycles of
+the best plan of each other choice. Cycles are expected from the histogram of look-ups, not from
+their order.
 
-A budget that no plan fits: one line with the resource that is short, and by how much; status 2.
+The generator has accepted the configuration of each plan that is printed. Without such a plan that
+fits: one line with the resource that is short, and by how much, or what is refused; status 2.
 """
 
 import argparse
@@ -147,12 +149,15 @@ def alternatives(planner: Planner, space: Space, chosen: Plan) -> dict[str, Esti
 def described(planner: Planner, found: Estimate, others: dict[str, Estimate | str]) -> dict:
     """All that the command knows, as JSON has it."""
     work, plan = planner.work, found.plan
-    dense = work.matrix.rows * work.matrix.columns * work.vectors / planner.budget.multipliers
+    made = planner.engine(plan)
     return {
         "version": 1,
         "work": work.describe(),
         "budget": planner.budget.describe(),
         "plan": plan.describe(),
+        "engine": made.text,
+        "block": made.block,
+        "configuration": made.config.describe(),
         "takes": dataclasses.asdict(found.resources),
         "cycles": found.cycles,
         "limit": found.limit,
@@ -161,14 +166,13 @@ def described(planner: Planner, found: Estimate, others: dict[str, Estimate | st
         "alternatives": {
             name: each if isinstance(each, str) else {
                 "cycles": each.cycles, "limit": each.limit, "plan": each.plan.describe(),
+                "engine": planner.engine(each.plan).text,
                 "takes": dataclasses.asdict(each.resources),
             }
             for name, each in others.items()
         },
         "split": [] if work.operation == "attention" else split_rows(work, plan),
-        "sixteen_bits": math.ceil(max(
-            dense, 16 * work.matrix.rows * work.matrix.columns / planner.budget.data_bits
-        )) * (2 * work.heads if work.operation == "attention" else 1),
+        "sixteen_bits": timing.dense_cycles(work, planner.budget),
     }  # fmt: skip
 
 
@@ -182,6 +186,7 @@ def text(found: dict) -> str:
     lines = [f"{work['operation']}: {size}", ""]
     lines += ["| plan | |", "|---|---:|"]
     lines += [f"| {name} | {value} |" for name, value in plan.items() if value not in (0, "none")]
+    lines += ["", f"Engine: {found['engine']}."]
     lines += ["", "| resource | plan | budget |", "|---|---:|---:|"]
     lines += [
         f"| {name} | {value:,} | {found['budget'][name]:,} |"
@@ -195,15 +200,19 @@ def text(found: dict) -> str:
     lines.append(
         f"| largest, and fill | {found['cycles']:,} | {math.ceil(max(bound.values())):,} |"
     )
-    lines += ["", "| best plan with | cycles | to the choice | limit |", "|---|---:|---:|---|"]
+    lines += ["", "| best plan with | cycles | to the choice | limit | engine |"]
+    lines += ["|---|---:|---:|---|---|"]
     for name, each in found["alternatives"].items():
         if isinstance(each, str):
-            lines.append(f"| {name} | | | {each} |")
+            lines.append(f"| {name} | | | {each} | |")
         else:
             ratio = each["cycles"] / found["cycles"]
-            lines.append(f"| {name} | {each['cycles']:,} | {ratio:.2f} | {each['limit']} |")
+            lines.append(
+                f"| {name} | {each['cycles']:,} | {ratio:.2f} | {each['limit']} "
+                f"| {each['engine']} |"
+            )
     ratio = found["sixteen_bits"] / found["cycles"]
-    lines.append(f"| weights of 16 bits | {found['sixteen_bits']:,} | {ratio:.2f} | |")
+    lines.append(f"| weights of 16 bits | {found['sixteen_bits']:,} | {ratio:.2f} | | |")
     if found["split"]:
         root = found["split"][0]["root"]
         lines += ["", f"Split: the paper's square root is {root:.2f}.", ""]

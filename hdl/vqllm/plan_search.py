@@ -1,5 +1,6 @@
 """The best plan of an engine within a budget, by branch and bound over a space of plans."""
 
+import collections
 import dataclasses
 import functools
 import itertools
@@ -11,6 +12,7 @@ import numpy as np
 from golden.config import ConfigError
 from golden.vqllm import timing
 from golden.vqllm.config import Budget, Plan, Work
+from hdl.vqllm.plan_config import Engine, engine
 
 __all__ = [
     "Estimate",
@@ -54,10 +56,14 @@ def resources(work: Work, plan: Plan) -> Resources:
     """Memories of entries, tables, vectors, sums and beats under way; registers of entries."""
     if work.operation == "attention":
         return _attention_resources(work, plan)
-    vq, cores, columns = work.matrix.vq, plan.cores, work.matrix.columns
+    vq, cores = work.matrix.vq, plan.cores
     entry, lanes = _WORD * vq.size, plan.lookups // vq.stages
-    vectors = plan.side * 2 * columns * _WORD
-    sums = plan.rows * (timing.sum_bits(vq, columns) * plan.side + 1)
+    columns = math.ceil(work.matrix.vectors / lanes) * lanes * vq.size  # whole beats
+    vectors = plan.side * plan.groups * 2 * columns * _WORD
+    sum_bits = timing.sum_bits(vq, columns)
+    sums = plan.rows * plan.groups * (sum_bits * plan.side + 1)
+    if plan.groups > 1:  # sums of the row so far
+        sums += plan.groups * sum_bits * plan.side
     if plan.method == "tables":
         book = vq.stages * plan.shared * entry
         tables = plan.lookups * 2 * plan.shared * _WORD * plan.side
@@ -116,10 +122,11 @@ class Space:
     method: tuple[str, ...] = ("dequantize", "tables")
     fusion: tuple[str, ...] = ("none", "exchange", "buffer")
     need: tuple[int, ...] = (1, 2, 4, 8)
-    cores: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
+    cores: tuple[int, ...] = (1, 2, 4, 8, 16)
     lookups: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     side: tuple[int, ...] = (1,)
-    split: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
+    groups: tuple[int, ...] = (2, 4, 8, 16, 32, 64)  # of a gemm
+    split: tuple[int, ...] = (1, 2, 4, 8, 16)
     rows: tuple[int, ...] = (256,)
     builders: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     banks: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
@@ -131,10 +138,12 @@ class Space:
         """All powers of two, with whole vectors in a beat."""
         vq, shape = work.matrix.vq, work.matrix
         powers = [1 << n for n in range(21)]
-        most = 8 if work.operation == "attention" else 64
+        least, most = (4, 8) if work.operation == "attention" else (1, 64)
         rows = [n for n in powers if 16 <= n < 2 * shape.tile_rows and n <= 1 << 16] or [16]
+        one = {"cores": (1,), "split": (1,)} if work.operation == "gemm" else {}
         return cls(
-            lookups=tuple(n * vq.stages for n in powers if n * vq.stages <= 128),
+            **one,
+            lookups=tuple(n * vq.stages for n in powers if least <= n * vq.stages <= 128),
             side=tuple(n for n in powers if n <= most and n < 2 * work.vectors),
             rows=tuple(rows),
             shared=tuple(n for n in powers if n <= vq.stored),
@@ -170,10 +179,14 @@ class Space:
                     if lanes % each["builders"] == 0 and vq.stored <= _TABLE_ENTRIES:
                         yield each, False
         if "dequantize" in self.method:
+            is_gemm = work.operation == "gemm"
             names = ("cores", "lookups", "side", "split", "rows", "shared")
-            for each in self._outer(*names):
+            for each in self._outer(*names, *(("groups",) if is_gemm else ())):
                 # With one codebook along the columns, no sum waits for another job.
                 useless = shape.grid[1] == 1 and each["rows"] != self.rows[0]
+                if is_gemm and each["groups"] > self.groups[0]:
+                    # Half of them hold all vectors.
+                    useless |= each["groups"] // 2 * each["side"] >= work.vectors
                 if useless or not self._is_valid(work, each):
                     continue
                 for fusion in self.fusion:
@@ -202,6 +215,8 @@ class Space:
         if plan.method not in self.method or plan.lookups not in self.lookups:
             return False
         if plan.cores not in self.cores or plan.split not in self.split:
+            return False
+        if plan.groups > 1 and plan.groups not in self.groups:
             return False
         if plan.method == "tables":
             return plan.builders in self.builders
@@ -296,6 +311,7 @@ class Planner:
         ordered = -np.sort(-counts.astype(float), axis=-1)
         self.counts, self.weights = np.unique(ordered, axis=0, return_counts=True)
         self._nodes = functools.cache(self._nodes)  # type: ignore[method-assign]
+        self._refusal = functools.cache(self._refusal)  # type: ignore[method-assign]
         self._far = functools.cache(self._far)  # type: ignore[method-assign]
         self._tiers = functools.cache(self._tiers)  # type: ignore[method-assign]
         self._cycles = functools.cache(self._cycles)  # type: ignore[method-assign]
@@ -365,8 +381,22 @@ class Planner:
             moved=timing.moved_bits(work, plan),
         )
 
+    def engine(self, plan: Plan) -> Engine:
+        """What is generated for a plan. ConfigError: its generator refuses it."""
+        return engine(self.work, plan, self.budget)
+
+    def _refusal(self, plan: Plan) -> str:
+        """Why the generator refuses a plan; nothing where it takes it."""
+        try:
+            self.engine(plan)
+        except ConfigError as error:
+            return str(error)
+        return ""
+
     def best(self, space: Space, within: Space | None = None) -> Estimate:
-        """The plan of the space with the smallest key, of those that fit. Shortage: none fits.
+        """The plan with the smallest key, of those that fit and that a generator takes.
+
+        Shortage: the space has none.
 
         within: a space that has all plans of this one. Its first search makes the others fast.
         """
@@ -377,6 +407,8 @@ class Planner:
             plan, is_open = node.plan, node.is_open
             if best is not None and node.key > best.key[:2]:
                 break
+            if self._refusal(plan):
+                continue
             fitting = [] if is_open else [self.estimate(plan, quick=True)]
             for banks, registers in itertools.product(space.banks, space.registers):
                 if is_open and registers <= plan.shared:
@@ -387,7 +419,7 @@ class Planner:
                 if best is not None and quick.key > best.key:
                     break
                 found = self.estimate(quick.plan)
-                if best is None or found.key < best.key:
+                if (best is None or found.key < best.key) and not self._refusal(found.plan):
                     best = found
         if best is None:
             nodes = [node for node in every if space.has(node.plan)]
@@ -421,8 +453,11 @@ class Planner:
             if self.work.matrix.vq.lattice:
                 return "no such plan: signs of single elements share no table"
             return "no such plan for this work"
+        accepted = [plan for plan in plans if not self._refusal(plan)]
+        if not accepted:
+            return collections.Counter(map(self._refusal, plans)).most_common(1)[0][0]
         budget = dataclasses.asdict(self.budget)
-        needs = [dataclasses.asdict(resources(self.work, plan)) for plan in plans]
+        needs = [dataclasses.asdict(resources(self.work, plan)) for plan in accepted]
 
         def shares(need: dict[str, int]) -> list[float]:
             return sorted((need[name] / max(1, budget[name]) for name in need), reverse=True)

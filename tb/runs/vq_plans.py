@@ -1,8 +1,8 @@
 """``python -m tb.runs.vq_plans``: plans of VQ-LLM in Verilated engines next to their predictions.
 
 Every result is also compared with golden. A plan's expected cycles come from the histogram of the
-codes alone. 24 plans are held out by a hash of their names, whatever they take. Plans of gemm, of
-tables, of both layouts and of attention follow.
+codes alone. 24 plans are held out by a hash of their names, whatever they take. Two whole builds
+are held out, too. Plans of gemm, of tables, of both layouts and of attention follow.
 ``--page`` rewrites the tables of docs/vqllm-planner.md.
 """
 

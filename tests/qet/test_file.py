@@ -12,6 +12,9 @@ Shown to fail:
 import dataclasses
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -126,14 +129,45 @@ def test_a_file_that_ends_early_is_refused(written, length):
         (lambda header: header.update(version=3), "version must be 2, not 3"),
         (lambda header: header["shape"].update(group=0), "QetShape.group must be 1..256, not 0"),
         (lambda header: header.pop("name"), "its header has no name or no sections"),
-        (lambda header: header["sections"].insert(0, header["sections"].pop(1)), "maps_0 must"),
+        (
+            lambda header: header["sections"].insert(0, header["sections"].pop(1)),
+            'section maps_0 must come, not "codes_0"',
+        ),
+        (lambda header: header.update(version=2.0), "version must be 2, not 2.0"),
+        (lambda header: header.update(version=True), "version must be 2, not true"),
+        (lambda header: header["sections"][3].__setitem__(0, "x\n"),
+         'section ranges_0 must come, not "x\\n"'),
+        (lambda header: header["sections"].insert(0, ["x", 0]), "it must have 9 sections, not 10"),
+        (lambda header: header["sections"][0].__setitem__(1, True), "has no name or no sections"),
+        (lambda header: header.update(more=1), 'its header must have no field "more"'),
+        (lambda header: header.pop("shape"), "its header must have the field shape"),
+        (lambda header: header.update(shape=[1]), "shape must be an object of JSON, not [1]"),
+        (lambda header: header["shape"].pop("rows"), "shape must have the field rows"),
+        (lambda header: header["shape"].update(seed=7), 'shape must have no field "seed"'),
+        (lambda header: header["shape"].update(stages=3), "shape.stages must be a list, not 3"),
+        (lambda header: header["shape"].update(stages=[3]),
+         "shape.stages[0] must be an object of JSON, not 3"),
+        (lambda header: header["shape"]["stages"][1].update(share=1),
+         'shape.stages[1] must have no field "share"'),
+        (lambda header: header["shape"].update(element_bits=16.0),
+         "QetShape.element_bits must be 16 or 32, not 16.0"),
+        (lambda header: header["shape"].update(entry_bits=0.0),
+         "QetShape.entry_bits must be 2..16, not 0.0"),
     ],
-)
+)  # fmt: skip
 def test_a_header_that_is_wrong_is_one_line(written, change, line):
     written.write_bytes(with_header(written, change))
     with pytest.raises(QetFileError) as error:
         file.read(written)
-    assert line in str(error.value)
+    assert str(error.value).startswith(f"{written}: ")
+    assert str(error.value).endswith(line)
+    assert "\n" not in str(error.value)
+
+
+def test_a_name_is_shown_within_a_line(written, capsys):
+    written.write_bytes(with_header(written, lambda header: header.update(name="a\x1b[2J\nb")))
+    assert command.main(["report", str(written)]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"{written}: 'a\\x1b[2J\\nb'"
 
 
 def test_a_code_beyond_its_codebook_is_refused(written):
@@ -253,6 +287,35 @@ def test_the_command_line_keeps_fp16(tmp_path, matrix):
     assert run(tmp_path, "quantize", "@/x.npy", "--levels", "1", "-o", "@/x.qet") == 0
     assert run(tmp_path, "restore", "@/x.qet", "-o", "@/y.npy") == 0
     assert np.load(tmp_path / "y.npy").dtype == np.float16
+
+
+@pytest.mark.parametrize("bits", [0, 10])
+def test_what_one_far_element_drowns_is_counted(tmp_path, capsys, bits):
+    """The grid ends 2**24 below the largest element. Shown to fail: nothing was said."""
+    values = np.full((64, 64), 1e-3, np.float32)
+    values[5, 6], values[7] = 1e6, 0
+    np.save(tmp_path / "x.npy", values)
+    options = ["--ratio", "2", "--entry-bits", str(bits), "-o", "@/x.qet"]
+    assert run(tmp_path, "quantize", "@/x.npy", *options) == 0
+    line = "4,031 elements are below 2**-4, the grid of the largest one, and count as 0"
+    assert line in capsys.readouterr().out
+    assert run(tmp_path, "report", "@/x.qet", "--against", "@/x.npy") == 0
+    assert line in capsys.readouterr().out
+    assert run(tmp_path, "report", "@/x.qet") == 0
+    assert "count as 0" not in capsys.readouterr().out
+
+
+def test_a_model_is_loaded_without_bars(tmp_path):
+    """The refusal is the one line of stderr. Shown to fail: two bars came before it."""
+    name = "model.layers.0.self_attn.k_proj.weight@smollm2"
+    arguments = ["quantize", name, "--ratio", "100", "-o", str(tmp_path / "x.qet")]
+    plain = {key: value for key, value in os.environ.items() if key != "TQDM_DISABLE"}
+    done = subprocess.run(
+        [sys.executable, "-m", "golden.qet", *arguments], capture_output=True, text=True, env=plain
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("golden.qet: ratio must be at most ")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,20 @@ def test_rounding_takes_the_most_bits_that_fit(span, bits):
     assert found.stored_bits <= 40 * 100 * 8 < found.stored_bits + 40 * 100
 
 
+@pytest.mark.parametrize(("ratio", "bits"), [(2, 16), (4, 8), (8, 4), (12, 2), (16, 2)])
+def test_ranges_on_top_cost_no_element_a_bit(ratio, bits):
+    """Within the memory 64 bits of one range take a bit of each element at a power of two."""
+    matrix = normal(40, 100)
+    for span, ranges in (("matrix", 1), ("row", 40), ("group", 80)):
+        found = round_to_nearest(matrix, Fraction(ratio), span, 32, on_top=True)
+        assert found.bits == bits
+        assert found.stored_bits == 40 * 100 * bits + ranges * 64
+    inner = round_to_nearest(matrix, Fraction(ratio), "matrix", 32)
+    assert inner.bits == (bits if ratio == 12 else bits - 1)
+    with pytest.raises(ConfigError, match=r"ratio must leave one bit per element, not 33"):
+        round_to_nearest(matrix, Fraction(33), "matrix", 32, on_top=True)
+
+
 def test_rounding_by_hand():
     matrix = normal(3, 70, 1)
     for span, parts in (("row", [(0, 70)]), ("group", [(0, 64), (64, 70)])):
@@ -266,15 +280,43 @@ def test_a_mean_over_seeds_is_of_their_ratios():
         for entries in (16, 256):
             found["V", -entries, "0 levels", seed] = {"mse": 8.0}
             found["V", -entries, "QET", seed] = {"mse": over * entries / 16}
+    for ratio, mse in ((4, (6.0, 9.0)), (8, (30.0, 40.0))):
+        for seed, value in enumerate(mse):
+            rounded = {"mse": value, "bits": 32 // ratio, "stored": 32 / ratio + 0.5}
+            found["V", ratio, "RTN row, on top", seed] = rounded
+            found["V", 8, "QET", seed] = {"mse": 10.0, "books": 0.5, "range": 0.25}
     tables = report.sections(found, [])
-    assert "| V | QET | 70.00 (50.00..90.00) |" in tables["qet_ratios"]
-    assert "| V | OPQ | 25.00 |" in tables["qet_ratios"]
+    # Quotients are 6 and 3, and 1 and 4. Sums are 36 / 11 and 49 / 19.
+    quotients = "3.50 (2.50..4.50) | 2.93 (2.58..3.27)"
+    ratio_4 = "3.5000 (1.0000..6.0000)"
+    line = f"| V | row | on top | 8, 4 | 8.50, 4.50 | {ratio_4} | {quotients} | 7.69 |"
+    assert line in tables["qet_rtn"]
+    assert "| V | row | within |" not in tables["qet_rtn"]
+    assert set(report.sections(found, [], ["rtn"])) == {"qet_settings", "qet_rtn"}
+    assert "| V | QET | 70.00 (50.00..90.00) | - |" in tables["qet_ratios"]
+    assert "| V | OPQ | 25.00 | - |" in tables["qet_ratios"]
     assert "LOPQ" not in tables["qet_ratios"]
     assert "| V | 250.00 (200.00..300.00) |" in tables["qet_meet"]
     assert "| V | 16 | - | - | - | 62.50 (12.50..112.50) |" in tables["qet_levels"]
     assert "| V | 256 | - | - | - | 1000.00 (200.00..1800.00) |" in tables["qet_levels"]
     assert "| V | - | 45.83 | 70.00 (50.00..90.00) | 11.89 |" in tables["qet_headline"]
     assert "| 4 | V | 25.00 | 50.00 | 25.00 | 50.00 | 1.6 | 87.5 |" in tables["qet_table1"]
+
+
+@pytest.mark.parametrize(
+    ("tables", "ratio", "methods"),
+    [
+        (["rtn"], 8, {"QET", "RTN"}),
+        (["headline"], 8, set()),
+        (["headline"], 4, {"PQ", "Vanilla", "QET"}),
+        (["ablation"], 4, {"Vanilla", "RQO", "CQO", "QET"}),
+        (["table1"], 12, {"PQ", "QET"}),
+        (["meet"], 13, {"Vanilla", "QET"}),
+        (["levels"], 4, set()),
+    ],
+)
+def test_a_table_measures_what_it_shows(tables, ratio, methods):
+    assert report._wanted(tables, ratio, [2, 4, 8, 12, 16]) == methods
 
 
 def test_bad_options_are_one_line(capsys):

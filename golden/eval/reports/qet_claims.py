@@ -4,10 +4,12 @@ Source: QET, sections 3.3, 3.4 and 4. A matrix of a figure that a budget does no
 """
 
 import argparse
+import itertools
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from golden import command
@@ -22,11 +24,14 @@ if TYPE_CHECKING:
 
     from golden.qet.matrix import QetMatrix
 
-__all__ = ["DATA", "PAGE", "main", "sections"]
+__all__ = ["DATA", "PAGE", "TABLES", "main", "sections"]
 
 PAGE = ROOT / "docs" / "qet-claims.md"
 _SETS = {"synthetic 1": (1024, 128), "synthetic 2": (1024, 512), "synthetic 3": (1024, 1024)}
-DATA = (*_SETS, *(f"{name}, outliers" for name in _SETS), "up_proj", "K", "V")
+_WIDE = {"K, as FP32": "K", "V, as FP32": "V"}  # each element counted as 32 bits
+_REAL = ("up_proj", "K", "V", *_WIDE)
+DATA = (*_SETS, *(f"{name}, outliers" for name in _SETS), *_REAL)
+TABLES = ("headline", "ratios", "meet", "ablation", "rtn", "levels", "table1")
 _MEAN, _DEVIATION = 0.5, 0.16  # of the synthetic sets, section 4.1
 _OUTLIERS, _OUTLIER = 1e-4, 100.0  # share, and the largest magnitude
 _RATIOS = (2, 4, 8, 12, 16)
@@ -44,6 +49,7 @@ _PAPER = {
     "K": ("50.24", "13.33", "10.57"),
     "V": ("45.83", "11.89", "7.69"),
 }
+_PAPER |= {wide: _PAPER[name] for wide, name in _WIDE.items()}
 _TABLE1 = {4: ("1.6", "87.5"), 8: ("4.0", "78.1"), 12: ("9.2", "71.8")}
 
 # data, ratio, method, seed -> what was measured
@@ -65,35 +71,39 @@ def synthetic(rows: int, columns: int, outliers: bool, seed: int) -> "Tensor":
     return matrix.float()
 
 
-def _real(names: list[str], layer: int) -> Iterator[tuple[str, "Tensor", int]]:
-    """A weight as FP32, K and V as FP16, of SmolLM2-135M on the built-in texts."""
+def _real(options: argparse.Namespace) -> Iterator[tuple[str, "Tensor", int]]:
+    """A weight as FP32, K and V as FP16, of SmolLM2-135M on the built-in texts or on a file."""
     from golden import text
     from golden.capture import capture_kv
-    from golden.checkpoint import load, tokens
+    from golden.checkpoint import load, read_text, tokens
 
+    names = [name for name in options.data if name in _REAL]
     if not names:
         return
     checkpoint = load()
     if "up_proj" in names:
-        weight = checkpoint.model.model.layers[layer].mlp.up_proj.weight
+        weight = checkpoint.model.model.layers[options.layer].mlp.up_proj.weight
         yield "up_proj", weight.detach(), 32
-    if {"K", "V"} & set(names):
-        ids = tokens(checkpoint, f"{text.CALIBRATION}\n{text.EVALUATION}")
-        for name, matrix in zip("KV", capture_kv(checkpoint.model, ids)[layer], strict=True):
-            if name in names:
-                yield name, matrix.detach().half(), 16
-
-
-def _matrices(names: list[str], seeds: list[int], layer: int) -> Iterator[tuple]:
-    """(name, seed, matrix, bits of an element)."""
-    for seed in seeds:
+    if set(names) - {"up_proj"}:
+        content = f"{text.CALIBRATION}\n{text.EVALUATION}"
+        ids = tokens(checkpoint, read_text(options.text) if options.text else content)
+        ids = ids[: options.tokens]
+        kept = dict(zip("KV", capture_kv(checkpoint.model, ids)[options.layer], strict=True))
         for name in names:
+            if name != "up_proj":
+                matrix = kept[name[0]].detach().half()
+                yield name, matrix.float() if name in _WIDE else matrix, 32 if name in _WIDE else 16
+
+
+def _matrices(options: argparse.Namespace) -> Iterator[tuple]:
+    """(name, seed, matrix, bits of an element)."""
+    for seed in options.seeds:
+        for name in options.data:
             plain = name.removesuffix(", outliers")
             if plain in _SETS:
                 yield name, seed, synthetic(*_SETS[plain], plain != name, seed), 32
-    real = [name for name in names if name in ("up_proj", "K", "V")]
-    for name, matrix, bits in _real(real, layer):
-        for seed in seeds:
+    for name, matrix, bits in _real(options):
+        for seed in options.seeds:
             yield name, seed, matrix, bits
 
 
@@ -103,19 +113,39 @@ def _trained(matrix: "Tensor", shape: QetShape, seed: int) -> "QetMatrix":
     return quantize(matrix, shape, training_for(shape, seed))
 
 
+def _wanted(tables: Collection[str], ratio: int, ratios: Collection[int]) -> set[str]:
+    """The methods that ``tables`` have at a ratio."""
+    found: set[str] = set()
+    if ratio in ratios:
+        if "ratios" in tables:
+            found |= {"PQ", *_BESIDE}
+        if "rtn" in tables:
+            found |= {"QET", "RTN"}
+        if ratio in _TABLE1 and "table1" in tables:
+            found |= {"PQ", "QET"}
+        if ratio == _HEADLINE and "headline" in tables:
+            found |= {"PQ", "Vanilla", "QET"}
+        if ratio == _HEADLINE and "ablation" in tables:
+            found |= {"Vanilla", "RQO", "CQO", "QET"}
+    if ratio in _MEET and "meet" in tables:
+        found |= {"Vanilla", "QET"}
+    return found
+
+
 def _measure(
-    name: str, seed: int, matrix: "Tensor", bits: int, ratios: list[int]
+    name: str, seed: int, matrix: "Tensor", bits: int, options: argparse.Namespace
 ) -> Iterator[tuple[Key, dict[str, float]]]:
-    """Errors of every method at every ratio that it reaches."""
+    """Errors of every method of the tables at every ratio that it reaches."""
     from golden.index.lloyd import Training
     from golden.qet.metrics import errors
     from golden.qet.rivals import ROTATED, SPANS, VARIANTS, RotatedShape, rotate, round_to_nearest
 
     rows, columns = matrix.shape
-    training = Training(seed=seed, few=True)
+    training, ratios = Training(seed=seed, few=True), options.ratios
     for ratio in (*ratios, *(each for each in _MEET if each not in ratios)):
+        wanted = _wanted(options.table, ratio, ratios)
         for method, variant in VARIANTS.items():
-            if ratio not in ratios and method not in ("Vanilla", "QET"):
+            if method not in wanted:
                 continue
             try:
                 shape = variant.shape(rows, columns, bits, Fraction(ratio))
@@ -130,23 +160,27 @@ def _measure(
                 "range": float((left.max() - left.min()) / (matrix.max() - matrix.min())),
             }
             yield (name, ratio, method, seed), found
-        if ratio not in ratios:
-            continue
         for method, cells in ROTATED.items():
+            if method not in wanted:
+                continue
             asked = RotatedShape(rows=rows, columns=columns, element_bits=bits, cells=cells)
             try:
                 rotated = rotate(matrix, asked.solve(Fraction(ratio)), training)
             except ConfigError:
                 continue
             yield (name, ratio, method, seed), {"mse": errors(matrix, rotated.matrix).mse}
-        for span in SPANS:
+        for span, on_top in itertools.product(SPANS, (False, True)) if "RTN" in wanted else ():
             try:
-                rounded = round_to_nearest(matrix, Fraction(ratio), span, bits)
+                rounded = round_to_nearest(matrix, Fraction(ratio), span, bits, on_top=on_top)
             except ConfigError:
                 continue
-            found = {"mse": errors(matrix, rounded.matrix).mse}
-            yield (name, ratio, f"RTN {span}", seed), found
-    for entries in _EQUAL:  # the same number, whatever memory that takes
+            found = {
+                "mse": errors(matrix, rounded.matrix).mse,
+                "bits": rounded.bits,
+                "stored": rounded.stored_bits / (rows * columns),
+            }
+            yield (name, ratio, _rounding(span, on_top), seed), found
+    for entries in _EQUAL if "levels" in options.table else ():  # whatever memory that takes
         for method, levels in _equal():
             stages = tuple(Stage(levels=each, entries=min(entries, rows)) for each in levels)
             shape = QetShape(
@@ -155,6 +189,10 @@ def _measure(
             )  # fmt: skip
             restored = _trained(matrix, shape, seed).real()
             yield (name, -entries, method, seed), {"mse": errors(matrix, restored).mse}
+
+
+def _rounding(span: str, on_top: bool) -> str:
+    return f"RTN {span}, on top" if on_top else f"RTN {span}"
 
 
 def _equal() -> list[tuple[str, tuple[int, ...]]]:
@@ -180,21 +218,56 @@ def _ratios_of(
     return [one[what] / two[what] for one, two in pairs if one and two and two[what]]
 
 
-def _shown(values: list[float], percent: bool = True) -> str:
+def _shown(values: list[float], percent: bool = True, digits: int = 2) -> str:
     """Mean, and the span of the seeds where they differ."""
     if not values:
         return "-"
     scale = 100 if percent else 1
     figures = (_mean(values), min(values), max(values))
-    mean, low, high = (f"{scale * each:.2f}" for each in figures)
+    mean, low, high = (f"{scale * each:.{digits}f}" for each in figures)
     return mean if low == high else f"{mean} ({low}..{high})"
 
 
-def sections(found: Found, settings: list[tuple[str, str]]) -> dict[str, str]:
-    """By marker."""
+def _quotients(found: Found, name: str, ratios: list[int], over: str) -> tuple[list, list]:
+    """By seed, over the ratios that both reach: means of quotients by QET, quotients of means."""
+    means, quotients = [], []
+    for seed in sorted({key[3] for key in found if key[0] == name}):
+        keys = [((name, ratio, over, seed), (name, ratio, "QET", seed)) for ratio in ratios]
+        pairs = [(found[a]["mse"], found[b]["mse"]) for a, b in keys if {a, b} <= found.keys()]
+        if pairs:
+            means.append(_mean([one / two for one, two in pairs]))
+            quotients.append(sum(one for one, _ in pairs) / sum(two for _, two in pairs))
+    return means, quotients
+
+
+def _rtn_rows(found: Found, name: str, ratios: list[int]) -> Iterator[list[str]]:
+    """Of one set of data: each range, within the memory and on top of it."""
+    seed = min((key[3] for key in found if key[0] == name), default=0)
+    for span, label in (("matrix", "matrix"), ("row", "row"), ("group", "64 of a row")):
+        for on_top in (False, True):
+            method = _rounding(span, on_top)
+            made = [found.get((name, ratio, method, seed)) for ratio in ratios]
+            if not any(made):
+                continue
+            means, quotients = _quotients(found, name, ratios, method)
+            yield [
+                name, label, "on top" if on_top else "within",
+                ", ".join(f"{each['bits']:.0f}" if each else "-" for each in made),
+                ", ".join(f"{each['stored']:.2f}" if each else "-" for each in made),
+                _shown(_ratios_of(found, name, _HEADLINE, method, "QET"), percent=False, digits=4),
+                _shown(means, percent=False), _shown(quotients, percent=False),
+                _PAPER.get(name, ("", "", ""))[2],
+            ]  # fmt: skip
+
+
+def sections(
+    found: Found, settings: list[tuple[str, str]], tables: Collection[str] = TABLES
+) -> dict[str, str]:
+    """By marker, those of ``tables`` alone."""
     names = [name for name in DATA if any(key[0] == name for key in found)]
     # A ratio of _MEET may have no product quantization, and a number below 0 is one of entries.
-    ratios = sorted({key[1] for key in found if key[1] > 0 and key[2] == "PQ"})
+    kinds = ("PQ", "RTN")
+    ratios = sorted({key[1] for key in found if key[1] > 0 and key[2].startswith(kinds)})
     meet = [each for each in _MEET if any(key[1] == each for key in found)]
 
     headline, growth, spans, equal, ablation, meeting = [], [], [], [], [], []
@@ -211,16 +284,7 @@ def sections(found: Found, settings: list[tuple[str, str]]) -> dict[str, str]:
             if set(cells) != {"-"}:
                 growth.append([name, method, *cells])
         meeting.append([name, *(cell("Vanilla", "QET", ratio) for ratio in meet)])
-        rtn = []
-        for span in ("matrix", "row", "group"):
-            every = [_ratios_of(found, name, r, f"RTN {span}", "QET") for r in ratios]
-            flat = [_mean(list(each)) for each in zip(*(e for e in every if e), strict=True)]
-            rtn.append(_shown(flat, percent=False))
-        eight = [
-            _shown(_ratios_of(found, name, _HEADLINE, f"RTN {span}", "QET"), percent=False)
-            for span in ("row", "group")
-        ]
-        spans.append([name, *rtn, paper[2], *eight])
+        spans += _rtn_rows(found, name, ratios)
         for entries in _EQUAL:
             several = [cell(method, "0 levels", -entries) for method, _ in _equal()[1:]]
             equal.append([name, str(entries), *several])
@@ -234,7 +298,7 @@ def sections(found: Found, settings: list[tuple[str, str]]) -> dict[str, str]:
             if row[2] != "-" or row[4] != "-":
                 shares.append([*row, *_TABLE1[ratio]])
     at = [f"ratio {ratio}" for ratio in ratios]
-    return {
+    made = {
         "qet_settings": table(("setting", "value"), settings, align_right=False),
         "qet_headline": table(
             ("data", "Vanilla, %", "paper", "QET, %", "paper"), headline
@@ -243,7 +307,8 @@ def sections(found: Found, settings: list[tuple[str, str]]) -> dict[str, str]:
         "qet_meet": table(("data", *(f"ratio {each}" for each in meet)), meeting),
         "qet_ablation": table(("data", "RQO", "CQO", "both: QET"), ablation),
         "qet_rtn": table(
-            ("data", "matrix", "row", "64 of a row", "paper", "row, ratio 4", "64, ratio 4"), spans
+            ("data", "range", "ranges", "bits of an element", "bits stored", "ratio 4",
+             "mean of quotients", "quotient of means", "paper"), spans,
         ),
         "qet_levels": table(
             ("data", "k", "1 level", "2 levels", "3 levels: Vanilla", "QET"), equal
@@ -253,6 +318,8 @@ def sections(found: Found, settings: list[tuple[str, str]]) -> dict[str, str]:
              "QET: codebooks", "paper: range", "paper: codebooks"), shares,
         ),
     }  # fmt: skip
+    chosen = {"qet_settings", *(f"qet_{each}" for each in tables)}
+    return {name: text for name, text in made.items() if name in chosen}
 
 
 def _mean(values: list[float]) -> float:
@@ -269,6 +336,11 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--ratios", type=int, nargs="+", default=list(_RATIOS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--layer", type=int, default=_LAYER, help="of SmolLM2-135M")
+    parser.add_argument("--text", type=Path, metavar="FILE",
+                        help="plain or .jsonl, of K and V; the built-in texts if none")  # fmt: skip
+    parser.add_argument("--tokens", type=int, help="most of K and V; all if none")
+    parser.add_argument("--table", nargs="+", choices=TABLES, default=list(TABLES),
+                        help="measure what these need; default all")  # fmt: skip
     add_page(parser, PAGE)
     return parser
 
@@ -278,17 +350,19 @@ def _run(options: argparse.Namespace) -> int:
     say = command.elapsed(lambda line: print(line, file=sys.stderr))
     found: Found = {}
     sizes = {}
-    for name, seed, matrix, bits in _matrices(options.data, options.seeds, options.layer):
+    for name, seed, matrix, bits in _matrices(options):
         say(f"{name}, seed {seed}")
         sizes[name] = f"{matrix.shape[0]} x {matrix.shape[1]}, FP{bits}"
-        found |= dict(_measure(name, seed, matrix, bits, options.ratios))
+        found |= dict(_measure(name, seed, matrix, bits, options))
     settings = [
         ("seeds", ", ".join(map(str, options.seeds))),
         ("groups", "8 columns"),
         ("model, layer", f"SmolLM2-135M, {options.layer}"),
+        ("ratios", ", ".join(map(str, options.ratios))),
+        ("text of K and V", options.text.name if options.text else "built-in"),
         *sizes.items(),
     ]
-    give(options.page, sections(found, settings))
+    give(options.page, sections(found, settings, options.table))
     return 0
 
 

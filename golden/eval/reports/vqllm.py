@@ -15,6 +15,9 @@ TABLES = (
         "vqllm_weights",
         (
             Entry(PLAIN, "FP32"),
+            Entry("gptq-like-w4a16", "after GPTQ, 4 bits, a channel's scale"),
+            Entry("squeezellm-like-w4a16", "after SqueezeLLM, 4 bits"),
+            Entry("quip4", "after QuiP#, two points of our E8P"),
             Entry("gptq-like-w3a16", "after GPTQ, 3 bits, a channel's scale"),
             Entry("gptq-like-w3a16:group=64", "after GPTQ, 3 bits, groups of 64"),
             Entry("squeezellm-like-w3a16", "after SqueezeLLM, 3 bits"),
@@ -24,6 +27,7 @@ TABLES = (
             Entry("gptq-like-w2a16", "after GPTQ, 2 bits, a channel's scale"),
             Entry("gptq-like-w2a16:group=64", "after GPTQ, 2 bits, groups of 64"),
             Entry("squeezellm-like-w2a16", "after SqueezeLLM, 2 bits"),
+            Entry("quip2", "after QuiP#, one point of our E8P"),
             Entry("gptvq2", "after GPTVQ, <4, 256, 1>"),
             Entry("aqlm2x8", "after AQLM, <8, 256, 2>"),
             Entry("aqlm2x8:feedback=true", "the same, with error feedback"),

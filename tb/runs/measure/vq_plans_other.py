@@ -116,8 +116,9 @@ class _Matrix:
 
     def plan(self, lookups: int, tiers: tuple[int, int], **fields) -> Plan:
         return Plan(
-            lookups=lookups, banks=4, registers=tiers[0], shared=tiers[1], rows=_ROWS, **fields
-        )
+            lookups=lookups, banks=4, registers=tiers[0], shared=tiers[1], rows=_ROWS,
+            groups=_TOKENS if len(self.x) > 1 else 1, **fields,
+        )  # fmt: skip
 
     def run(self, model, block: str, config, plan: Plan, params: dict) -> Run:
         cycles = _cycles(model, config, params)
