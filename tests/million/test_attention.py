@@ -124,6 +124,16 @@ def _one_ulp_apart(rng, tokens: int) -> _Draw:
     return _placed(rng, tokens, base + rng.integers(-3, 4, 6), int(rng.integers(0, 12)))
 
 
+def _lowest(rng, tokens: int) -> _Draw:
+    """Scores of -65504 and of -infinity."""
+    draw = _placed(rng, tokens, np.array([0xBBFF]), 15)
+    draw.q[:, [0, SUB]] = 0x4000
+    draw.rows[0][:, 0] = 0xF7FF
+    draw.rows[0][:, SUB] = rng.choice([0, 0xF7FF], len(draw.rows[0]))
+    draw.books[0][1, :, 0] = rng.choice([0, 0xBBFF], draw.books[0].shape[1])
+    return draw
+
+
 def _all_weights(rng, tokens: int) -> _Draw:
     """Scores down to 18 below the maximum: weights of each binade, subnormals and none."""
     away = np.array([0, *rng.uniform(-18.5, 0, ENTRIES - 1)]) / 32
@@ -170,6 +180,18 @@ def _means(rng, tokens: int) -> _Draw:
     return draw
 
 
+def _half_way_outputs(rng, tokens: int) -> _Draw:
+    """All values of an element are half way between two subnormal words: FP32 decides."""
+    draw = _all_weights(rng, tokens)
+    entries = draw.books[1].shape[1]
+    draw.codes = [rng.integers(0, entries, (tokens, SUBSPACES)) for _ in range(2)]
+    draw.rows, draw.sinks = [rows[:0] for rows in draw.rows], 0
+    halves = (2 * rng.integers(0, 1 << 10, DIM) + 1) * rng.choice([-1, 1], DIM) * 2.0**-17
+    words = halves.astype(np.float16).view(np.uint16).astype(np.int64)
+    draw.books[1][:], draw.exponents[1] = words.reshape(SUBSPACES, 1, SUB), -8
+    return draw
+
+
 def _faulty(rng, tokens: int) -> _Draw:
     """A NaN or an infinity, a code beyond the entries, a sum beyond FP16, or two of them."""
     draw = _KINDS[rng.integers(len(_KINDS))](rng, tokens)
@@ -188,12 +210,16 @@ def _faulty(rng, tokens: int) -> _Draw:
             draw.q[query, place] = MOST
             draw.books[0][place // SUB, -1, place % SUB] = ONE | int(rng.integers(0, 2)) << 15
             draw.exponents[0] = int(rng.integers(0, 3))
+            if rng.random() < 0.3 and len(draw.rows[0]):  # there is no code
+                draw.codes = [codes[:0] for codes in draw.codes]
         elif fault == 4:  # scores beyond FP16, upwards or downwards
             draw.slope[query] = rng.choice([MOST, MOST | MINUS])
     return draw
 
 
-_KINDS = (_ordinary, _one_ulp_apart, _all_weights, _ties, _means)
+_KINDS = (
+    _ordinary, _one_ulp_apart, _lowest, _all_weights, _ties, _means, _half_way_outputs
+)  # fmt: skip
 
 
 def test_small_draws(seed):
@@ -211,7 +237,7 @@ def test_small_draws(seed):
 def test_long_draws(seed):
     """1,000 to 3,000 tokens."""
     rng = np.random.default_rng([seed, 194])
-    for kind in (_ordinary, _one_ulp_apart, _all_weights, _ties):
+    for kind in _KINDS:
         kind(rng, int(rng.integers(1000, 3001))).check()
 
 
