@@ -25,12 +25,22 @@ import numpy as np
 import pytest
 import torch
 
+from golden.fp16 import functions
 from golden.fp16.format import FP16
+from golden.fp16.ops import fixed_point
 from golden.index.packet import normalised
 from golden.million.attention import Codebook, Head, attend_head
 from golden.million.format import Status
 from tests.exact import ordinary
-from tests.million.fractions_of_attention import INFINITY, MINUS, NAN, Book, Kept, attend
+from tests.million.fractions_of_attention import (
+    INFINITY,
+    MINUS,
+    NAN,
+    Book,
+    Kept,
+    attend,
+    weights_allowed,
+)
 
 DIM, SUBSPACES, ENTRIES = 16, 4, 12
 SUB = DIM // SUBSPACES
@@ -247,6 +257,16 @@ def test_long_draws(seed):
     rng = np.random.default_rng([seed, 194])
     for kind in _KINDS:
         kind(rng, int(rng.integers(1000, 3001))).check()
+
+
+def test_the_page_allows_every_weight():
+    """The page of fp16_exp leaves a choice for 371 words of 0 or less, and golden takes one of it."""
+    differences = range(MINUS, (MINUS | INFINITY) + 1)
+    given = fixed_point(functions.exp(torch.tensor(differences))).tolist()
+    allowed = [weights_allowed(word) for word in differences]
+    assert all(weight in each for weight, each in zip(given, allowed, strict=True))
+    assert sum(each != (0,) for each in allowed) == 19542
+    assert sum(len(each) > 1 for each in allowed) == 371
 
 
 def _case(rng, keys: int, sinks: int, recent: int, queries: int = 2):
