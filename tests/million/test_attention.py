@@ -260,7 +260,7 @@ def test_long_draws(seed):
 
 
 def test_the_page_allows_every_weight():
-    """The page of fp16_exp leaves a choice for 371 words of 0 or less, and golden takes one of it."""
+    """The page of fp16_exp leaves a choice for 371 words, and golden takes one of the two."""
     differences = range(MINUS, (MINUS | INFINITY) + 1)
     given = fixed_point(functions.exp(torch.tensor(differences))).tolist()
     allowed = [weights_allowed(word) for word in differences]
