@@ -437,15 +437,15 @@ def test_the_clock_of_million_is_one_that_its_blocks_reach():
 def test_an_attention_of_million_by_hand():
     """2 sequences of 1,060 tokens on 4 cores: a job has 1,024 codes, and tables of 256 entries."""
     found = engine("million-4b", cores=4, macs=128, queries=2, keys=1, block=32, sinks=4)
-    cost = named(found.cost(SMALL, Pass.decode(2, 1060)), "attention")
+    cost, clock = named(found.cost(SMALL, Pass.decode(2, 1060)), "attention"), 0.75
     # One group of two queries: scores 1,024 cycles, tables 2 * 256, a record a word of the port.
     # The window: 36 rows, each 2 * 128 / 32 = 8 cycles, and one.
-    assert cost.limits["attend"] / SMALL.layers * 1e9 == pytest.approx(2 * 1024 / 0.95)
+    assert cost.limits["attend"] / SMALL.layers * 1e9 == pytest.approx(2 * 1024 / clock)
     fill = 512 + max(2 * 1024, 2048) + 512 - 2048
-    assert cost.seconds / SMALL.layers * 1e9 == pytest.approx((2048 + fill) / 0.95)
+    assert cost.seconds / SMALL.layers * 1e9 == pytest.approx((2048 + fill) / clock)
     wide = engine("million-4b", cores=4, macs=128, queries=2, data_bits=1024)
     cost = named(wide.cost(SMALL, Pass.decode(2, 1060)), "attention")
-    assert cost.limits["attend"] / SMALL.layers * 1e9 == pytest.approx(1024 / 0.95)
+    assert cost.limits["attend"] / SMALL.layers * 1e9 == pytest.approx(1024 / clock)
 
 
 def test_tables_of_million_are_counted():
