@@ -285,18 +285,18 @@ def table_builder(sub: int) -> Timing:
 def output(queries: int, head_dim: int, lanes: int, elements: int) -> Timing:
     """Reciprocals of all queries, then ``elements`` elements per cycle.
 
-    Ten stages lead from an element's sums to its output, and one to the beat.
+    Nine stages lead from an element's sums to its output, and one to the beat.
     """
     beats = queries * head_dim // lanes
     return Timing(
-        latency=queries + 28 + lanes // elements,
+        latency=queries + 23 + lanes // elements,
         interval=Fraction(lanes, elements),
         start="total",
         end="o",
         unit="beat",
         delays=(
-            ("from total to the next, at least", queries + 20 + beats * lanes // elements),
-            ("from the last past to o, at least", 12 + lanes // elements),
+            ("from total to the next, at least", queries + 16 + beats * lanes // elements),
+            ("from the last past to o, at least", 11 + lanes // elements),
         ),
     )
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from amaranth import Array, Cat, Const, Module, Mux, Signal, signed
+from amaranth import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 
 from golden.fp16.format import FP16, FP32
@@ -33,7 +33,7 @@ __all__ = ["MillionOutput", "MillionOutputConfig"]
 _SUM_STAGES = 4
 _MUL_STAGES = 3
 _TO_FLOAT_STAGES = 2
-_RECIPROCAL_STAGES = 14
+_RECIPROCAL_STAGES = 10
 _SHIFTS = EXPONENT_MAX - EXPONENT_MIN  # places between the smallest and the largest scale
 
 
@@ -274,21 +274,12 @@ class MillionOutput(Block):
             m.d.sync += [kept["past"].eq(past), kept["exact"].eq(exact)]
             m.d.sync += [kept[name].eq(value) for name, value in side.items()]
         places = let(m, "places", (exponent - EXPONENT_MIN)[: _SHIFTS.bit_length()])
-        # The sum of both is a register of its own.
-        merges, is_merged = Signal(), Signal()
-        along = {name: Signal.like(kept[name], name=f"merged_{name}", reset_less=True)
-                 for name in side}  # fmt: skip
-        with m.If(merges):
-            m.d.sync += is_merged.eq(held)
-            m.d.sync += [signal.eq(kept[name]) for name, signal in along.items()]
         exact_bits = len(exact) // config.elements
         for n in range(config.elements):
             value = kept["past"].word_select(n, VALUE_SUM_BITS).as_signed()
             scaled = let(m, f"scaled_{n}", (value << places)[: config.merged_bits].as_signed())
             other = kept["exact"].word_select(n, exact_bits).as_signed()
-            merged = Signal(signed(config.merged_bits), name=f"merged_{n}", reset_less=True)
-            with m.If(merges):
-                m.d.sync += merged.eq(scaled + (other << -EXPONENT_MIN))
+            merged = let(m, f"merged_{n}", scaled + (other << -EXPONENT_MIN))
             tag = FP32.bits + 2 if n == 0 else 0  # all elements move together
             to_float = add(
                 m,
@@ -308,15 +299,14 @@ class MillionOutput(Block):
             if tag:
                 first, last = to_float, product
                 m.d.comb += [
-                    takes.eq(~held | merges),
-                    merges.eq(~is_merged | to_float.i.ready),
-                    to_float.i.p.tag.eq(Cat(along["inverse"], along["bad"], along["last"])),
+                    takes.eq(~held | to_float.i.ready),
+                    to_float.i.p.tag.eq(Cat(kept["inverse"], kept["bad"], kept["last"])),
                     product.i.p.tag.eq(to_float.o.p.tag[FP32.bits :]),
                     beats.i.valid.eq(product.o.valid),
                     beats.i.p.last.eq(product.o.p.tag[1]),
                 ]
             m.d.comb += [
-                to_float.i.valid.eq(is_merged),
+                to_float.i.valid.eq(held),
                 to_float.i.p.value.eq(merged),
                 product.i.valid.eq(to_float.o.valid),
                 product.i.p.a.eq(to_float.o.p.y),
