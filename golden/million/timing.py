@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 SCORE_ROUNDING = 4  # cycles of the rounding of a score
-BETWEEN_ATTENDS = 13  # cycles that the first total of an ATTEND waits for the last output before
+BETWEEN_ATTENDS = 12  # cycles that the first total of an ATTEND waits for the last output before
 BETWEEN_SUMS = 6  # cycles from one sum of the window to the next, at least
 
 
