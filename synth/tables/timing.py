@@ -42,8 +42,8 @@ _BLOCKS: _Blocks = (
     ("oaken_quant_engine", "lanes=8"),
     ("oaken_kv_engine", "--config=small"),
 )
-# Not timed: the engines that decode vectors, which are rivals, and the whole. They have up to some
-# 500,000 gates, and their mapping takes most of an hour.
+# Not timed, as their mapping takes long: the engines that decode vectors, which are rivals and no
+# parts of million_attention, and million_attention, whose parts have rows of their own.
 UNTIMED = ("million_decode", "million_attention")
 # section of the page -> its blocks
 GROUPS: dict[str, _Blocks] = {
