@@ -32,7 +32,7 @@ from hdl.walk import Walk
 __all__ = ["MillionWindowScores"]
 
 _ROUND_STAGES = 4
-_FLAGS = data.StructLayout({"first": 1, "last": 1, "query_last": 1, "key_last": 1})
+_FLAGS = data.StructLayout({"last": 1, "query_last": 1, "key_last": 1})
 
 
 class MillionWindowScores(Block):
@@ -94,7 +94,6 @@ class MillionWindowScores(Block):
 
         flags = Signal(_FLAGS)
         m.d.comb += [
-            flags.first.eq(walk.at.steps == 0),
             flags.last.eq(walk.last.steps),
             flags.query_last.eq(walk.last.queries),
             flags.key_last.eq(walk.last.keys),
@@ -103,10 +102,12 @@ class MillionWindowScores(Block):
         adds, at = delayed(m, go, flags, 4 + levels)
 
         # Sums of the queries take turns.
+        # They are 0 before a key: the flag selects after the sum, so its fan-out delays nothing.
         ring = [Signal(signed(config.score_bits), name=f"ring_{n}") for n in range(queries)]
-        total = let(m, "total", (Mux(at.first, 0, ring[-1]) + partial)[: config.score_bits])
+        score = Signal(signed(config.score_bits), reset_less=True)
+        total = let(m, "total", (ring[-1] + partial)[: config.score_bits])
         with m.If(adds):
-            m.d.sync += [ring[0].eq(total)]
+            m.d.sync += [score.eq(total), ring[0].eq(Mux(at.last, 0, total))]
             m.d.sync += [b.eq(a) for a, b in itertools.pairwise(ring)]
         complete, final = Signal(), Signal(_FLAGS, reset_less=True)
         m.d.sync += [complete.eq(adds & at.last), final.eq(at)]
@@ -117,7 +118,7 @@ class MillionWindowScores(Block):
         rounder = add(m, "rounder", FixedToFloat(shape))
         m.d.comb += [
             rounder.i.valid.eq(complete),
-            rounder.i.p.value.eq(ring[0]),
+            rounder.i.p.value.eq(score),
             rounder.i.p.tag.eq(Cat(final.query_last, final.key_last)),
             rounder.o.ready.eq(1),
         ]

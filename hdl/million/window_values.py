@@ -18,7 +18,7 @@ from hdl.walk import Walk
 
 __all__ = ["MillionWindowValues"]
 
-_FLAGS = data.StructLayout({"first": 1, "last": 1, "job_last": 1})
+_FLAGS = data.StructLayout({"last": 1, "job_last": 1})
 
 
 class MillionWindowValues(Block):
@@ -74,7 +74,6 @@ class MillionWindowValues(Block):
 
         flags = Signal(_FLAGS)
         m.d.comb += [
-            flags.first.eq(walk.at.keys == 0),
             flags.last.eq(walk.last.keys),
             flags.job_last.eq(walk.is_last),
         ]
@@ -95,16 +94,17 @@ class MillionWindowValues(Block):
             word = unpack(m, value.word_select(n, FP16.bits), FP16, f"value_{n}")
             sign, product, shift = product_registers(m, f"{n}", raw, word)
             shifted = let(m, f"shifted_{n}", (product << shift)[:WEIGHTED_BITS])
-            total = Signal(signed(config.value_bits), name=f"total_{n}", reset_less=True)
+            # 0 before each group: the flag selects after the sum, so its fan-out delays nothing.
+            total = Signal(signed(config.value_bits), name=f"total_{n}")
             result = Signal(signed(config.value_bits), name=f"result_{n}", reset_less=True)
             (term,) = complements(m, f"term_{n}", [(sign, shifted)])
             one = Signal(name=f"one_{n}", reset_less=True)
             m.d.sync += one.eq(sign)
             # The one that a complement lacks is the carry into the sum.
-            pair = Cat(one, Mux(at.first, 0, total)).as_signed() + Cat(one, term).as_signed()
+            pair = Cat(one, total).as_signed() + Cat(one, term).as_signed()
             added = let(m, f"added_{n}", pair[1 : config.value_bits + 1])
             with m.If(adds):
-                m.d.sync += total.eq(added)
+                m.d.sync += total.eq(Mux(at.last, 0, added))
             with m.If(adds & at.last):
                 m.d.sync += result.eq(added)
             m.d.comb += self.sum.p.value[n].eq(result)
