@@ -66,8 +66,8 @@ def add_tree(m: Module, name: str, terms, signs, levels: int) -> list[Signal]:
     """The sums of ``terms`` after ``levels`` levels of TERMS each, a cycle per level.
 
     A negative term is complemented: ``signs``, a cycle ahead of the terms, count the ones that it
-    lacks. The groups of a level are as equal as can be: one term and its count would be a long
-    increment, which this flow maps to a slow chain.
+    lacks. The groups of a level are as equal as can be. One term and its count would be a long
+    increment, and the mapping makes a slow chain of it.
     """
     counts = []
     for k, some in enumerate(_groups(signs)):
