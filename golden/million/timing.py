@@ -41,7 +41,7 @@ __all__ = [
 
 SCORE_ROUNDING = 4  # cycles of the rounding of a score
 BETWEEN_ATTENDS = 12  # cycles that the first total of an ATTEND waits for the last output before
-BETWEEN_SUMS = 5  # cycles from one sum of the window to the next, at least
+BETWEEN_SUMS = 6  # cycles from one sum of the window to the next, at least
 
 
 def query_splitter(beats: int) -> Timing:
@@ -251,20 +251,22 @@ def value_engine(entries: int, parts: int, queries: int) -> Timing:
     )
 
 
-def window(queries: int, steps: int) -> Timing:
+def window(queries: int, steps: int, window_macs: int) -> Timing:
     """A step of a row is multiplied by each query in turn; scores and values side by side.
+
+    ``window_macs`` products and the distance's term are added by a tree.
 
     A sum follows the last weight by a cycle per exact key. The next ones come at the pace of the
     keys, but not more often than ``between sums``.
     """
     return Timing(
-        latency=queries * steps + 9,
+        latency=queries * steps + 10 + tree_levels(window_macs + 1),
         interval=Fraction(queries * steps),
         start="job",
         end="window_score",
         unit="exact key",
         delays=(
-            ("from the last window_weight to sum, and one per exact key", 4),
+            ("from the last window_weight to sum, and one per exact key", 5),
             ("between sums, at least", BETWEEN_SUMS),
         ),
     )

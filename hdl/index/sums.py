@@ -1,5 +1,7 @@
 """FP16 words on their grid, and trees of adders with one carry chain per cycle."""
 
+import itertools
+
 from amaranth import Cat, Module, Mux, Signal, signed
 from amaranth.hdl import Value
 
@@ -53,20 +55,27 @@ def add_signed(m: Module, name: str, terms, bits: int) -> Signal:
     return total
 
 
+def _groups(terms: list) -> list[list]:
+    """As few groups of at most TERMS as there can be; their sizes differ by one at most."""
+    count = -(-len(terms) // TERMS)
+    ends = [n * len(terms) // count for n in range(count + 1)]
+    return [terms[a:b] for a, b in itertools.pairwise(ends)]
+
+
 def add_tree(m: Module, name: str, terms, signs, levels: int) -> list[Signal]:
     """The sums of ``terms`` after ``levels`` levels of TERMS each, a cycle per level.
 
     A negative term is complemented: ``signs``, a cycle ahead of the terms, count the ones that it
-    lacks.
+    lacks. The groups of a level are as equal as can be. One term and its count would be a long
+    increment, and the mapping makes a slow chain of it.
     """
     counts = []
-    for k in range(0, len(signs), TERMS):
-        some = signs[k : k + TERMS]
-        count = Signal(range(TERMS + 1), name=f"{name}_count_{k // TERMS}", reset_less=True)
+    for k, some in enumerate(_groups(signs)):
+        count = Signal(range(TERMS + 1), name=f"{name}_count_{k}", reset_less=True)
         m.d.sync += count.eq(sum(some[1:], some[0]))
         counts.append(count)
     for level in range(levels):
-        groups = [terms[k : k + TERMS] for k in range(0, len(terms), TERMS)]
+        groups = _groups(terms)
         bits = len(terms[0]) + (min(TERMS, len(terms)) - 1).bit_length()
         extra = [[count] for count in counts] if level == 0 else [[]] * len(groups)
         terms = [

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from amaranth import Module, Mux, Signal, signed
+from amaranth import Cat, Module, Signal, signed
 from amaranth.lib import data
 
 from golden.config import Config
@@ -10,6 +10,7 @@ from golden.fp16.format import FP16
 from golden.index.timing import adder_levels
 from golden.million.format import DISTANCE_BITS, WEIGHT_GRID
 from golden.million.timing import SCORE_ROUNDING
+from hdl.bits import let
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
@@ -60,22 +61,29 @@ class MillionScoreLane(Block):
 
         # slope * distance, a cycle ahead of the sum that takes it
         sign, significand, shift = grid_parts(self.slope)
-        product = Signal(signed(FP16.precision + 1 + DISTANCE_BITS), reset_less=True)
+        product = Signal(FP16.precision + DISTANCE_BITS, reset_less=True)
         product_shift = Signal(len(shift), reset_less=True)
+        product_sign, bias_sign = Signal(reset_less=True), Signal(reset_less=True)
         bias = Signal(signed(_BIAS_BITS), reset_less=True)
+        magnitude = let(m, "bias_magnitude", (product << product_shift)[: _BIAS_BITS - 1])
+        # A negative one is complemented; its one is added with the sum.
+        complemented = Cat(magnitude ^ product_sign.replicate(len(magnitude)), product_sign)
         m.d.sync += [
-            product.eq(self.distance * Mux(sign, -significand, significand)),
+            product.eq(self.distance * significand),
             product_shift.eq(shift),
-            bias.eq(product << product_shift),
+            product_sign.eq(sign),
+            bias.eq(complemented.as_signed()),
+            bias_sign.eq(product_sign),
         ]
 
         levels = adder_levels(config.subspaces)
         sums = add_tree(m, "sum", terms, signs, levels)
         for level in range(levels - 1):
             later = Signal.like(bias, name=f"bias_{level}", reset_less=True)
-            m.d.sync += later.eq(bias)
-            bias = later
-        total = add_signed(m, "total", [*sums, bias], config.sum_bits)
+            sign = Signal(name=f"bias_sign_{level}", reset_less=True)
+            m.d.sync += [later.eq(bias), sign.eq(bias_sign)]
+            bias, bias_sign = later, sign
+        total = add_signed(m, "total", [*sums, bias, bias_sign], config.sum_bits)
 
         shape = FixedToFloatConfig(
             width=config.sum_bits, grid_exponents=(WEIGHT_GRID,), o=FP16, stages=SCORE_ROUNDING

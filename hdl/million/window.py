@@ -74,7 +74,7 @@ class MillionWindow(Block):
     @property
     def timing(self) -> Timing:
         config = self.config
-        return timing.window(config.rate.queries, config.steps)
+        return timing.window(config.rate.queries, config.steps, config.rate.window_macs)
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

@@ -1,12 +1,11 @@
 """Exact products of FP16 words and their sums: arithmetic of million_window."""
 
-from amaranth import Cat, Module, Signal, signed
+from amaranth import Cat, Const, Module, Signal, signed
 from amaranth.hdl import Value
 
 from golden.fp16.format import FP16
-from hdl.bits import let
 
-__all__ = ["delayed", "product_registers", "signed_sum"]
+__all__ = ["complements", "delayed", "product_registers"]
 
 
 def delayed(m: Module, valid: Value, flags: Signal, cycles: int) -> tuple[Signal, Signal]:
@@ -37,22 +36,12 @@ def product_registers(m: Module, name: str, a, b) -> tuple[Signal, Signal, Signa
     return found[0], found[1], found[2]
 
 
-def signed_sum(m: Module, name: str, terms: list[tuple]) -> Signal:
-    """The exact sum of (sign, magnitude) terms.
-
-    A negative term is its complement and a one, and the ones are added together.
-    """
-    bits = max(len(magnitude) for _, magnitude in terms)
-    values = [
-        let(m, f"{name}_term_{n}", Cat(magnitude ^ sign.replicate(len(magnitude)), sign))
-        for n, (sign, magnitude) in enumerate(terms)
-    ]
-    levels, level = [value.as_signed() for value in values], 0
-    while len(levels) > 1:
-        pairs = zip(levels[::2], levels[1::2], strict=False)
-        following = [let(m, f"{name}_{level}_{n}", a + b) for n, (a, b) in enumerate(pairs)]
-        levels, level = following + levels[len(levels) // 2 * 2 :], level + 1
-    ones = sum(sign for sign, _ in terms)
-    total = Signal(signed(bits + 1 + len(terms).bit_length()), name=f"{name}_sum")
-    m.d.comb += total.eq(levels[0] + ones)
-    return total
+def complements(m: Module, name: str, terms: list[tuple]) -> list[Signal]:
+    """(sign, magnitude) terms, a cycle later, each negative one complemented: it lacks a one."""
+    bits, found = max(len(magnitude) for _, magnitude in terms), []
+    for n, (sign, magnitude) in enumerate(terms):
+        term = Signal(signed(bits + 1), name=f"{name}_{n}", reset_less=True)
+        wide = Cat(magnitude, Const(0, bits - len(magnitude)))
+        m.d.sync += term.eq(Cat(wide ^ sign.replicate(bits), sign).as_signed())
+        found.append(term)
+    return found

@@ -6,12 +6,14 @@ from amaranth import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, stream
 
 from golden.fp16.format import FP16
+from golden.index.timing import tree_levels
 from golden.million.format import PRODUCT_GRID
 from hdl.bits import let
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.fp16.unpack import unpack
+from hdl.index.sums import add_tree
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.million.layouts import beat_layout
@@ -21,7 +23,7 @@ from hdl.million.window_config import (
     MillionWindowConfig,
     regroup,
 )
-from hdl.million.window_products import delayed, product_registers, signed_sum
+from hdl.million.window_products import complements, delayed, product_registers
 from hdl.million.window_rows import row_ports
 from hdl.ports import In, Out
 from hdl.stream.queue import queue
@@ -29,9 +31,8 @@ from hdl.walk import Walk
 
 __all__ = ["MillionWindowScores"]
 
-_ROUND_STAGES = 3
-_STAGES = 5 + _ROUND_STAGES  # from the read of a key's last word to its last score
-_FLAGS = data.StructLayout({"first": 1, "last": 1, "query_last": 1, "key_last": 1})
+_ROUND_STAGES = 4
+_FLAGS = data.StructLayout({"last": 1, "query_last": 1, "key_last": 1})
 
 
 class MillionWindowScores(Block):
@@ -64,7 +65,9 @@ class MillionWindowScores(Block):
         query_data, has_queries = self._queries(m, walk, go, release)
 
         # A key begins when there is room for its scores.
-        room = -(-_STAGES // (queries * steps)) + 2
+        levels = tree_levels(config.rate.window_macs + 1)
+        stages = 5 + levels + _ROUND_STAGES  # from the read of a key's last word to its last score
+        room = -(-stages // (queries * steps)) + 2
         scores = queue(m, "scores", config.heads_layout, room)
         begun = Signal(range(room + 1))  # keys begun and not yet taken
         is_first = let(m, "is_first", (walk.at.steps == 0) & (walk.at.queries == 0))
@@ -91,19 +94,20 @@ class MillionWindowScores(Block):
 
         flags = Signal(_FLAGS)
         m.d.comb += [
-            flags.first.eq(walk.at.steps == 0),
             flags.last.eq(walk.last.steps),
             flags.query_last.eq(walk.last.queries),
             flags.key_last.eq(walk.last.keys),
         ]
         partial = self._products(m, query_data, self._bias(m, job, walk, keys))
-        adds, at = delayed(m, go, flags, 4)
+        adds, at = delayed(m, go, flags, 4 + levels)
 
         # Sums of the queries take turns.
+        # They are 0 before a key: the flag selects after the sum, so its fan-out delays nothing.
         ring = [Signal(signed(config.score_bits), name=f"ring_{n}") for n in range(queries)]
-        total = let(m, "total", (Mux(at.first, 0, ring[-1]) + partial)[: config.score_bits])
+        score = Signal(signed(config.score_bits), reset_less=True)
+        total = let(m, "total", (ring[-1] + partial)[: config.score_bits])
         with m.If(adds):
-            m.d.sync += [ring[0].eq(total)]
+            m.d.sync += [score.eq(total), ring[0].eq(Mux(at.last, 0, total))]
             m.d.sync += [b.eq(a) for a, b in itertools.pairwise(ring)]
         complete, final = Signal(), Signal(_FLAGS, reset_less=True)
         m.d.sync += [complete.eq(adds & at.last), final.eq(at)]
@@ -114,7 +118,7 @@ class MillionWindowScores(Block):
         rounder = add(m, "rounder", FixedToFloat(shape))
         m.d.comb += [
             rounder.i.valid.eq(complete),
-            rounder.i.p.value.eq(ring[0]),
+            rounder.i.p.value.eq(score),
             rounder.i.p.tag.eq(Cat(final.query_last, final.key_last)),
             rounder.o.ready.eq(1),
         ]
@@ -196,7 +200,7 @@ class MillionWindowScores(Block):
         return sign[1], let(m, "bias", shifted[: PRODUCT_BITS + 1])
 
     def _products(self, m: Module, query_word, bias: tuple) -> Signal:
-        """Sum of the products of a key's word and a query's, four cycles after go."""
+        """Sum of the products of a key's word and a query's: terms four cycles after go, levels."""
         macs = self.config.rate.window_macs
         fresh = Signal()
         key = Signal(self.config.memory.width, reset_less=True)
@@ -212,6 +216,8 @@ class MillionWindowScores(Block):
             ]
             sign, product, shift = product_registers(m, f"{n}", *pair)
             terms.append((sign, let(m, f"shifted_{n}", (product << shift)[:PRODUCT_BITS])))
-        partial = Signal(signed(self.config.score_bits), reset_less=True)
-        m.d.sync += partial.eq(signed_sum(m, "products", terms))
+        values = complements(m, "term", terms)
+        (partial,) = add_tree(
+            m, "products", values, [sign for sign, _ in terms], tree_levels(len(terms))
+        )
         return partial

@@ -1,6 +1,6 @@
 """Weighted sums of the exact values: part of million_window."""
 
-from amaranth import Module, Mux, Signal, signed
+from amaranth import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream
 
 from golden.fp16.format import FP16
@@ -11,14 +11,14 @@ from hdl.fp16.unpack import unpack
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.million.window_config import WEIGHTED_BITS, ExactKeys, MillionWindowConfig
-from hdl.million.window_products import delayed, product_registers
+from hdl.million.window_products import complements, delayed, product_registers
 from hdl.million.window_rows import row_ports
 from hdl.ports import In, Out, Payload
 from hdl.walk import Walk
 
 __all__ = ["MillionWindowValues"]
 
-_FLAGS = data.StructLayout({"first": 1, "last": 1, "job_last": 1})
+_FLAGS = data.StructLayout({"last": 1, "job_last": 1})
 
 
 class MillionWindowValues(Block):
@@ -74,11 +74,10 @@ class MillionWindowValues(Block):
 
         flags = Signal(_FLAGS)
         m.d.comb += [
-            flags.first.eq(walk.at.keys == 0),
             flags.last.eq(walk.last.keys),
             flags.job_last.eq(walk.is_last),
         ]
-        adds, at = delayed(m, go, flags, 3)
+        adds, at = delayed(m, go, flags, 4)
         query = Signal(range(max(2, config.rate.queries)), reset_less=True)
         counts = Signal(reset_less=True)
         weight = Signal(FP16.bits, reset_less=True)
@@ -95,12 +94,17 @@ class MillionWindowValues(Block):
             word = unpack(m, value.word_select(n, FP16.bits), FP16, f"value_{n}")
             sign, product, shift = product_registers(m, f"{n}", raw, word)
             shifted = let(m, f"shifted_{n}", (product << shift)[:WEIGHTED_BITS])
-            total = Signal(signed(config.value_bits), name=f"total_{n}", reset_less=True)
+            # 0 before each group: the flag selects after the sum, so its fan-out delays nothing.
+            total = Signal(signed(config.value_bits), name=f"total_{n}")
             result = Signal(signed(config.value_bits), name=f"result_{n}", reset_less=True)
-            term = let(m, f"term_{n}", Mux(sign, -shifted, shifted))
-            added = let(m, f"added_{n}", (Mux(at.first, 0, total) + term)[: config.value_bits])
+            (term,) = complements(m, f"term_{n}", [(sign, shifted)])
+            one = Signal(name=f"one_{n}", reset_less=True)
+            m.d.sync += one.eq(sign)
+            # The one that a complement lacks is the carry into the sum.
+            pair = Cat(one, total).as_signed() + Cat(one, term).as_signed()
+            added = let(m, f"added_{n}", pair[1 : config.value_bits + 1])
             with m.If(adds):
-                m.d.sync += total.eq(added)
+                m.d.sync += total.eq(Mux(at.last, 0, added))
             with m.If(adds & at.last):
                 m.d.sync += result.eq(added)
             m.d.comb += self.sum.p.value[n].eq(result)

@@ -1,8 +1,8 @@
 """MILLION: attention on product-quantized codes of K and V, by engines next to a matrix unit.
 
 The matrix unit, the vector unit and the memory are ``sim.matrix``. Each core has an engine with the
-cycles of ``golden.million.bounds`` and ``golden.million.timing``. Codes of K and of V have a stream
-each (``kv_apart``).
+cycles of ``golden.million.bounds`` and ``golden.million.timing``, at a clock of its own. Codes of K
+and of V have a stream each (``kv_apart``).
 
 A job is the queries of one KV head of a sequence in one layer. The codes are read once for each
 group of ``queries`` queries. The first tokens and the recent ones are FP16 rows. Our engine holds
@@ -173,6 +173,7 @@ class Million(MatrixEngine):
         "sram": ("pJ/bit", "of a bit of the tables and bins, read or written"),
         "engine_area": ("mm2", "of the logic of a core's engine of attention"),
         "ram_area": ("um2", "of a bit of the engine's memories"),
+        "engine_clock": ("Hz", "of the engines of attention"),
     }
     Settings: ClassVar[type[Config]] = MillionSettings
     chip_fields: ClassVar[Collection[str]] = (
@@ -261,6 +262,7 @@ class Million(MatrixEngine):
 
     def attention(self, model: Model, step: Pass, work: Work, rest: float) -> Spent:
         engine, loads = self.engine(model), part_loads(model, step)
+        clock = self.base("engine_clock")
         heads, jobs, fill, read, written = model.kv_heads, [], 0, 0.0, 0.0
         for load in loads:
             if load.cached:
@@ -287,11 +289,11 @@ class Million(MatrixEngine):
         limits = {
             "memory": self.memory.seconds(sum(moved.values())),
             **self.attend_seconds(model, fresh, not self.settings.split),
-            "attend": self.busiest(jobs) / self.clock,
+            "attend": self.busiest(jobs) / clock,
         }
         background = {
-            "encode": self.busiest(encoded) / self.clock,
-            "load": engine.load / self.clock,
+            "encode": self.busiest(encoded) / clock,
+            "load": engine.load / clock,
         }
         limits = with_background(limits, background, rest)
-        return operation(work, limits, moved, fill / self.clock)
+        return operation(work, limits, moved, fill / clock)

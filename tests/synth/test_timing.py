@@ -20,6 +20,7 @@ from amaranth.lib.wiring import In, Out
 from golden.config import Config
 from hdl.block import Block
 from hdl.emit import add
+from hdl.million.room import BLOCKS as MILLION
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
 from hdl.verilog import convert
 from synth import cells, opensta, report
@@ -394,8 +395,29 @@ def test_tables_need_a_library(capsys, monkeypatch):
 
 
 def test_tables_of_one_block(tiny, capsys, monkeypatch):
-    monkeypatch.setattr(tables, "BLOCKS", (("stream_register", "width=2"),))
+    monkeypatch.setattr(
+        tables, "GROUPS",
+        {"timing": (("stream_register", "width=2"),), "other": (("stream_register", "width=3"),)},
+    )  # fmt: skip
     assert tables.main(["--set", "tiny=tiny.lib"]) == 0
     shown = capsys.readouterr().out
     assert "| stream_register width=2 | tiny |" in shown
+    assert "| stream_register width=3 | tiny |" in shown
     assert "| register to register |" in shown
+    assert tables.main(["--set", "tiny=tiny.lib", "--only", "other"]) == 0
+    shown = capsys.readouterr().out
+    assert "width=2" not in shown
+    assert "| stream_register width=3 | tiny |" in shown
+
+
+def test_every_block_of_million_has_its_rows_on_the_page():
+    """Of both libraries, in both tables of the page."""
+    text = tables.PAGE.read_text()
+    rows = text[text.index("<!-- generated: timing_million -->") :]
+    timed = {name for name in MILLION if not name.startswith(tables.UNTIMED)}
+    assert {name for name, *_ in tables.GROUPS["timing_million"]} == timed
+    for name in timed:
+        for library in ("Sky130 HD", "ASAP7 RVT"):
+            found = [line for line in rows.splitlines()
+                     if line.startswith(f"| {name} --config=small | {library} |")]  # fmt: skip
+            assert len(found) >= 2, f"{name}: {library}"
