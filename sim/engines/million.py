@@ -178,6 +178,7 @@ class Million(MatrixEngine):
     Settings: ClassVar[type[Config]] = MillionSettings
     chip_fields: ClassVar[Collection[str]] = (
         *MatrixEngine.chip_fields,
+        "engine_clock",
         "macs",
         "keys",
         "queries",
