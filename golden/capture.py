@@ -1,6 +1,7 @@
 """What a model computes on a text: inputs of linear layers, K and V, gradients; by golden.patch.
 
-Each function runs one sequence of token ids (T,) and leaves the model as it was.
+Each function runs one sequence of token ids (T,) and leaves the model as it was. CheckpointError:
+the embedding lacks one of them.
 """
 
 import dataclasses
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from golden.checkpoint import next_token_loss
+from golden.checkpoint import check_tokens, next_token_loss
 from golden.patch import K, Patch, V
 
 __all__ = ["Captured", "body", "capture_inputs", "capture_kv", "capture_kv_gradients"]
@@ -56,6 +57,7 @@ def capture_inputs(
     for name in names:
         if not isinstance(modules.get(name), nn.Linear):
             raise ValueError(f"{name} is not a linear layer of the model")
+    check_tokens(model, ids)
     seen: dict[str, Tensor] = {}
     with Patch(model) as patch, torch.set_grad_enabled(gradients):
         for name in names:
@@ -103,6 +105,7 @@ def _kv(
         return x
 
     with Patch(model) as patch, torch.set_grad_enabled(gradients):
+        check_tokens(model, ids)
         patch.kv(tap, pre_rope)
         if gradients:
             logits = model(ids[None], use_cache=False).logits[0]

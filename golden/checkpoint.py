@@ -24,12 +24,15 @@ from torch import Tensor, nn
 
 from golden import text as own_text
 from golden.config import ConfigError
+from golden.llm.config import Decoder, check_gguf
 
 __all__ = [
     "Checkpoint",
     "CheckpointError",
     "check_layers",
+    "check_tokens",
     "class_and_reason",
+    "decoder",
     "head_shape",
     "layer_count",
     "load",
@@ -38,6 +41,7 @@ __all__ = [
     "read_text",
     "reason",
     "smollm2_path",
+    "stated",
     "tokens",
     "windows",
 ]
@@ -169,6 +173,27 @@ def layer_count(model: Path | str | None = None) -> int | None:
         return None
 
 
+def stated(model: Path | str | None = None) -> Decoder | None:
+    """What the config.json of a folder states; ConfigError: as ``Decoder.of``. No weight is read.
+
+    None: not a folder, or ``load`` refuses it.
+    """
+    path = _header(model)
+    try:
+        fields = json.loads((path / "config.json").read_text())
+    except _UNREADABLE:
+        return None
+    return Decoder.of(path.name or str(path), fields)
+
+
+def decoder(checkpoint: Checkpoint) -> Decoder:
+    """What the model's configuration states; ConfigError: as ``Decoder.of``."""
+    fields = checkpoint.model.config.to_dict()
+    if (fields.get("quantization_config") or {}).get("quant_method") == "gguf":
+        del fields["quantization_config"]  # transformers has made plain weights of the file's
+    return Decoder.of(checkpoint.name or "the model", fields)
+
+
 def check_layers(layers: Iterable[int], count: int | None, name: str = "layers") -> None:
     """ConfigError: one of ``layers`` is not 0..count - 1. None: the count is not known yet."""
     given = list(layers)
@@ -199,6 +224,22 @@ def _check_tensors(info: dict[str, Any], name: str) -> None:
         if keys:
             more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
             raise CheckpointError(f"{name} {what} {keys[0]}{more}")
+
+
+def _check_gguf(path: str, name: str) -> None:
+    """ConfigError: the file's header states what transformers leaves out."""
+    try:
+        import gguf
+    except ImportError:  # the reading itself reports it
+        return
+    reader = gguf.GGUFReader(path)
+    # Arrays are vocabularies, thousands of words.
+    header = {
+        key: field.contents()
+        for key, field in reader.fields.items()
+        if field.types and field.types[0] != gguf.GGUFValueType.ARRAY
+    }
+    check_gguf(name, header, (tensor.name for tensor in reader.tensors))
 
 
 @contextlib.contextmanager
@@ -247,7 +288,7 @@ def load(
 
     - the file or name does not exist, or cannot be read;
     - tensors are missing or unknown;
-    - the model has another architecture;
+    - the model has another architecture, or a field that nobody reads (golden.llm.config);
     - the packages that read it are missing.
     """
     smollm2 = model is None or str(model) == SMOLLM2
@@ -275,20 +316,46 @@ def load(
         except (OSError, ValueError, KeyError, TypeError):
             raise CheckpointError(f"{path} has no config.json with a model_type") from None
         _check_architecture(kind, name, architectures)
+        with _as_checkpoint_error():
+            stated(path)
     what, describe = "", reason
     try:
         with _read_once():
+            if path.is_file():
+                with _as_checkpoint_error():
+                    _check_gguf(str(path), name)
             found: Any = AutoModelForCausalLM.from_pretrained(
                 place, dtype=torch.float32, output_loading_info=True, **options
             )
             loaded, info = found
             what, describe = "the tokenizer of ", class_and_reason
             tokenizer = AutoTokenizer.from_pretrained(place, **options)
+    except CheckpointError:
+        raise
     except Exception as error:  # every format has its own; none is worth a traceback to the user
         raise CheckpointError(f"cannot read {what}{model or path}: {describe(error)}") from None
     _check_architecture(loaded.config.model_type, name, architectures)
     _check_tensors(info, name)
-    return Checkpoint(model=loaded.eval().to(device), tokenizer=tokenizer, name=name)
+    made = Checkpoint(model=loaded.eval().to(device), tokenizer=tokenizer, name=name)
+    with _as_checkpoint_error():
+        decoder(made)
+    return made
+
+
+@contextlib.contextmanager
+def _as_checkpoint_error() -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        raise CheckpointError(str(error)) from None
+
+
+def check_tokens(model: nn.Module, ids: Tensor) -> None:
+    """CheckpointError: a token id beyond the embedding, which a GPU would not survive."""
+    words = len(model.get_input_embeddings().weight)  # type: ignore[operator]
+    largest = int(ids.max())
+    if largest >= words:
+        raise CheckpointError(f"token ids must be 0..{words - 1} for this model, not {largest}")
 
 
 def tokens(checkpoint: Checkpoint, text: str, count: int | None = None) -> Tensor:

@@ -276,7 +276,7 @@ def _trained(
     """A layer's weights, and what ``quantize_layer`` makes of them on the built-in text."""
     from golden import checkpoint
     from golden.kllm.layer.quantized import quantize_layer
-    from golden.kllm.layer.reference import layer_inputs, reference
+    from golden.kllm.layer.reference import check_reference, layer_inputs, reference
     from golden.kllm.layer.shape import LayerOptions
     from golden.kllm.layer.weights import layer_weights
 
@@ -286,6 +286,7 @@ def _trained(
     inputs = layer_inputs(loaded.model, ids, options.layer)
     weights = layer_weights(loaded.model.model.layers[options.layer], loaded.model.config)
     seen = reference(weights, inputs.x, inputs.cos, inputs.sin)
+    check_reference(seen["y"], inputs, options.layer)
     return weights, quantize_layer(weights, seen, config.bits_a, config.bits_b, layout)
 
 
@@ -348,18 +349,22 @@ def _pack(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     import torch
 
     from golden import checkpoint
+    from golden.kllm.layer.chip import chip_layer
     from golden.kllm.layer.compiler import compile_layer
     from golden.kllm.layer.host import run_layer
     from golden.kllm.layer.quantized import quantize_cache
-    from golden.kllm.layer.reference import layer_inputs, reference
+    from golden.kllm.layer.reference import check_reference, layer_inputs, reference
 
     config = MachineConfig.parse(MACHINES[options.config or "table1"], options.set)
     assert isinstance(config, MachineConfig)
     path = None if options.model == "smollm2" else Path(options.model)
     checkpoint.check_layers([options.layer], checkpoint.layer_count(path), "layer")
+    end = options.context + options.tokens
+    if (stated := checkpoint.stated(path)) is not None:
+        chip_layer(stated, end)
     say(f"loading {options.model}")
     loaded = checkpoint.load(path)
-    end = options.context + options.tokens
+    chip_layer(checkpoint.decoder(loaded), end)
     say(f"quantizing layer {options.layer}: W{config.bits_b}A{config.bits_a}")
     if options.calibration:
         weights, quantized, calibration = _calibrated(loaded, options)
@@ -368,6 +373,7 @@ def _pack(options: argparse.Namespace, say: Callable[[str], None]) -> None:
         calibration = {"calibration": f"golden.text.CALIBRATION, {CALIBRATION_TOKENS} tokens"}
     x = layer_inputs(loaded.model, checkpoint.tokens(loaded, text.EVALUATION, end), options.layer)
     evaluation = reference(weights, x.x, x.cos, x.sin)
+    check_reference(evaluation["y"], x, options.layer)
     compiled = compile_layer(quantized, config, options.tokens, options.context)
     say(f"running {sum(map(len, compiled.parts)) // 16} commands on the golden machine")
     context = options.context

@@ -46,7 +46,7 @@ ALLOWED = {
 # Rooms from the bottom up: a room imports only rooms of lower levels. ``eval`` measures systems,
 # ``kit`` writes the kits of any block.
 LEVELS = [
-    {"fp16", "memory"},
+    {"fp16", "memory", "llm"},
     {"stream"},
     {"axi"},
     {"index", "paging", "attention"},

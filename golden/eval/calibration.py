@@ -18,8 +18,7 @@ from golden.capture import (
     capture_kv,
     capture_kv_gradients,
 )
-from golden.checkpoint import next_token_loss
-from golden.eval.perplexity import check_tokens
+from golden.checkpoint import check_tokens, next_token_loss
 from golden.eval.progress import track
 from golden.files import replacing
 from golden.patch import Patch

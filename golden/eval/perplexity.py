@@ -8,10 +8,10 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from golden.checkpoint import CheckpointError
+from golden.checkpoint import CheckpointError, check_tokens
 from golden.patch import Patch
 
-__all__ = ["Loss", "check_finite", "check_tokens", "first_not_finite", "loss"]
+__all__ = ["Loss", "check_finite", "first_not_finite", "loss"]
 
 _CHUNK = 512  # tokens whose logits are alive at a time: 100 MB at a vocabulary of 49,152
 
@@ -35,14 +35,6 @@ def check_finite(model: nn.Module) -> None:
     for name, value in model.named_parameters():
         if not bool(torch.isfinite(value).all()):
             raise CheckpointError(f"{name} holds a value that is not finite")
-
-
-def check_tokens(model: nn.Module, ids: Tensor) -> None:
-    """CheckpointError: a token id beyond the embedding, which a GPU would not survive."""
-    words = len(model.get_input_embeddings().weight)  # type: ignore[operator]
-    largest = int(ids.max())
-    if largest >= words:
-        raise CheckpointError(f"token ids must be 0..{words - 1} for this model, not {largest}")
 
 
 def first_not_finite(model: nn.Module, ids: Tensor) -> str | None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from golden.capture import body
+from golden.checkpoint import check_tokens
 from golden.config import ConfigError
 from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float, float_from_bits
@@ -58,6 +59,7 @@ def capture(model: Any, ids: Tensor, layers: Iterable[int], config: MillionConfi
         if layer in wanted:
             kv[layer, which] = x.detach()[0].clone()
 
+    check_tokens(model, ids)
     with Patch(model) as patch, torch.no_grad():
         patch.kv(tap_kv)
         patch.query(tap_query)

@@ -218,6 +218,12 @@ def inputs(
         return _random_llama(config), windows, ids[count * WINDOW :]
     loaded = checkpoint.load(None if name == checkpoint.SMOLLM2 else Path(name))
     windows = torch.stack(checkpoint.windows(loaded, training_text(), count, WINDOW))
+    window = checkpoint.decoder(loaded).window
+    if 0 < window < tokens:
+        raise ConfigError(
+            f"sliding_window must be null or at least the {tokens} tokens of the sequence, "
+            f"not {window}"
+        )
     prompt = text.CALIBRATION + "\n" + text.EVALUATION
     return loaded.model, windows, checkpoint.tokens(loaded, prompt, tokens)
 

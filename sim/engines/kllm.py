@@ -22,6 +22,7 @@ from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.flow import FUSED, GLU, LINEARS, SCORES, matmuls
 from golden.kllm.format import activation_entry_bits
 from golden.kllm.isa import ROW_ELEMENTS, Opcode, Unit
+from golden.kllm.layer.chip import chip_layer
 from golden.kllm.layer.program import (
     LayerProgram,
     check_room,
@@ -184,20 +185,12 @@ class Kllm(Engine):
         return {**_flat(machine.describe()), **super().shaping(settings, constants)}
 
     @staticmethod
-    def shape(model: Model) -> LayerShape:
-        """The layer of a model. ConfigError: KLLM has no program for it."""
-        if model.experts > 1 or not model.gated:
-            what = "experts" if model.experts > 1 else "a feed-forward network without a gate"
-            raise ConfigError(f"{model.name}: KLLM's compiler has no program for {what}")
-        return LayerShape(
-            hidden=model.hidden,
-            heads=model.heads,
-            kv_heads=model.kv_heads,
-            head_size=model.head_size,
-            intermediate=model.intermediate,
-        )
+    def shape(model: Model, tokens: int = 1) -> LayerShape:
+        """The layer of a model; ConfigError: KLLM cannot run it on sequences of ``tokens``."""
+        return chip_layer(model, tokens)
 
     def check(self, model: Model, batch: int, context: int) -> None:
+        self.shape(model, context)
         # The last step of decoding has two tokens less before it: the program is used again.
         last = max(self._before(model, context - 2), 0)
         self._shares(model, 1, lambda *_: [(1.0, (1, last, True))])
@@ -331,7 +324,7 @@ class Kllm(Engine):
     # A pass.
 
     def cost(self, model: Model, step: Pass) -> Cost:
-        shape = self.shape(model)
+        shape = self.shape(model, max((p.context + p.new for p in step.parts), default=1))
         costs: list[tuple[float, Cost]] = []
         for part in step.parts:
             shares = self._prompt(model, part) if part.new > 1 else self._step(model, part)

@@ -567,6 +567,8 @@ BAD = [
     (["--model", "{tmp}/other"], "other has the architecture gpt2; supported: llama"),
     (["--model", "{tmp}/nan"],
      "model.layers.1.mlp.up_proj.weight holds a value that is not finite"),
+    (["--model", "{tmp}/window"], "window: sliding_window must not be in a configuration of llama"),
+    (["--model", "{tmp}/window", "--method", "oaken"], "window: sliding_window must not be in a "),
     (["--text", "{tmp}/none"], "cannot read {tmp}/none: No such file or directory"),
     (["--text", "{tmp}/short"], "the text has 6 tokens, a window needs 256"),
     (["--text", "{tmp}/short", "--tokens", "64"], "the text has 6 tokens, 64 are needed"),
@@ -599,6 +601,9 @@ def test_bad_input_is_one_line(folder, tmp_path, capsys, arguments, line):
     shutil.copytree(folder, tmp_path / "mute", ignore=shutil.ignore_patterns("tokenizer*"))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "config.json").write_text('{"model_type": "gpt2"}')
+    if "{tmp}/window" in arguments:
+        file = shutil.copytree(folder, tmp_path / "window") / "config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"sliding_window": 8}))
     if "{tmp}/nan" in arguments:
         model = tiny_llama().model
         with torch.no_grad():

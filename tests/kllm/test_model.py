@@ -28,7 +28,7 @@ from golden.kllm.model import pack
 from golden.kllm.model.host import ModelHost
 from golden.kllm.model.layout import model_layout
 from golden.kllm.model.program import check_model, largest_chunk, pass_program, pieces
-from golden.kllm.model.quantized import check_architecture, model_shape
+from golden.kllm.model.quantized import model_shape
 from golden.manifest import PackError
 from golden.pack import main
 from tests.kllm import model_example as example
@@ -199,17 +199,34 @@ def test_a_model_that_does_not_fit():
 
 
 def test_refused_models():
-    model = example.checkpoint().model
-    model.config.hidden_act = "gelu"
+    loaded = example.checkpoint()
+    wanted = LayerOptions(), SMALL, None, example.CONTEXT
+    loaded.model.config.hidden_act = "gelu"
     try:
         with pytest.raises(ConfigError, match="hidden_act must be silu, not gelu"):
-            check_architecture(model)
+            pack.checked_layout(loaded, *wanted)
     finally:
-        model.config.hidden_act = "silu"
-    check_architecture(model)
+        loaded.model.config.hidden_act = "silu"
+    pack.checked_layout(loaded, *wanted)
     layer = example.image().layout.shape.layer
     with pytest.raises(ConfigError, match=r"context must be in 2\.\.16383, not 1|context must be"):
-        model_shape(model, 4, 1, layer)
+        model_shape(loaded.model, 4, 1, layer)
+
+
+def test_a_layer_that_computes_something_else():
+    """Its configuration says SiLU, its second layer has GELU. Shown to fail without the measure."""
+    loaded = example.checkpoint()
+    mlp = loaded.model.model.layers[1].mlp
+    ids = torch.arange(100)
+    source = pack.trained(loaded, ids, LayerOptions(), SMALL)
+    layout = pack.checked_layout(loaded, LayerOptions(), SMALL, None, example.CONTEXT)
+    silu, mlp.act_fn = mlp.act_fn, torch.nn.GELU()
+    try:
+        made = pack.quantize_model(loaded, source, layout, [ids], lambda _line: None)
+        with pytest.raises(ConfigError, match=r"^layer 1: the float reference must be "):
+            list(made.layers)
+    finally:
+        mlp.act_fn = silu
 
 
 @pytest.mark.parametrize(

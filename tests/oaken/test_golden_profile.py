@@ -341,3 +341,44 @@ def test_missing_checkpoint_is_one_line(tmp_path: Path, capsys: pytest.CaptureFi
 def test_models_of_another_kind_are_refused() -> None:
     with pytest.raises(CheckpointError, match="no layers with"):
         capture_kv(torch.nn.Linear(2, 2), IDS)
+
+
+def written(path: Path, **fields: object) -> Path:
+    """A tiny model's folder whose configuration has other fields; its tokenizer knows 60 words."""
+    from golden.eval.llama2c import _tokenizer
+
+    config = LlamaConfig(
+        hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, vocab_size=50, head_dim=16,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(path)
+    letters = ["<unk>", "▁", *map(chr, range(97, 97 + 26))]
+    # Letters have the last ids: they are not of the embedding.
+    _tokenizer([f"<{i}>" for i in range(60 - len(letters))] + letters).save_pretrained(path)
+    file = path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({"sliding_window": 8}, "sliding_window must not be in a configuration of llama"),
+        ({"num_local_experts": 8}, "num_local_experts must be 0 or null in a model of llama"),
+        ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping must not be in a config"),
+        ({"model_type": "gemma2"}, "model_type must be one of llama, mistral"),
+        ({}, "token ids must be 0..49 for this model, not 56"),
+    ],
+)
+def test_models_that_are_not_read_wholly(
+    fields: dict, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Shown to fail before golden.llm.config: fields were ignored, the last was an IndexError."""
+    model = written(tmp_path / "model", **fields)
+    output = tmp_path / "out.json"
+    two = ["--windows", "2", "--tokens", "40"]
+    assert profile_module.main(["--model", str(model), "-o", str(output), *two]) == 2
+    found = capsys.readouterr().err.splitlines()[-1]
+    assert found.startswith("profile: ")
+    assert line in found
+    assert not output.exists()

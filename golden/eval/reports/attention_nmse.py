@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from golden import text
-from golden.checkpoint import load, read_text, tokens
+from golden.checkpoint import check_tokens, load, read_text, tokens
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.lloyd import Training
 from golden.index.packet import denormalised, normalised
@@ -66,6 +66,7 @@ def captured(model, ids: Tensor, layers: Sequence[int]) -> dict[int, Layer]:
             q, k, v, is_causal=True, scale=scaling, enable_gqa=True
         )
 
+    check_tokens(model, ids)
     with Patch(model) as patch, torch.no_grad():
         patch.attention(attention)
         getattr(model, "base_model", model)(ids[None], use_cache=False)

@@ -3,6 +3,7 @@
 | module | what it does |
 |---|---|
 | shape | sizes and layout options |
+| chip | what the accelerator can run: pure Python |
 | weights | real weights of a layer of a model |
 | program | ``layer_program`` makes the programs, from sizes alone: pure Python |
 | reference | the layer in float64, and what a layer of a model sees |

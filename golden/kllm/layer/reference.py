@@ -6,10 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from golden.checkpoint import check_tokens
+from golden.config import ConfigError
 from golden.kllm.layer.weights import LayerWeights
 from golden.patch import Patch
 
-__all__ = ["LayerInputs", "layer_inputs", "reference"]
+__all__ = ["LayerInputs", "check_reference", "layer_inputs", "reference"]
+
+# Of what a layer adds. SmolLM2-135M's layers, which are in float32, are off by 5e-6 at most.
+_OFF_MAX = 1e-4
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -68,10 +73,14 @@ class LayerInputs:
 
 
 def layer_inputs(model: Any, ids: Tensor, layer: int) -> LayerInputs:
-    """Of layer ``layer`` of a transformers LLaMA model on token ids (T,); ValueError: no such."""
+    """Of layer ``layer`` of a transformers LLaMA model on token ids (T,).
+
+    ValueError: no such layer. CheckpointError: the embedding lacks a token.
+    """
     layers = model.model.layers
     if not 0 <= layer < len(layers):
         raise ValueError(f"layer must be 0..{len(layers) - 1}, not {layer}")
+    check_tokens(model, ids)
     seen: dict[str, Any] = {}
 
     def before(args: tuple, keywords: dict[str, Any]) -> None:
@@ -87,3 +96,17 @@ def layer_inputs(model: Any, ids: Tensor, layer: int) -> LayerInputs:
     cos, sin = (angles[0, :, : angles.shape[-1] // 2] for angles in seen["angles"])
     hidden = seen["x"].shape[-1]
     return LayerInputs(seen["x"][0], seen["y"].reshape(-1, hidden), cos, sin)
+
+
+def check_reference(y: Tensor, inputs: LayerInputs, layer: int) -> None:
+    """ConfigError: ``y`` of ``reference`` is not what the model's layer ``layer`` gives.
+
+    The difference is relative to what the layer adds: in some layers x is 70 times as large.
+    """
+    wanted = inputs.y.double()
+    off = float((y - wanted).norm() / (wanted - inputs.x.double()).norm())
+    if not off <= _OFF_MAX:
+        raise ConfigError(
+            f"layer {layer}: the float reference must be within {_OFF_MAX:g} of what the model's "
+            f"own layer adds, not {off:.2g}: it is another kind of layer"
+        )

@@ -28,8 +28,9 @@ from golden.files import made_aside
 from golden.fp16.ops import bits_from_float
 from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.isa import ROW_BYTES
+from golden.kllm.layer.chip import chip_layer
 from golden.kllm.layer.quantized import QuantizedLayer, quantize_layer
-from golden.kllm.layer.reference import layer_inputs, reference
+from golden.kllm.layer.reference import check_reference, layer_inputs, reference
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 from golden.kllm.layer.weights import layer_weights
 from golden.kllm.model.compiler import ModelImage, compile_model
@@ -39,7 +40,6 @@ from golden.kllm.model.quantized import (
     Head,
     QuantizedModel,
     angles,
-    check_architecture,
     head_of,
     model_shape,
 )
@@ -56,6 +56,7 @@ CHUNK = 8  # most new tokens of a pass that the image has room for
 KIND = "model"
 TOKENIZER = "tokenizer.json"
 LAYER_TOKENS = 256  # of a layer's, without a calibration file
+_CHECKED_TOKENS = 32  # that the float layer and the model's are compared on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,7 +234,7 @@ def checked_layout(
 
     ConfigError: the model has no such form, or does not fit the machine.
     """
-    check_architecture(loaded.model)
+    chip_layer(checkpoint.decoder(loaded), context)
     every = loaded.model.model.layers
     if layers is not None and not 1 <= layers <= len(every):
         raise ConfigError(f"--layers must be 1..{len(every)}, not {layers}")
@@ -253,13 +254,16 @@ def quantize_model(
 ) -> QuantizedModel:
     """The layers of ``layout``, each made when it is needed; the head for what they give.
 
-    windows: token ids that the head is fitted on.
+    windows: token ids that the head is fitted on. ConfigError: a layer is of another kind.
     """
-    shape, config = layout.shape, layout.config
+    shape, config, model = layout.shape, layout.config, loaded.model
 
     def layers() -> Iterator[QuantizedLayer]:
         for i in range(shape.layers):
             say(f"quantizing layer {i}")
+            real = layer_weights(model.model.layers[i], model.config)
+            inputs = layer_inputs(model, windows[0][:_CHECKED_TOKENS], i)
+            check_reference(reference(real, inputs.x, inputs.cos, inputs.sin)["y"], inputs, i)
             yield source.layer(i)
 
     say("quantizing the head")
@@ -309,9 +313,10 @@ def make(
     count = checkpoint.layer_count(path)
     if options.layers is not None and count is not None and not 1 <= options.layers <= count:
         raise ConfigError(f"--layers must be 1..{count}, not {options.layers}")
+    if (stated := checkpoint.stated(path)) is not None:
+        chip_layer(stated, options.context)
     say(f"loading {options.model}")
     loaded = checkpoint.load(path, architectures)
-    check_architecture(loaded.model)
     if calibrated is not None:
         source = calibrated(loaded, options)
     else:

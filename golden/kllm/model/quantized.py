@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from golden.config import ConfigError
+from golden.checkpoint import check_tokens
 from golden.fp16.ops import bits_from_float
 from golden.kllm.layer.quantized import QuantizedLayer
 from golden.kllm.layer.reference import layer_inputs
@@ -17,7 +17,7 @@ from golden.kllm.norms import fold
 from golden.kllm.quantize import QuantizedWeight, quantize_weight, train_activation_codebook
 from golden.patch import Patch
 
-__all__ = ["Head", "QuantizedModel", "angles", "check_architecture", "head_of", "model_shape"]
+__all__ = ["Head", "QuantizedModel", "angles", "head_of", "model_shape"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,26 +48,6 @@ class QuantizedModel:
     sin: Tensor
 
 
-def check_architecture(model: Any) -> None:
-    """ConfigError: a model that is not one of RMSNorm, RoPE and SiLU in all layers."""
-    config = model.config
-    if getattr(config, "hidden_act", None) != "silu":
-        raise ConfigError(f"hidden_act must be silu, not {getattr(config, 'hidden_act', None)}")
-    for name in ("input_layernorm", "post_attention_layernorm", "mlp.gate_proj"):
-        try:
-            model.model.layers[0].get_submodule(name)
-        except AttributeError:
-            raise ConfigError(f"the model has no {name}: it is not LLaMA-like") from None
-    scaling = getattr(model.model.layers[0].self_attn, "scaling", None)
-    head_size = model.model.layers[0].self_attn.head_dim
-    if scaling is not None and abs(scaling * head_size**0.5 - 1) > 1e-6:
-        raise ConfigError(f"scores must be scaled by 1 / sqrt({head_size}), not {scaling}")
-    if getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
-        raise ConfigError(f"sliding_window must be off, not {config.sliding_window}")
-    if model.lm_head.bias is not None:
-        raise ConfigError("lm_head has a bias: such a head is not supported")
-
-
 def model_shape(model: Any, layers: int, context: int, layer: LayerShape) -> ModelShape:
     """Sizes of the first ``layers`` layers with ``context`` tokens."""
     vocabulary = model.lm_head.weight.shape[0]
@@ -95,6 +75,7 @@ def _before_norm(model: Any, windows: list[Tensor], after: int) -> Tensor:
     with Patch(model) as patch, torch.no_grad():
         patch.input(model.model.norm, see)
         for ids in windows:
+            check_tokens(model, ids)
             model(ids[None], use_cache=False)
     return torch.cat(seen)
 

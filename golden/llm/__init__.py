@@ -1,0 +1,1 @@
+"""Language models as their checkpoints state them."""

@@ -1,0 +1,176 @@
+"""golden.pack and the simulator refuse the same models with the same line.
+
+Shown to fail before golden.kllm.layer.chip:
+
+- golden.pack of a layer packed GELU, dynamic RoPE, a short window, and left out the norms of q, k;
+- the simulator gave figures for all of ``REFUSED`` but experts and the head size.
+"""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from golden import checkpoint, pack
+from golden.checkpoint import Checkpoint
+from golden.config import ConfigError
+from golden.kllm.layer.chip import chip_layer
+from golden.llm.config import Decoder
+from sim import compare, run, serve, sweep
+
+SIZES = {
+    "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
+    "intermediate_size": 96, "vocab_size": 50, "max_position_embeddings": 512, "head_dim": 32,
+}  # fmt: skip
+PROGRAM = "KLLM's compiler has no program for"
+# Of sequences of 40 tokens.
+REFUSED = [
+    ("llama", {"hidden_act": "gelu"}, f"{PROGRAM} this activation: hidden_act must be silu, not g"),
+    ("llama", {"attention_bias": True}, f"{PROGRAM} biases: biases must be none, not q, k, v, o"),
+    ("llama", {"mlp_bias": True}, f"{PROGRAM} biases: biases must be none, not gate, up, down"),
+    ("llama", {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
+     f"{PROGRAM} these positions: rope_type must be default or linear or llama3 or yarn, not dyna"),
+    ("mistral", {"sliding_window": 39},
+     f"{PROGRAM} a window: sliding_window must be null or at least the 40 tokens of a sequence, "),
+    ("qwen2", {}, f"{PROGRAM} biases: biases must be none, not q, k, v"),
+    ("qwen3", {}, f"{PROGRAM} norms of q and k: qk_norm must be false, not True"),
+    ("mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2},
+     f"{PROGRAM} experts: num_local_experts must be 1, not 4"),
+    ("llama", {"head_dim": 48}, "LayerShape.head_size must be a multiple of 32, not 48"),
+]  # fmt: skip
+RUNS = [
+    ("llama", {"hidden_act": "swish"}),
+    ("llama", {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}),
+    ("mistral", {"sliding_window": 256}),
+    ("mistral", {"sliding_window": None}),
+]
+
+
+def folder(path: Path, kind: str, fields: dict) -> Path:
+    """A random model with a configuration as given."""
+    path.mkdir()
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **{**SIZES, **fields}))
+    model.save_pretrained(path)
+    return path
+
+
+class Words:
+    """A tokenizer: a word's length is its number."""
+
+    def __call__(self, text: str) -> dict[str, list[int]]:
+        return {"input_ids": [len(word) for word in text.split()]}
+
+
+def own_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``checkpoint.load`` with our tokenizer."""
+    real = checkpoint.load
+
+    def load(path: Path, *rest: object) -> Checkpoint:
+        from transformers import AutoTokenizer
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(AutoTokenizer, "from_pretrained", lambda *_, **__: Words())
+            return real(path, *rest)
+
+    monkeypatch.setattr(checkpoint, "load", load)
+
+
+def last_line(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("kind", "fields", "line"), REFUSED)
+def test_one_line_for_pack_and_simulator(kind, fields, line, tmp_path, monkeypatch, capsys):
+    own_load(monkeypatch)
+    model = str(folder(tmp_path / "model", kind, fields))
+    output = ["--model", model, "-o", str(tmp_path / "out"), "--config", "small"]
+    assert pack.main([*output, "--layer", "1", "--context", "39"]) == 2
+    found = last_line(capsys).removeprefix("golden.pack: ")
+    assert found.startswith(line)
+    if kind == "llama":
+        assert pack.main([*output, "--all", "--context", "40"]) == 2
+        assert last_line(capsys) == f"golden.pack: {found}"
+    assert not (tmp_path / "out").exists()
+    sizes = ["--prompt", "30", "--out", "10"]
+    for command, chips in ((run, ["kllm-a4"]), (compare, ["kllm-a4", "kllm-a3"])):
+        assert command.main(["--hw", *chips, "--model", model, *sizes]) == 2
+        assert last_line(capsys) == f"{command.__name__}: {found}"
+    file = tmp_path / "sweep.json"
+    file.write_text(json.dumps(
+        {"hw": ["kllm-a4", "a100-80gb"], "model": [model], "prompt": [30], "out": [10]}
+    ))  # fmt: skip
+    made = tmp_path / "made.jsonl"
+    assert sweep.main([str(file), "-o", str(made), "--workers", "1"]) == 0
+    rows = [json.loads(each)["row"] for each in made.read_text().splitlines()]
+    assert rows[0]["refused"] == found
+    assert "refused" not in rows[1]
+
+
+def test_serve_refuses_with_the_same_line(tmp_path, monkeypatch, capsys):
+    model = folder(tmp_path / "model", "llama", {"hidden_act": "gelu"})
+    words = ["sim.serve", "--model", str(model), "--hw", "kllm-a4", "--arrivals", "poisson",
+             "--requests", "3", "--rate", "1", "--prompt", "20", "--out", "4"]  # fmt: skip
+    monkeypatch.setattr("sys.argv", words)
+    assert serve.main() == 2
+    assert f"sim.serve: {REFUSED[0][2]}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("kind", "fields"), RUNS)
+def test_what_the_chip_runs(kind, fields, tmp_path, monkeypatch, capsys):
+    own_load(monkeypatch)
+    model = str(folder(tmp_path / "model", kind, fields))
+    output = ["--model", model, "-o", str(tmp_path / "out"), "--config", "small"]
+    assert pack.main([*output, "--layer", "1", "--context", "39"]) == 0
+    arguments = ["--model", model, "--prompt", "30", "--out", "10"]
+    assert run.main(["--hw", "kllm-a4", *arguments]) == 0
+
+
+def test_a_layer_that_computes_something_else(tmp_path, monkeypatch, capsys):
+    """Its configuration says SiLU, its layers have GELU: the figure refuses it."""
+    path = folder(tmp_path / "model", "llama", {})
+    own_load(monkeypatch)
+    real = checkpoint.load
+
+    def load(path: Path) -> Checkpoint:
+        loaded = real(path)
+        for layer in loaded.model.model.layers:
+            layer.mlp.act_fn = torch.nn.GELU()
+        return loaded
+
+    monkeypatch.setattr(checkpoint, "load", load)
+    arguments = ["--model", str(path), "--layer", "1", "--config", "small"]
+    assert pack.main([*arguments, "-o", str(tmp_path / "out")]) == 2
+    line = last_line(capsys)
+    assert line.startswith("golden.pack: layer 1: the float reference must be within 0.0001 of wha")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_tokenizer_of_another_model(tmp_path, monkeypatch, capsys):
+    """IndexError before: a word of the text is longer than the embedding."""
+    path = folder(tmp_path / "model", "llama", {})
+    own_load(monkeypatch)
+    real = Words.__call__
+
+    def far(self: Words, text: str) -> dict[str, list[int]]:
+        return {"input_ids": [99, *real(self, text)["input_ids"]]}
+
+    monkeypatch.setattr(Words, "__call__", far)
+    output = ["--model", str(path), "--config", "small", "-o", str(tmp_path / "out")]
+    for more in (["--layer", "1"], ["--all", "--context", "40"]):
+        assert pack.main([*output, *more]) == 2
+        assert last_line(capsys) == "golden.pack: token ids must be 0..49 for this model, not 99"
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_window_is_that_of_the_longest_sequence():
+    fields = {**SIZES, "model_type": "mistral", "sliding_window": 100}
+    made = Decoder.of("x", fields)
+    assert chip_layer(made, 100).hidden == 64
+    with pytest.raises(ConfigError, match="at least the 101 tokens of a sequence, not 100"):
+        chip_layer(made, 101)
+    with pytest.raises(ConfigError, match=r"LayerShape\.hidden must be 16\.\.16383, not 20000"):
+        chip_layer(dataclasses.replace(made, hidden=20000), 1)

@@ -1,0 +1,241 @@
+"""Every field of a configuration is read, known to have no effect, neutral, or refused.
+
+Shown to fail:
+
+- with any of the cases of ``REFUSED`` before golden.llm.config: the simulator read all of them;
+- without the comparison of types: a False among numbers is neutral;
+- with the window of Mistral taken as 0 where its field is absent.
+"""
+
+import json
+
+import pytest
+
+from golden.config import ConfigError
+from golden.llm.config import KINDS, Decoder, check_gguf
+
+SIZES = {
+    "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "intermediate_size": 96, "vocab_size": 100, "max_position_embeddings": 256,
+}  # fmt: skip
+# Fields of published checkpoints beside their sizes.
+LLAMA_2 = """{"_name_or_path": "meta-llama/Llama-2-7b-hf", "architectures": ["LlamaForCausalLM"],
+ "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu", "initializer_range": 0.02,
+ "model_type": "llama", "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_scaling": null,
+ "tie_word_embeddings": false, "torch_dtype": "float16", "transformers_version": "4.31.0.dev0",
+ "use_cache": true}"""
+LLAMA_31 = """{"architectures": ["LlamaForCausalLM"], "attention_bias": false,
+ "attention_dropout": 0.0, "bos_token_id": 128000, "eos_token_id": [128001, 128008, 128009],
+ "hidden_act": "silu", "initializer_range": 0.02, "mlp_bias": false, "model_type": "llama",
+ "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_scaling": {"factor": 8.0,
+ "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192,
+ "rope_type": "llama3"}, "rope_theta": 500000.0, "tie_word_embeddings": false,
+ "torch_dtype": "bfloat16", "transformers_version": "4.42.3", "use_cache": true}"""
+SMOLLM2 = """{"architectures": ["LlamaForCausalLM"], "attention_bias": false,
+ "attention_dropout": 0.0, "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu",
+ "initializer_range": 0.041666666666666664, "is_llama_config": true, "mlp_bias": false,
+ "model_type": "llama", "pad_token_id": 2, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+ "rope_interleaved": false, "rope_scaling": null, "rope_theta": 100000,
+ "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+ "transformers.js_config": {"kv_cache_dtype": {"fp16": "float16"}},
+ "transformers_version": "4.42.3", "use_cache": true, "head_dim": 16}"""
+SAVED_BY_5 = """{"architectures": ["LlamaForCausalLM"], "attention_bias": false,
+ "attention_dropout": 0.0, "bos_token_id": 1, "dtype": "float32", "eos_token_id": 2,
+ "head_dim": 16, "hidden_act": "silu", "initializer_range": 0.02, "mlp_bias": false,
+ "model_type": "llama", "pad_token_id": null, "pretraining_tp": 1, "rms_norm_eps": 1e-06,
+ "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
+ "tie_word_embeddings": false, "transformers_version": "5.23.0", "use_cache": true}"""
+MISTRAL = """{"architectures": ["MistralForCausalLM"], "bos_token_id": 1, "eos_token_id": 2,
+ "attention_dropout": 0.0, "hidden_act": "silu", "initializer_range": 0.02,
+ "model_type": "mistral", "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "sliding_window": 4096,
+ "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.34.0.dev0",
+ "use_cache": true}"""
+QWEN = """{"architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643,
+ "eos_token_id": 151645, "hidden_act": "silu", "initializer_range": 0.02,
+ "max_window_layers": 21, "model_type": "qwen2", "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,
+ "sliding_window": 32768, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+ "transformers_version": "4.43.1", "use_cache": true, "use_sliding_window": false}"""
+MIXTRAL = """{"architectures": ["MixtralForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1,
+ "eos_token_id": 2, "hidden_act": "silu", "initializer_range": 0.02, "model_type": "mixtral",
+ "num_experts_per_tok": 2, "num_local_experts": 8, "output_router_logits": false,
+ "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.02,
+ "sliding_window": null, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+ "transformers_version": "4.36.0.dev0", "use_cache": true}"""
+OPT = """{"_name_or_path": "facebook/opt-125m", "_remove_final_layer_norm": false,
+ "activation_dropout": 0.0, "activation_function": "relu", "architectures": ["OPTForCausalLM"],
+ "attention_dropout": 0.0, "bos_token_id": 2, "do_layer_norm_before": true, "dropout": 0.1,
+ "eos_token_id": 2, "ffn_dim": 96, "init_std": 0.02, "layerdrop": 0.0, "model_type": "opt",
+ "num_key_value_heads": null, "pad_token_id": 1, "prefix": "</s>", "torch_dtype": "float16",
+ "transformers_version": "4.21.0.dev0", "use_cache": true, "word_embed_proj_dim": 64}"""
+PUBLISHED = {
+    "llama-2": (LLAMA_2, {}),
+    "llama-3.1": (LLAMA_31, {"rope": "llama3"}),
+    "smollm2": (SMOLLM2, {"tied": True}),
+    "saved by transformers 5": (SAVED_BY_5, {}),
+    "mistral": (MISTRAL, {"window": 4096}),
+    "qwen2.5": (QWEN, {"biases": ("q", "k", "v"), "tied": True}),
+    "mixtral": (MIXTRAL, {"experts": 8, "active": 2}),
+    "opt": (OPT, {"activation": "relu", "norm": "LayerNorm", "gated": False, "tied": True,
+                  "rope": "", "biases": ("q", "k", "v", "o", "up", "down"), "kv_heads": 4}),
+}  # fmt: skip
+PLAIN = {
+    "hidden": 64, "layers": 2, "heads": 4, "kv_heads": 2, "head_size": 16, "intermediate": 96,
+    "vocabulary": 100, "positions": 256, "gated": True, "tied": False, "experts": 1, "active": 1,
+    "window": 0, "activation": "silu", "norm": "RMSNorm", "qk_norm": False, "biases": (),
+    "rope": "default",
+}  # fmt: skip
+
+
+def llama(**fields: object) -> dict[str, object]:
+    return {**SIZES, "model_type": "llama", **fields}
+
+
+def of_kind(kind: str, **fields: object) -> dict[str, object]:
+    return {**SIZES, "model_type": kind, **fields}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_configurations(name):
+    text, wanted = PUBLISHED[name]
+    fields = {**SIZES, **json.loads(text)}
+    if fields["model_type"] == "opt":
+        del fields["intermediate_size"]
+    made = Decoder.of("x", fields)
+    found = {field: getattr(made, field) for field in PLAIN}
+    assert found == PLAIN | wanted
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        (of_kind("mistral"), {"window": 4096}),
+        (of_kind("mistral", sliding_window=None), {"window": 0}),
+        (of_kind("mistral", sliding_window=9, layer_types=["sliding_attention"] * 2),
+         {"window": 9}),
+        (of_kind("mixtral", num_local_experts=4, num_experts_per_tok=1), {"window": 0}),
+        (of_kind("qwen2", use_sliding_window=True, max_window_layers=0), {"window": 4096}),
+        (of_kind("qwen2", use_sliding_window=True, sliding_window=8, max_window_layers=9),
+         {"window": 0}),
+        (of_kind("qwen2", use_sliding_window=True, sliding_window=8,
+                 layer_types=["sliding_attention"] * 2), {"window": 8}),
+        (of_kind("qwen2", use_sliding_window=True, sliding_window=8,
+                 layer_types=["full_attention"] * 2), {"window": 0}),
+        (of_kind("qwen3", num_key_value_heads=4), {"head_size": 128, "qk_norm": True}),
+        (llama(attention_bias=True), {"biases": ("q", "k", "v", "o")}),
+        (llama(mlp_bias=True), {"biases": ("gate", "up", "down")}),
+        (llama(hidden_act="gelu", layer_types=["full_attention"] * 2), {"activation": "gelu"}),
+        (llama(sliding_window=None, use_sliding_window=False, num_local_experts=1,
+               partial_rotary_factor=1.0, attn_logit_softcapping=None, made_up=None), {}),
+    ],
+)  # fmt: skip
+def test_fields_of_a_kind(fields, wanted):
+    made = Decoder.of("x", fields)
+    assert {field: getattr(made, field) for field in wanted} == wanted
+
+
+REFUSED = [
+    (llama(sliding_window=4096), "sliding_window must not be in a configuration of llama"),
+    (llama(num_local_experts=8), "num_local_experts must be 0 or null in a model of llama, not 8"),
+    (llama(layer_types=["sliding_attention", "full_attention"]),
+     "layer_types must be full_attention in all 2 layers, not ["),
+    (llama(layer_types=["full_attention"]), "layer_types must be full_attention in all 2 layers"),
+    (of_kind("mistral", layer_types=["full_attention", "sliding_attention"]),
+     "layer_types must be sliding_attention in all 2 layers"),
+    (of_kind("mistral", sliding_window=None, layer_types=["sliding_attention"] * 2),
+     "layer_types must be full_attention in all 2 layers"),
+    (of_kind("mistral", attention_bias=True), "attention_bias must be False or null in a model of"),
+    (of_kind("qwen2", layer_types=["full_attention", "sliding_attention"]),
+     "layer_types must be full_attention in all 2 layers"),
+    (of_kind("qwen2", use_sliding_window=True, sliding_window=8, max_window_layers=1),
+     "max_window_layers must be 0 or 2, not 1"),
+    (llama(partial_rotary_factor=0.5), "partial_rotary_factor must be 1 or null"),
+    (llama(partial_rotary_factor=True), "partial_rotary_factor must be 1 or null"),
+    (llama(attn_logit_softcapping=50.0),
+     "attn_logit_softcapping must not be in a configuration of llama"),
+    (llama(final_logit_softcapping=30.0), "remove 30.0 if it has no effect"),
+    (llama(use_qk_norm=True), "use_qk_norm must be False or null in a model of llama, not True"),
+    (llama(use_parallel_residual=True), "use_parallel_residual must be False or null"),
+    (llama(residual_multiplier=0.22), "residual_multiplier must be 1 or null"),
+    (llama(rope_interleaved=True), "rope_interleaved must be False or null"),
+    (llama(rope_scaling={"rope_type": "su", "factor": 2}), "rope_scaling.rope_type must be one of"),
+    (llama(rope_scaling={"type": "linear", "factor": 2, "alpha": 1}),
+     "rope_scaling.alpha must be null with rope_type linear, not 1"),
+    (llama(rope_parameters={"rope_type": "default", "factor": 2}),
+     "rope_parameters.factor must be null with rope_type default, not 2"),
+    (llama(rope_parameters={"full_attention": {}}), "rope_parameters.full_attention must be null"),
+    (llama(rope_parameters={"partial_rotary_factor": 0.5}),
+     "rope_parameters.partial_rotary_factor must be null with rope_type default, not 0.5"),
+    (llama(rope_parameters={}, rope_scaling={}),
+     "rope_scaling must be null beside rope_parameters, not {}"),
+    (llama(rope_scaling=2), "rope_scaling must be an object, not 2"),
+    (llama(quantization_config={"quant_method": "gptq", "bits": 4}),
+     "quantization_config must be null in a model of llama, not {"),
+    (llama(auto_map={"AutoModel": "own.Model"}), "auto_map must be null in a model of llama"),
+    (llama(attention_bias="yes"), "attention_bias must be true or false, not 'yes'"),
+    (llama(hidden_act=3), "hidden_act must be a text, not 3"),
+    (llama(made_up=False), "made_up must not be in a configuration of llama"),
+    (of_kind("gemma2"), "model_type must be one of llama, mistral, mixtral, opt, qwen2, qwen3"),
+    (of_kind("opt", ffn_dim=96, num_key_value_heads=None, do_layer_norm_before=False),
+     "do_layer_norm_before must be True or null, not False"),
+    (of_kind("opt", ffn_dim=96, num_key_value_heads=None, rope_theta=1e4),
+     "must not be in a configuration of opt"),
+    (of_kind("opt", ffn_dim=96, num_key_value_heads=None, head_dim=32),
+     "head_dim must be hidden_size / num_attention_heads, not 32"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "line"), REFUSED)
+def test_what_nobody_reads_is_refused(fields, line):
+    with pytest.raises(ConfigError) as error:
+        Decoder.of("x", fields)
+    text = str(error.value)
+    assert text.startswith("x: ")
+    assert line in text
+    assert "\n" not in text
+
+
+def test_each_field_of_transformers_is_known(tmp_path):
+    """What transformers itself writes of each kind is read.
+
+    Its fields are those of the release that is installed.
+    """
+    from transformers import AutoConfig
+
+    for kind in KINDS:
+        fields = AutoConfig.for_model(kind).to_dict()
+        made = Decoder.of("x", json.loads(json.dumps(fields)))
+        assert made.architecture == kind
+        assert made.hidden == fields["hidden_size"]
+        assert made.window == (4096 if kind == "mistral" else 0)
+
+
+GGUF = {
+    "general.architecture": "llama", "llama.block_count": 2, "llama.embedding_length": 64,
+    "llama.attention.head_count": 4, "llama.rope.dimension_count": 16, "llama.vocab_size": 100,
+    "tokenizer.ggml.model": "gpt2",
+}  # fmt: skip
+
+
+def test_gguf_headers():
+    check_gguf("x", GGUF, ["output.weight"])
+    neutral = {"attention.key_length": 16, "expert_count": 0, "rope.scaling.type": "none"}
+    check_gguf("x", GGUF | {f"llama.{key}": value for key, value in neutral.items()}, [])
+
+
+@pytest.mark.parametrize(
+    ("more", "tensor", "line"),
+    [
+        ({"llama.expert_count": 8}, "a", "x: llama.expert_count must be 0, as transformers"),
+        ({"llama.rope.scaling.type": "yarn"}, "a", "rope.scaling.type must be 'none', as"),
+        ({"llama.rope.scaling.factor": 4.0}, "a", "rope.scaling.factor must be absent, as"),
+        ({"llama.attention.sliding_window": 9}, "a", "sliding_window must be 0, as transformers"),
+        ({"llama.attention.key_length": 32}, "a", "key_length must be 16, as transformers"),
+        ({"llama.made_up": 1}, "a", "llama.made_up must be absent, as transformers does not"),
+        ({}, "rope_freqs.weight", "has the tensor rope_freqs.weight, which scales RoPE"),
+    ],
+)
+def test_gguf_headers_that_are_refused(more, tensor, line):
+    with pytest.raises(ConfigError) as error:
+        check_gguf("x", GGUF | more, [tensor])
+    assert line in str(error.value)
+    assert "\n" not in str(error.value)
