@@ -8,7 +8,7 @@ import functools
 import inspect
 import operator
 import typing
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 __all__ = ["Config", "ConfigError", "Shape"]
@@ -127,7 +127,7 @@ class Shape(Config):
 
 
 @functools.lru_cache(maxsize=4096)
-def _check_parts(config: Config) -> None:
+def _check_parts(config: Hashable) -> None:
     for name in _part_names(type(config)):
         part = getattr(config, name)
         if isinstance(part, Config):
@@ -135,15 +135,16 @@ def _check_parts(config: Config) -> None:
 
 
 @functools.cache
-def _part_names(cls: type[Config]) -> tuple[str, ...]:
+def _part_names(cls: type) -> tuple[str, ...]:
     """The properties of a class of configurations that give the configuration of a part."""
     found = []
+    conditional = cls.conditional_parts if issubclass(cls, Config) else ()
     for name in dir(cls):
         member = inspect.getattr_static(cls, name)
         getter = member.fget if isinstance(member, property) else getattr(member, "func", None)
         kind = getattr(getter, "__annotations__", {}).get("return")
         is_part = isinstance(kind, type) and issubclass(kind, Config)
-        if is_part and name not in cls.conditional_parts:
+        if is_part and name not in conditional:
             found.append(name)
     return tuple(found)
 
