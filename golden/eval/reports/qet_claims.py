@@ -86,7 +86,7 @@ def _real(options: argparse.Namespace) -> Iterator[tuple[str, "Tensor", int]]:
         yield "up_proj", weight.detach(), 32
     if set(names) - {"up_proj"}:
         content = f"{text.CALIBRATION}\n{text.EVALUATION}"
-        ids = tokens(checkpoint, read_text(options.text) if options.text else content)
+        ids = tokens(checkpoint, read_text(options.text) or content)
         ids = ids[: options.tokens]
         kept = dict(zip("KV", capture_kv(checkpoint.model, ids)[options.layer], strict=True))
         for name in names:
@@ -270,7 +270,8 @@ def sections(
     ratios = sorted({key[1] for key in found if key[1] > 0 and key[2].startswith(kinds)})
     meet = [each for each in _MEET if any(key[1] == each for key in found)]
 
-    headline, growth, spans, equal, ablation, meeting = [], [], [], [], [], []
+    headline, growth, equal, ablation, meeting = [], [], [], [], []
+    spans: list[list[str]] = []
     for name in names:
 
         def cell(over: str, under: str, ratio: int = _HEADLINE, name: str = name) -> str:
