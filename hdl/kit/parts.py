@@ -25,7 +25,7 @@ _OF_DESCRIPTION: dict[str, tuple[str, Callable]] = {
     "package": ("_pkg.sv", texts.sv_package),
     "header": (".h", texts.c_header),
     "registers": (".rdl", texts.register_description),
-    "template": ("_template.v", texts.template),
+    "template": ("_template.vh", texts.template),
 }
 _OF_TOP = ("sdc", "template")  # of the wrapper, where there is one
 PARTS = ("filelist", "core", *_OF_DESCRIPTION, "rams", "testbench")
@@ -54,7 +54,8 @@ def find_vectors(name: str, config: Config) -> Vectors:
         found = importlib.import_module("tb.kits").vectors(name, config)
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"the testbench of {name} needs {error.name}, which is not installed; {hint}"
+            f"the testbench of {name} needs {error.name}, which is not installed: use a checkout, "
+            f"or {hint}"
         ) from None
     if found is None:
         raise ConfigError(f"{name} has no golden vectors for a testbench; {hint}")

@@ -64,7 +64,7 @@ _FILES = {
     "_pkg.sv": "constants for SystemVerilog",
     ".h": "constants for C",
     ".rdl": "registers as SystemRDL",
-    "_template.v": "an instance, to copy",
+    "_template.vh": "an instance, to copy",
     "_rams.csv": "RAM macros: instances, width, depth, bits per write enable, ports, latency",
     "_tb.v": "self-checking testbench, Verilog-2005",
     "_tb.f": "list of the files of the testbench",
