@@ -153,7 +153,8 @@ def _query(q: Words, slope: int, kept: Kept, book_k: Book, book_v: Book) -> list
         weights.append(0 if away is None else _weight(rounded(away)))
     past, rows = weights[: len(kept.codes_k)], weights[len(kept.codes_k) :]
     inverse = _single(rounded(1 / _single(rounded(Fraction(sum(weights), _ONE), FP32)), FP32))
-    outputs, scale = [], Fraction(2) ** book_v.exponent
+    outputs: list[int] = []
+    scale = Fraction(2) ** book_v.exponent
     for m, part in enumerate(book_v.words):
         for i in range(len(part[0])):
             element = [_fixed(row[i]) for row in part]
@@ -258,7 +259,7 @@ class Layer:
         for head, books in enumerate(self.books):
             k, v = ([each[side][head] for each in exact] for side in range(2))
             codes = [[each[side][head] for each in self.coded] for side in range(2)]
-            kept = Kept(*codes, k, v, len(self.first))
+            kept = Kept(codes[0], codes[1], k, v, len(self.first))
             status, outputs = attend(q[head], slopes[head], kept, *books)
             statuses += [status] if status else []
             words.append(outputs)
