@@ -45,7 +45,7 @@ def replacing(file: Path) -> Iterator[Path]:
             part.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno is not None:
             if error.filename is None or str(error.filename) == str(part):
-                error.filename, error.filename2 = str(file), None
+                raise OSError(error.errno, error.strerror, str(file)) from None
         raise
 
 

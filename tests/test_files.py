@@ -158,8 +158,12 @@ def test_an_error_names_the_file(tmp_path):
     assert caught.value.filename == str(tmp_path / "a")
     with pytest.raises(OSError, match="No such file") as caught, replacing(tmp_path / "no" / "a"):
         raise AssertionError
-    assert caught.value.filename == str(tmp_path / "no" / "a")
-    assert list(tmp_path.iterdir()) == []
+    assert str(caught.value).endswith(f"No such file or directory: '{tmp_path}/no/a'")
+    (tmp_path / "a").mkdir()
+    with pytest.raises(OSError, match="Is a directory") as caught, replacing(tmp_path / "a"):
+        pass
+    assert str(caught.value).endswith(f"Is a directory: '{tmp_path}/a'")
+    assert [each.name for each in tmp_path.iterdir()] == ["a"]
 
 
 def test_a_page_keeps_what_another_run_has_filled_meanwhile(tmp_path):

@@ -113,7 +113,7 @@ def in_one_line(name: str) -> Iterator[None]:
     """What fails in a method is a CheckpointError of one line that names the method."""
     try:
         yield
-    except (CheckpointError, ConfigError):
+    except (CheckpointError, ConfigError, OSError):  # the last names its file
         raise
     except (ArithmeticError, IndexError, KeyError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"{name}: {reason(error)}") from None
