@@ -80,6 +80,9 @@ def main() -> int:
         if reason is not None:
             print(f"senbazuru: {reason}", file=sys.stderr)
             return 2
+    from golden.command import hear_early  # it is ours, as has been checked
+
+    hear_early(COMMANDS[name][0])
     sys.argv[1:] = arguments
     runpy.run_module(COMMANDS[name][0], run_name="__main__", alter_sys=True)
     return 0
