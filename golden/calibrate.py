@@ -47,7 +47,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"calibrate: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"calibrate: cannot write {options.output}: {error.strerror}", file=sys.stderr)
+        file = error.filename or options.output
+        print(f"calibrate: cannot write {file}: {error.strerror}", file=sys.stderr)
         return 2
     print(
         f"{options.output}: {header['method']} for {header['model']}, {header['windows']} windows "

@@ -16,8 +16,9 @@ A command with a better line than ``NAME: interrupted`` catches KeyboardInterrup
 prints that line and returns. After Ctrl-C each child that starts is ended too, so that the waiting
 jobs of a thread pool end at once. A worker process that a command forks ends without a traceback.
 
-Ctrl-C before ``run`` gives Python's traceback. A command therefore imports what takes long, such as
-torch, in ``main`` or later, and ``--help`` answers at once.
+``golden/__init__.py`` imports this file first, so Ctrl-C while a command's modules are imported is
+one line too. A command imports what takes long, such as torch, in ``main`` or later, and ``--help``
+answers at once.
 """
 
 import argparse
@@ -36,7 +37,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-__all__ = ["INTERRUPTED", "TYPED", "Parser", "descendants", "elapsed", "end_children", "run"]
+__all__ = [
+    "INTERRUPTED", "TYPED", "Parser", "descendants", "elapsed", "end_children", "hear_early", "run",
+]  # fmt: skip
 
 INTERRUPTED = 128 + signal.SIGINT  # exit status, as shells report it: 130
 _PATIENCE = 2.0  # seconds from SIGTERM to SIGKILL
@@ -204,11 +207,44 @@ def _package(error: ModuleNotFoundError) -> str:
     return (error.name or "").partition(".")[0]
 
 
+_PACKAGES = ("golden", "hdl", "sim", "synth", "senbazuru", "tb")
+
+
+def _own_command() -> str:
+    """The module that ``python -m`` runs; "" where it is none of ours."""
+    name = getattr(getattr(sys.modules.get("__main__"), "__spec__", None), "name", "")
+    if sys.argv[:1] == ["-m"] and "-m" in sys.orig_argv:  # its package is being imported
+        name = "".join(sys.orig_argv[sys.orig_argv.index("-m") + 1 :][:1])
+    return name.removesuffix(".__main__") if name.partition(".")[0] in _PACKAGES else ""
+
+
+class _Early:
+    """Handler of SIGINT before ``run``: nothing is done yet, and an import may swallow an error."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, number: int, frame: FrameType | None) -> NoReturn:
+        os.write(2, f"{self.name}: interrupted\n".encode())
+        os._exit(INTERRUPTED)
+
+
+def hear_early(name: str) -> None:
+    """Until ``run``, Ctrl-C is one line that begins with ``name``, if it is a command of ours."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and name and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _Early(name))
+
+
+hear_early(_own_command())
+
+
 def run(name: str, main: Callable[[], int | None]) -> NoReturn:
     """Call ``main`` and exit, as the table of this module says. ``name`` begins the line."""
     interrupt = _Interrupt()
     # A command in the background of a script ignores SIGINT, and continues to.
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    heard = signal.getsignal(signal.SIGINT)
+    if heard is signal.default_int_handler or isinstance(heard, _Early):
         signal.signal(signal.SIGINT, interrupt)
     _adopt_orphans()
     try:
@@ -239,5 +275,8 @@ def run(name: str, main: Callable[[], int | None]) -> NoReturn:
             raise
     if interrupt.happened:
         end_children()
+        # Where the interrupt came through a text that was executed, such as that of a dataclass,
+        # Python would end by SIGINT whatever the status. The next such text lets it forget.
+        exec("")
         status = INTERRUPTED
     sys.exit(status)

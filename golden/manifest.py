@@ -133,7 +133,8 @@ def write_hex(
         lines.append(f"{word:0{digits}x}\n")
         expected, count = address + 1, count + 1
     data = "".join(lines).encode()
-    (folder / name).write_bytes(data)
+    with replacing(folder / name) as part:
+        part.write_bytes(data)
     return {
         "bytes": len(data),
         "sha256": hashlib.sha256(data).hexdigest(),

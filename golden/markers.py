@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from golden.files import replacing
+from golden.files import in_turn, replacing
 
 __all__ = ["fill", "rewrite", "table"]
 
@@ -38,10 +38,17 @@ def fill(
 
 
 def rewrite(page: Path, made: Mapping[str, str | Callable[[], str]]) -> None:
-    """Replace the sections of ``made`` in the file ``page``: all of them, or none if one fails."""
-    text = fill(page.read_text(), made)
-    with replacing(page) as part:
-        part.write_text(text)
+    """Replace the sections of ``made`` in the file ``page``: all of them, or none if one fails.
+
+    A section that the page lacks is refused before a function runs. Another process may fill other
+    sections meanwhile.
+    """
+    fill(page.read_text(), dict.fromkeys(made, ""))
+    done = {name: each() if callable(each) else each for name, each in made.items()}
+    with in_turn(page):
+        text = fill(page.read_text(), done)
+        with replacing(page) as part:
+            part.write_text(text)
 
 
 def table(

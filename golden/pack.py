@@ -38,6 +38,7 @@ import numpy as np
 
 from golden import command, text
 from golden.config import ConfigError
+from golden.files import claimed_folder
 from golden.kllm.bounds import bounds, schedule
 from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.isa import ROW_BYTES, Unit
@@ -412,9 +413,10 @@ def main(arguments: list[str] | None = None) -> int:
     say = command.elapsed(lambda line: print(line, file=sys.stderr))
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), contextlib.ExitStack() as outputs:
             warnings.simplefilter("ignore")
             _check(options)
+            outputs.enter_context(claimed_folder(options.output))
             if options.block == MILLION:
                 from golden.million import pack as million
 

@@ -43,3 +43,4 @@ def require(*names: str) -> None:
                 print(f"senbazuru: {reason}", file=sys.stderr)
                 raise SystemExit(2)
             raise ImportError(f"senbazuru: {reason}")
+        importlib.import_module(name)

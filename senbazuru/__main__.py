@@ -85,6 +85,7 @@ def main() -> int:
 
     for typed, (module, _) in COMMANDS.items():
         command.TYPED[f"python -m {module}"] = f"senbazuru {typed}"
+    command.hear_early(COMMANDS[name][0])
     sys.argv[1:] = arguments
     runpy.run_module(COMMANDS[name][0], run_name="__main__", alter_sys=True)
     return 0

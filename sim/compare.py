@@ -1,6 +1,7 @@
 """``python -m sim.compare``: one model on several chips, each next to the first."""
 
 import argparse
+import contextlib
 import json
 import sys
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from typing import Any
 
 from golden import command
 from golden.config import ConfigError
+from golden.files import claimed
 from sim.engine import NOT_SCALED, engine_of, shown_error
 from sim.model import find_model
 from sim.plot import comparison
@@ -114,13 +116,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="write pictures as SVG")
     options: argparse.Namespace = parser.parse_args(arguments)
+    outputs = contextlib.ExitStack()
     try:
+        outputs.enter_context(claimed(options.plot))
         rows = compare(options.hw, options.model, options.batch, options.prompt, options.out)
         if any("refused" not in row for row in rows):
             give(options.plot, lambda: comparison(rows))
     except (ConfigError, ArithmeticError) as error:
         print(f"sim.compare: {shown_error(error)}", file=sys.stderr)
         return 2
+    finally:
+        outputs.close()
     if all("refused" in row for row in rows):
         print(f"sim.compare: {rows[0]['refused']}", file=sys.stderr)
         return 2

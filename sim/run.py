@@ -7,6 +7,7 @@ computes every step.
 """
 
 import argparse
+import contextlib
 import csv
 import io
 import itertools
@@ -19,7 +20,7 @@ from typing import Any
 
 from golden import command
 from golden.config import ConfigError
-from golden.files import replacing
+from golden.files import claimed, replacing
 from sim.constant import Interval
 from sim.cost import Cost, total
 from sim.engine import NOT_SCALED, Engine, check_fits, engine_of, shown_error, template
@@ -321,7 +322,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the operations")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="write pictures as SVG")
     options = parser.parse_args(arguments)
+    outputs = contextlib.ExitStack()
     try:
+        outputs.enter_context(claimed(options.csv, options.plot))
         if options.template:
             print(json.dumps(template(options.template), indent=1))
             return 0
@@ -348,6 +351,8 @@ def main(arguments: list[str] | None = None) -> int:
     except (ConfigError, ArithmeticError) as error:
         print(f"sim.run: {shown_error(error)}", file=sys.stderr)
         return 2
+    finally:
+        outputs.close()
     if options.json:
         print(json.dumps(made.describe(), indent=1))
     else:

@@ -7,6 +7,7 @@
 ``sim.serving.schedule`` says what the schedules do, ``sim.serving.times`` what is exact.
 """
 
+import contextlib
 import json
 import sys
 import time
@@ -179,27 +180,31 @@ def _notes(
 
 def main() -> int:
     asked = _parser().parse_args()
-    from golden.files import check_output
+    from golden.files import claimed
     from sim.engine import shown_error
     from sim.model import find_model
     from sim.serving.report import print_table, write_csv, write_plot
 
+    outputs = contextlib.ExitStack()
     try:
         for name in ("speed", "limit_ttft", "limit_token"):
             _positive(f"--{name.replace('_', '-')}", getattr(asked, name))
-        for file in (asked.csv, asked.plot):
-            if file is not None:
-                check_output(file)
+        outputs.enter_context(claimed(asked.csv, asked.plot))
         model = find_model(asked.model)
         requests = _requests(asked)
         results = [_served(asked, each, model, requests) for each in asked.hw]
+        if asked.csv is not None:
+            write_csv(asked.csv, results)
+        if asked.plot is not None:
+            write_plot(asked.plot, results)
     except (ConfigError, ArithmeticError) as error:
         print(f"sim.serve: {shown_error(error)}", file=sys.stderr)
         return 2
-    if asked.csv is not None:
-        write_csv(asked.csv, results)
-    if asked.plot is not None:
-        write_plot(asked.plot, results)
+    except OSError as error:
+        print(f"sim.serve: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
+    finally:
+        outputs.close()
     notes = _notes(asked, model, requests, results)
     if asked.json:
         described = [each.describe() for each in results]

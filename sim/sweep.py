@@ -12,6 +12,7 @@ a reason in its row.
 
 import argparse
 import concurrent.futures
+import contextlib
 import json
 import os
 import sys
@@ -21,7 +22,7 @@ from typing import Any
 
 from golden import command
 from golden.config import ConfigError
-from golden.files import replacing
+from golden.files import claimed, replacing
 from sim.engine import NOT_SCALED
 from sim.points import Point, chip, point_rows, points
 from sim.run import write_csv
@@ -172,7 +173,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.workers < 1:
         parser.error(f"--workers must be 1 or more, not {options.workers}")
+    outputs = contextlib.ExitStack()
     try:
+        outputs.enter_context(claimed(options.output, options.csv))
         rows = _sweep(options)
         if options.csv:
             with replacing(options.csv) as part:
@@ -181,8 +184,10 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"sim.sweep: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"sim.sweep: {error.filename}: {error.strerror}", file=sys.stderr)
+        print(f"sim.sweep: {error.filename or options.output}: {error.strerror}", file=sys.stderr)
         return 2
+    finally:
+        outputs.close()
     able = [row for row in rows if "refused" not in row]
     known = dict.fromkeys(n for row in able for n in row)
     unknown = [n for n in (*options.less, *options.more) if able and n not in known]

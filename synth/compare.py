@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from golden import command
+from golden.files import replacing
 from hdl.arguments import add_page, check_page, write_page
 from hdl.pages import pages_directory
 from hdl.registry import configuration, rooms
@@ -75,7 +76,8 @@ def main(arguments: list[str] | None = None) -> int:
     if page and chosen.plot:
         file = page.with_suffix("") / f"{options.what}.svg"
         file.parent.mkdir(exist_ok=True)
-        file.write_bytes(chosen.plot())
+        with replacing(file) as part:
+            part.write_bytes(chosen.plot())
     return 0
 
 

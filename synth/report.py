@@ -3,6 +3,7 @@
 ``--clock-ns T`` adds the longest paths, in a Liberty file with delay tables (docs/timing.md).
 """
 
+import contextlib
 import dataclasses
 import json
 import sys
@@ -14,6 +15,7 @@ from rich.table import Table
 
 from golden import command
 from golden.config import ConfigError
+from golden.files import claimed, made_folder, replacing
 from hdl.arguments import folder, period
 from hdl.registry import configuration, find
 from synth.area import DFF_28NM, AreaReport, MacroArea, SynthesisError, load_libraries, synthesize
@@ -198,9 +200,13 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--timer needs --clock-ns")
     progress = Console(stderr=True)
     timing = None
+    target = options.directory / options.name / "synth.json"
+    outputs = contextlib.ExitStack()
     try:
         config = configuration(options.name, options.config, options.assignments)
         libraries = load_libraries(options.liberty)
+        outputs.enter_context(made_folder(target.parent))
+        outputs.enter_context(claimed(target))
         if options.clock_ns is not None:
             delays_of(libraries)  # refused before the block is made
             program_of(options.timer)
@@ -224,13 +230,14 @@ def main(arguments: list[str] | None = None) -> int:
                 tool=tool,
                 on_pass=lambda name: status.update(f"{tool}: {name}"),
             )
-        target = options.directory / options.name / "synth.json"
-        target.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(_to_json(report, timing), indent=2) + "\n"
-        target.write_text(text)
+        with replacing(target) as part:
+            part.write_text(text)
     except (ConfigError, LibraryError, SynthesisError, YosysError, OSError) as error:
         print(f"synth.report: {error}", file=sys.stderr)
         return 2
+    finally:
+        outputs.close()
     if options.json:
         print(text, end="")
     else:

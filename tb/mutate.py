@@ -43,7 +43,8 @@ from rich.table import Table
 
 import tb.run
 from golden import command
-from golden.files import kept_json, replacing
+from golden.config import ConfigError
+from golden.files import claimed_folder, kept_json, replacing
 from hdl.arguments import add_page, check_page, whole, write_page
 from hdl.block import Block
 from hdl.deliver import Delivery, package
@@ -899,7 +900,8 @@ def _print_seed(
         "not_examined": broken,
         "mutants": [dataclasses.asdict(mutant) for mutant in done],
     }
-    file.write_text(json.dumps(found, indent=1) + "\n")
+    with replacing(file) as part:
+        part.write_text(json.dumps(found, indent=1) + "\n")
     if broken:
         console.print(f"not examined: {', '.join(broken)}", style="red", highlight=False)
     later = f"{found['killed_later']} more at the next {more} seeds, " if more else ""
@@ -942,7 +944,9 @@ def main(arguments: list[str] | None = None) -> int:
     console = Console()
     any_broken = False
     key = results_key()
+    outputs = contextlib.ExitStack()
     try:
+        outputs.enter_context(claimed_folder(REPORT_DIR))
         for seed in options.seed:
             setting = Setting(key, seed, options.jobs, not options.no_prove, options.more_seeds)
             done, broken, seconds = examine_all(counts, setting, console)
@@ -951,6 +955,11 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("tb.mutate: interrupted; the same command resumes", file=sys.stderr)
         return 130
+    except (ConfigError, OSError) as error:
+        print(f"tb.mutate: {error}", file=sys.stderr)
+        return 2
+    finally:
+        outputs.close()
     if options.page:
         write_page(options.page, page_tables(done, seed, seconds, options.more_seeds))
     return 1 if any_broken else 0

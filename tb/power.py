@@ -7,6 +7,7 @@ that run, times the energies of the Liberty file, are the power (docs/power.md).
 Exit status: 0; 1 if the gates fail the bench; 2 for bad input; 130 if interrupted.
 """
 
+import contextlib
 import dataclasses
 import json
 import re
@@ -20,6 +21,7 @@ from rich.table import Table
 import tb.run
 from golden import command
 from golden.config import ConfigError
+from golden.files import claimed, made_folder, replacing
 from hdl.arguments import folder, period, whole
 from hdl.block import Operations
 from hdl.registry import find
@@ -225,17 +227,20 @@ def main(arguments: list[str] | None = None) -> int:
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print power.json and nothing else")
     options = parser.parse_args(arguments)
+    target = options.directory / options.name / "power.json"
+    outputs = contextlib.ExitStack()
     try:
         find(options.name)
         libraries = load_libraries(options.liberty)
         delays, fo4 = delays_of(libraries)
         Energies(delays)[fo4.cell]  # refused before the bench's vectors are made
+        outputs.enter_context(made_folder(target.parent))
+        outputs.enter_context(claimed(target))
         recording = bench_of(options.name, options.case, options.seed)
         report = power_of(options.name, recording, libraries, options.clock_ns, test=options.test)
-        target = options.directory / options.name / "power.json"
-        target.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(report.to_json(), indent=2) + "\n"
-        target.write_text(text)
+        with replacing(target) as part:
+            part.write_text(text)
     except (
         BenchError, ConfigError, LibraryError, SynthesisError, YosysError, OSError,
     ) as error:  # fmt: skip
@@ -248,6 +253,8 @@ def main(arguments: list[str] | None = None) -> int:
             text = f"the bench of {options.name} has no test {options.test!r}"
         print(f"tb.power: {text}", file=sys.stderr)
         return 2 if is_missing else 1
+    finally:
+        outputs.close()
     if options.json:
         print(text, end="")
     else:

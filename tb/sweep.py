@@ -12,6 +12,7 @@ do not run again, and those that failed do. A sweep of other sources starts anew
 every test passed at every seed, 1 if a test failed, 2 if pytest could not run, 130 if interrupted.
 """
 
+import argparse
 import json
 import re
 import subprocess
@@ -22,7 +23,8 @@ from collections import Counter
 from pathlib import Path
 
 from golden import command
-from golden.files import kept_json, replacing
+from golden.config import ConfigError
+from golden.files import claimed_folder, kept_json, replacing
 from hdl.arguments import folder as folder_type
 from tb.sources import sources_digest
 
@@ -224,7 +226,16 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"together must be 1 or more, not {options.together}")
     selected = with_defaults(selected)
     folder = options.folder / sources_key(selected)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with claimed_folder(folder):
+            return _sweep(options, selected, folder)
+    except (ConfigError, OSError) as error:
+        print(f"tb.sweep: {error}", file=sys.stderr)
+        return 2
+
+
+def _sweep(options: argparse.Namespace, selected: list[str], folder: Path) -> int:
+    """Run the seeds that are not kept, with their folder claimed."""
     seeds = range(options.first, options.first + options.seeds)
     results: list[dict] = []
     try:
@@ -252,7 +263,8 @@ def main(arguments: list[str] | None = None) -> int:
     finally:
         if results:
             text = report(results)
-            (folder / "report.md").write_text(text)
+            with replacing(folder / "report.md") as part:
+                part.write_text(text)
             print(f"{text}Written to {folder / 'report.md'}", flush=True)
     return int(any(result["failed"] for result in results))
 

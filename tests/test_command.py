@@ -259,3 +259,48 @@ def test_commands_end_so(path):
     name = module_of(path)
     last = path.read_text().strip().splitlines()[-1].strip()
     assert re.fullmatch(rf'(command\.)?run\("{re.escape(name)}", main\)', last), last
+
+
+IMPORTS = {
+    "hdl.build": "amaranth", "hdl.vqllm.plan": "numpy", "golden.pack": "numpy",
+    "synth.report": "rich", "golden.kllm.assembler": "numpy",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IMPORTS)
+def test_ctrl_c_while_a_command_is_imported(tmp_path, name):
+    """It was a traceback of up to 37 lines: the imports take seconds."""
+    package = tmp_path / IMPORTS[name]
+    package.mkdir()
+    ready = tmp_path / "ready"
+    text = f"import os, time\nopen({str(ready)!r}, 'w').write(str(os.getpid()))\ntime.sleep(1000)\n"
+    (package / "__init__.py").write_text(text)
+    command = subprocess.Popen(
+        [sys.executable, "-m", name],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear_interrupt,
+    )
+    assert interrupt(command, tmp_path) == (130, [f"{name}: interrupted"], [])
+
+
+def test_ctrl_c_in_a_text_that_is_executed(tmp_path):
+    """Python ended by SIGINT after our line, at random: a dataclass is such a text."""
+    body = """
+def main():
+    exec("open('ready', 'w').write(str(os.getpid())); time.sleep(1000)", globals())"""
+    with start(tmp_path, body) as command:
+        assert interrupt(command, tmp_path) == (130, ["thing: interrupted"], [])
+
+
+def test_other_programs_keep_their_handler():
+    """A program that imports golden, as this one does, is no command."""
+    code = "import golden, signal; print(signal.getsignal(signal.SIGINT).__name__)"
+    found = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, check=True, preexec_fn=hear_interrupt,
+    )  # fmt: skip
+    assert found.stdout == "default_int_handler\n"

@@ -57,5 +57,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--plot", type=Path, metavar="FILE.svg", help="draw perplexity against stored bits"
     )
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write a line per method")
+    parser.add_argument("--latex", type=Path, metavar="FILE", help="write a tabular")
     parser.add_argument("--json", action="store_true", help="for programs")
     return parser

@@ -22,10 +22,11 @@ from golden.eval.command import (
     choose_device,
     in_one_line,
 )
+from golden.eval.method import Method
 from golden.eval.methods import parse_all, use_files
 from golden.eval.perplexity import check_finite
 from golden.eval.state import calibrate, save_states
-from golden.files import check_output
+from golden.files import claimed
 
 __all__ = ["run"]
 
@@ -44,7 +45,12 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     check_seed(options.seed)
     if options.skip < 0:
         raise ConfigError(f"skip must be at least 0, not {options.skip}")
-    check_output(options.output)
+    with claimed(options.output):
+        return _run(options, methods)
+
+
+def _run(options: argparse.Namespace, methods: list[Method]) -> dict[str, Any]:
+    """``run`` with its output claimed, and with it the folder of its steps."""
     device = choose_device(options.device)
     text = calibration_text(options.text, methods)
     checkpoint = load(options.model, ARCHITECTURES, device)

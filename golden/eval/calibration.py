@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -28,6 +29,7 @@ __all__ = [
     "State",
     "Steps",
     "fingerprint",
+    "save_tensors",
 ]
 
 Item = TypeVar("Item")
@@ -41,6 +43,20 @@ def fingerprint(model: nn.Module) -> str:
         digest.update(f"{name} {tuple(value.shape)} {value.dtype}\n".encode())
         digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def save_tensors(file: Path, tensors: State, metadata: dict[str, str] | None = None) -> None:
+    """Write tensors as safetensors. OSError: the file cannot be written."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file(tensors, file, metadata=metadata)
+    except SafetensorError as error:  # of the system by its number alone
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(file)) from None
 
 
 class Steps:
@@ -63,7 +79,8 @@ class Steps:
             return
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        file.write_bytes(written)
+        with replacing(file) as part:
+            part.write_bytes(written)
 
     def once(self, key: str, make: Callable[[], State]) -> State:
         """make() the first time, its tensors from then on, in the next process too.
@@ -75,7 +92,7 @@ class Steps:
                 self._memory[key] = make()
             return self._memory[key]
         from safetensors import SafetensorError
-        from safetensors.torch import load_file, save_file
+        from safetensors.torch import load_file
 
         file = self.folder / (re.sub(r"[^\w.=-]", "_", key) + ".safetensors")
         if file.exists():
@@ -84,7 +101,7 @@ class Steps:
             except SafetensorError:
                 file.unlink()
         with replacing(file) as part:
-            save_file({k: v.detach().cpu().contiguous() for k, v in make().items()}, part)
+            save_tensors(part, {k: v.detach().cpu().contiguous() for k, v in make().items()})
         return load_file(file)
 
     def forget(self, prefix: str) -> None:

@@ -51,10 +51,11 @@ from golden.eval.method import Method, Site, State
 from golden.eval.methods import broken, discover, parse_all, use_files
 from golden.eval.perplexity import check_finite
 from golden.eval.plot import draw
+from golden.eval.rows import COLUMNS, cells, csv_table, latex_table
 from golden.eval.state import calibrate, load_header, load_states
 from golden.eval.svg import check_matplotlib
 from golden.eval.tasks import prepare
-from golden.files import check_output, replacing
+from golden.files import claimed, replacing
 
 __all__ = [
     "ARCHITECTURES",
@@ -82,26 +83,13 @@ def exact_layers(checkpoint: Checkpoint, patterns: Iterable[str]) -> list[str]:
     return found
 
 
-_COLUMNS = ("method", "perplexity", "bits W / A / KV", "calibrated", "installed", "run", "memory")
-
-
-def _line(row: dict[str, Any]) -> str:
-    """A row of the table."""
-    bits = " / ".join(f"{row['bits'][kind]:.3g}" for kind in ("weights", "activations", "kv"))
-    seconds = (row[f"{each}seconds"] for each in ("calibration_", "install_", ""))
-    perplexity = "inf" if row["perplexity"] is None else f"{row['perplexity']:.3f}"
-    cells = [row["method"], perplexity, bits, *(f"{each:.1f} s" for each in seconds)]
-    cells.append(f"{row['memory_bytes'] / 2**30:.2f} GiB")
-    return f"| {' | '.join(cells)} |"
-
-
 def _print_row(report: dict[str, Any], row: dict[str, Any]) -> None:
     """As soon as it is there; above the first one the settings and the head of the table."""
     if row is report["results"][0]:
         head = ("model", "text", "seq", "tokens", "device", "threads", "batch")
         print(", ".join(f"{key} {report[key]}" for key in head) + "\n")
-        print(f"| {' | '.join(_COLUMNS)} |\n| {' | '.join('---' for _ in _COLUMNS)} |")
-    print(_line(row), flush=True)
+        print(f"| {' | '.join(COLUMNS)} |\n| {' | '.join('---' for _ in COLUMNS)} |")
+    print(f"| {' | '.join(cells(row))} |", flush=True)
 
 
 def _task_table(results: list[dict[str, Any]]) -> str:
@@ -125,7 +113,7 @@ def in_one_line(name: str) -> Iterator[None]:
     """What fails in a method is a CheckpointError of one line that names the method."""
     try:
         yield
-    except (CheckpointError, ConfigError):
+    except (CheckpointError, ConfigError, OSError):  # the last names its file
         raise
     except (ArithmeticError, IndexError, KeyError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"{name}: {reason(error)}") from None
@@ -307,12 +295,19 @@ def run(
 
     ``show`` gets the report so far and its last row, after each row.
     """
-    check_kept(options.output, options.resume)
     if options.plot is not None:
         if options.plot.suffix != ".svg":
             raise ConfigError(f"plot must be a file .svg, not {options.plot}")
-        check_output(options.plot)
         check_matplotlib()
+    with claimed(options.output, options.plot, options.csv, options.latex):
+        check_kept(options.output, options.resume)
+        return _run(options, show)
+
+
+def _run(
+    options: argparse.Namespace, show: Callable[[dict[str, Any], dict[str, Any]], None]
+) -> dict[str, Any]:
+    """``run`` with its outputs claimed."""
     combinations = {name: parse_all(name) for name in options.method}
     for name, least in _LEAST.items():
         value = getattr(options, name)
@@ -391,10 +386,16 @@ def run(
         report["results"].append(row)
         kept.add(row)
         show(report, row)
-    if options.plot is not None:
-        title = f"{report['model']}, {report['text']}, {used} tokens in windows of {seq}"
-        with replacing(options.plot) as part:
-            part.write_bytes(draw(report["results"], title))
+    title = f"{report['model']}, {report['text']}, {used} tokens in windows of {seq}"
+    makers = (
+        (options.plot, lambda: draw(report["results"], title)),
+        (options.csv, lambda: csv_table(report["results"]).encode()),
+        (options.latex, lambda: latex_table(report["results"], title).encode()),
+    )
+    for file, make in makers:
+        if file is not None:
+            with replacing(file) as part:
+                part.write_bytes(make())
     return report
 
 
@@ -442,7 +443,7 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        # Writing to a file that is open names no file: stdout, or the file of -o on a full disk.
+        # Writing to a file that is open names no file: stdout. ``replacing`` names its own.
         print(f"eval: {error.filename or 'output'}: {error.strerror}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -454,6 +455,9 @@ def main(argv: list[str] | None = None) -> int:
         json.dump(finite(report), sys.stdout, indent=1, allow_nan=False)
         print()
         return status
+    for result in report["results"]:
+        if result.get("failed"):
+            print(f"eval: {result['method']}: {result['failed']}", file=sys.stderr)
     if options.tasks:
         print("\n" + _task_table(report["results"]))
     for result in report["results"]:

@@ -1,6 +1,7 @@
 """One evaluation: methods installed on a model, its windows run, the model as it was."""
 
 import dataclasses
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +14,7 @@ from torch import Tensor
 from golden.checkpoint import Checkpoint
 from golden.config import ConfigError
 from golden.eval.method import Bits, Method, Site, State
-from golden.eval.perplexity import loss
+from golden.eval.perplexity import Loss, NotFinite, loss
 from golden.eval.progress import track
 from golden.eval.tasks import Run
 
@@ -30,8 +31,11 @@ class Result:
     bits: per element of weights, activations (inputs of linear layers), kv. calibration_seconds:
     0.0 if it came from a file; seconds: of the run alone; memory_bytes: peak of the device, or of
     the process on a CPU, from calibration to end of run. window_losses: mean loss of each window,
-    nats. bit_true: how far the fast path is from the exact one, by layer. tasks: rows of
-    ``golden.eval.tasks``; what they add to bits, seconds, memory and bit_true is not counted.
+    nats. standard_error: of the perplexity, by the spread of the window losses; None of one window.
+    failed: "" or the layer where the method gave no finite number; the perplexity is then infinite,
+    or that of the windows where it was a task. bit_true: how far the fast path is from the exact
+    one, by layer. tasks: rows of ``golden.eval.tasks``; what they add to bits, seconds, memory and
+    bit_true is not counted.
     """
 
     method: str
@@ -43,6 +47,8 @@ class Result:
     seconds: float
     memory_bytes: int
     window_losses: list[float]
+    standard_error: float | None = None
+    failed: str = ""
     bit_true: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
     tasks: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
@@ -114,6 +120,8 @@ def evaluate(
 ) -> Result:
     """Installs the methods, runs the windows, restores the model. Calibration counts 0 seconds.
 
+    A method that overflows has a result, too: ``failed`` says where.
+
     ConfigError: none of the methods has exact arithmetic for a layer of ``settings.exact``.
     """
     device = next(checkpoint.model.parameters()).device
@@ -136,7 +144,13 @@ def evaluate(
                 for layer in sorted(site.exact - site.distances.keys()):
                     raise ConfigError(f"{name} has no bit-true arithmetic for {layer}")
 
-        found = loss(checkpoint.model, batches())
+        failed = ""
+        try:
+            found = loss(checkpoint.model, batches())
+        except ZeroDivisionError:  # a fault in the code of a method
+            raise
+        except (NotFinite, ArithmeticError) as error:  # the latter of the hardware's arithmetic
+            found, failed = Loss([math.inf], 0), str(error)
         end = time.monotonic()
         result = Result(
             method=name,
@@ -147,10 +161,17 @@ def evaluate(
             install_seconds=installed - start,
             seconds=end - installed,
             memory_bytes=peak_memory(device),
-            window_losses=found.windows,
+            window_losses=[] if failed else found.windows,
+            standard_error=found.standard_error,
+            failed=failed,
             bit_true={layer: each.describe() for layer, each in site.distances.items()},
         )
-        return dataclasses.replace(result, tasks=settings.tasks()) if settings.tasks else result
+        if settings.tasks is None or failed:
+            return result
+        try:
+            return dataclasses.replace(result, tasks=settings.tasks())
+        except NotFinite as error:
+            return dataclasses.replace(result, failed=f"tasks: {error}")
 
 
 def _exact(

@@ -7,7 +7,7 @@ from typing import Any
 
 from golden.checkpoint import CheckpointError
 from golden.config import ConfigError
-from golden.files import check_output, replacing
+from golden.files import replacing
 
 __all__ = ["Kept", "check_kept", "finite"]
 
@@ -62,12 +62,14 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def check_kept(path: Path | None, resume: bool) -> None:
-    """What is wrong with ``-o`` and ``--resume`` before a model is read; one line."""
+    """What is wrong with ``-o`` and ``--resume`` before a model is read; one line.
+
+    The caller has claimed the file.
+    """
     if path is None:
         if resume:
             raise ConfigError("resume needs the file of -o")
         return
-    check_output(path)
     if path.exists():
         if not resume:
             raise ConfigError(f"{path} exists: --resume continues it")

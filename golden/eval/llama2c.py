@@ -153,10 +153,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder to write")
     options = parser.parse_args(argv)
     from golden.checkpoint import CheckpointError  # torch, after the arguments
+    from golden.config import ConfigError
+    from golden.files import claimed_folder
 
     try:
-        convert(options.model, options.vocabulary, options.output)
-    except (CheckpointError, OSError) as error:
+        with claimed_folder(options.output):
+            convert(options.model, options.vocabulary, options.output)
+    except (CheckpointError, ConfigError, OSError) as error:
         print(f"llama2c: {error}", file=sys.stderr)
         return 2
     print(f"{options.output}: transformers folder")

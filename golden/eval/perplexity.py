@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import statistics
 from collections.abc import Iterable
 
 import torch
@@ -11,9 +12,13 @@ from torch import Tensor, nn
 from golden.checkpoint import CheckpointError, check_tokens
 from golden.patch import Patch
 
-__all__ = ["Loss", "check_finite", "first_not_finite", "loss"]
+__all__ = ["Loss", "NotFinite", "check_finite", "first_not_finite", "loss"]
 
 _CHUNK = 512  # tokens whose logits are alive at a time: 100 MB at a vocabulary of 49,152
+
+
+class NotFinite(CheckpointError):
+    """The model gives a NaN or an infinity; one line names the layer."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +33,17 @@ class Loss:
         # A loss beyond 709 nats has no float64 perplexity; it is infinitely wrong.
         mean = sum(self.windows) / len(self.windows)
         return math.exp(mean) if mean < 700 else math.inf
+
+    @property
+    def standard_error(self) -> float | None:
+        """Standard error of the perplexity by the spread of the windows; None: of one window.
+
+        The error of the mean loss, times the slope of exp at the mean.
+        """
+        count = len(self.windows)
+        if count < 2 or not math.isfinite(self.perplexity):
+            return None
+        return self.perplexity * statistics.stdev(self.windows) / math.sqrt(count)
 
 
 def check_finite(model: nn.Module) -> None:
@@ -54,7 +70,7 @@ def first_not_finite(model: nn.Module, ids: Tensor) -> str | None:
 
 
 def loss(model: nn.Module, batches: Iterable[Tensor]) -> Loss:
-    """Of batches of windows (B, T) of token ids; CheckpointError names the layer of a NaN.
+    """Of batches of windows (B, T) of token ids; NotFinite names the layer of a NaN.
 
     The head runs on a few hundred tokens at a time: logits of whole windows are never held.
     """
@@ -75,7 +91,7 @@ def loss(model: nn.Module, batches: Iterable[Tensor]) -> Loss:
             losses = torch.cat(found).double().reshape(len(ids), -1)
         if not bool(torch.isfinite(losses).all()):
             where = first_not_finite(model, ids)
-            raise CheckpointError(f"NaN or infinity in {where or 'the sum of the losses'}")
+            raise NotFinite(f"NaN or infinity in {where or 'the sum of the losses'}")
         means += losses.mean(1).tolist()
         count += len(targets)
     return Loss(windows=means, tokens=count)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from golden.checkpoint import Checkpoint, CheckpointError
-from golden.eval.calibration import CalibrationData, State, fingerprint
+from golden.eval.calibration import CalibrationData, State, fingerprint, save_tensors
 from golden.eval.method import Method
 from golden.files import replacing
 
@@ -28,8 +28,6 @@ def save_states(
     path: Path, methods: list[Method], states: list[State], header: dict[str, Any]
 ) -> None:
     """Writes a calibration file; ``header``: model, fingerprint, text and the like."""
-    from safetensors.torch import save_file
-
     tensors = {
         f"{i}.{name}": value.detach().cpu().contiguous()
         for i, state in enumerate(states)
@@ -45,7 +43,7 @@ def save_states(
         **header,
     }
     with replacing(path) as part:
-        save_file(tensors, part, metadata={"senbazuru": json.dumps(made)})
+        save_tensors(part, tensors, {"senbazuru": json.dumps(made)})
 
 
 # Fields of a file's header that are read here or by golden.eval.

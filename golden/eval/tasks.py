@@ -21,7 +21,7 @@ from torch import Tensor
 
 from golden.checkpoint import Checkpoint, CheckpointError, class_and_reason
 from golden.config import ConfigError
-from golden.eval.perplexity import first_not_finite
+from golden.eval.perplexity import NotFinite, first_not_finite
 
 __all__ = ["Run", "prepare"]
 
@@ -129,7 +129,7 @@ def _model(checkpoint: Checkpoint) -> Any:
                 logits: Tensor = self.model(inps, use_cache=False).logits
             if not bool(torch.isfinite(logits).all()):
                 where = first_not_finite(self.model, inps)
-                raise CheckpointError(f"NaN or infinity in {where or 'the logits'}")
+                raise NotFinite(f"NaN or infinity in {where or 'the logits'}")
             return logits
 
     return Model(pretrained=checkpoint.model, tokenizer=tokenizer, batch_size=1)

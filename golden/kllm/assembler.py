@@ -26,6 +26,7 @@ import numpy as np
 
 from golden import command
 from golden.config import ConfigError
+from golden.files import check_output, claimed, replacing
 from golden.isa import Access
 from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.isa import (
@@ -558,6 +559,8 @@ def main(arguments: list[str] | None = None) -> int:
         config = MachineConfig.parse(MACHINES[options.config], options.set)
         assert isinstance(config, MachineConfig)
         name = options.file
+        if options.output is not None:
+            check_output(options.output)
         text = sys.stdin.read() if name == "-" else Path(name).read_text()
         shown = "stdin" if name == "-" else name
         words = from_hex(text) if options.disassemble else assemble(text, config, shown)
@@ -567,7 +570,8 @@ def main(arguments: list[str] | None = None) -> int:
         if options.output is None:
             sys.stdout.write(made)
         else:
-            options.output.write_text(made)
+            with claimed(options.output), replacing(options.output) as part:
+                part.write_text(made)
     except UnicodeDecodeError as error:
         print(f"assembler: {options.file} is not text: byte {error.start}", file=sys.stderr)
         return 2

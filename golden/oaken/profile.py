@@ -3,12 +3,13 @@
 ``golden.oaken.thresholds`` has the rules.
 """
 
+import contextlib
 import sys
 from pathlib import Path
 
 from golden import command
 from golden.config import ConfigError
-from golden.files import check_output
+from golden.files import claimed
 
 __all__ = ["main"]
 
@@ -34,8 +35,9 @@ def main(arguments: list[str] | None = None) -> int:
     from golden.oaken.groups import Ratios
     from golden.oaken.thresholds import KV_NAMES, ProfileError, profile_kv
 
+    outputs = contextlib.ExitStack()
     try:
-        check_output(options.output)
+        outputs.enter_context(claimed(options.output))
         ratios = Ratios.parse(options.ratios)
         text = checkpoint.read_text(options.text)
         loaded = checkpoint.load(options.model)
@@ -51,6 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
     except (checkpoint.CheckpointError, ConfigError, ProfileError, OSError) as error:
         print(f"profile: {error}", file=sys.stderr)
         return 2
+    finally:
+        outputs.close()
     spread = float_from_bits(profile.intervals[:, :, 0])
     print(f"{options.output}: {profile.layers} layers, {ratios}, {profile.made['windows']} windows")
     for kv, name in enumerate(KV_NAMES):

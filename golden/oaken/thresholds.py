@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from golden.files import replacing
 from golden.fp16.ops import bits_from_float
 from golden.oaken.format import MAX_FINITE
 from golden.oaken.groups import Ratios, check_intervals, thresholds_of
@@ -88,7 +89,8 @@ class Profile:
         return text + ",\n".join(f"  {row}" for row in rows) + "\n ]\n}\n"
 
     def save(self, path: Path) -> None:
-        Path(path).write_text(self.dump())
+        with replacing(Path(path)) as part:
+            part.write_text(self.dump())
 
     @classmethod
     def load(cls, path: Path) -> "Profile":

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from golden import command
 from golden.config import ConfigError
-from golden.files import check_output, replacing
+from golden.files import claimed, replacing
 from golden.qet.config import ELEMENT_BITS, EXPONENT_BITS, GRID, Budget, QetShape, Stage
 
 if TYPE_CHECKING:
@@ -85,7 +85,6 @@ def _default_shares(stages: int) -> tuple[Fraction, ...]:
 
 
 def _quantize(options: argparse.Namespace, say: Callable[[str], None]) -> None:
-    check_output(options.output)
     stages = tuple(Stage(levels=levels) for levels in options.levels)
     budget = Budget(ratio=options.ratio, shares=options.shares or _default_shares(len(stages)))
     import torch
@@ -118,7 +117,6 @@ def _quantize(options: argparse.Namespace, say: Callable[[str], None]) -> None:
 
 
 def _restore(options: argparse.Namespace) -> None:
-    check_output(options.output)
     import numpy as np
 
     from golden.qet import file
@@ -190,9 +188,11 @@ def main(arguments: list[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             if options.part == "quantize":
-                _quantize(options, say)
+                with claimed(options.output):
+                    _quantize(options, say)
             elif options.part == "restore":
-                _restore(options)
+                with claimed(options.output):
+                    _restore(options)
             else:
                 _report(options)
     except (ValueError, ArithmeticError, OSError, RuntimeError) as error:

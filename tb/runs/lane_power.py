@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from golden import command
+from golden.files import replacing
 from golden.lanes.format import plane_words
 from golden.markers import table
 from hdl.arguments import add_page, check_page, folder, period, whole, write_page
@@ -362,7 +363,8 @@ def main(arguments: list[str] | None = None) -> int:
                 is_chosen = options.lane is None or lane in options.lane
                 if is_chosen and not options.kept_only:
                     report = measure_lane(lane, libraries, options.clock_ns, options.seed)
-                    file.write_text(json.dumps(report.to_json(), indent=2) + "\n")
+                    with replacing(file) as part:
+                        part.write_text(json.dumps(report.to_json(), indent=2) + "\n")
                     print(f"  {library}: {lane}: {report.power.cycle_pj:.4f} pJ", flush=True)
                 if file.exists():
                     figures[lane, library] = json.loads(file.read_text())
@@ -377,7 +379,8 @@ def main(arguments: list[str] | None = None) -> int:
     write_page(options.page, made)
     if options.page:
         FIGURES.parent.mkdir(exist_ok=True)
-        FIGURES.write_text(figures_text(figures))
+        with replacing(FIGURES) as part:
+            part.write_text(figures_text(figures))
     return 0
 
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from tokenizers import Tokenizer
 
 from golden.config import ConfigError
+from golden.files import replacing
 from golden.kllm.isa import Unit
 from golden.kllm.layer.layout import Job
 from golden.kllm.model.pack import ModelPack, load
@@ -206,7 +207,8 @@ def _report(
     if last is not None:
         title = f"{last.job.tokens} token after {last.job.context}: {last.figures.cycles} cycles"
         picture = timeline_svg(last.figures.placed, last.figures.parts, title)
-        (session.folder / PICTURE).write_text(picture)
+        with replacing(session.folder / PICTURE) as part:
+            part.write_text(picture)
         console.print(f"timeline of the last pass: {_shown(session.folder / PICTURE)}")
     if options.page and options.check:
         words = sum(each["compared"] for each in session.passes)
@@ -215,7 +217,8 @@ def _report(
     elif options.page:
         if last is not None:
             PAGE_PICTURE.parent.mkdir(exist_ok=True)
-            PAGE_PICTURE.write_text(picture)
+            with replacing(PAGE_PICTURE) as part:
+                part.write_text(picture)
         made = {
             "talk_text": _quoted(session, tokenizer, prompt),
             "talk_tokens": _markdown(session, paces, options, prompt),

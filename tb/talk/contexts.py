@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from golden import command
 from golden.config import ConfigError
+from golden.files import replacing
 from golden.kllm.config import MACHINES
 from hdl.arguments import add_page, check_page, folder, whole, write_page
 from tb.run import ROOT
@@ -102,7 +103,8 @@ def main(arguments: list[str] | None = None) -> int:
     print(table, end="")
     if given.page:
         PICTURE.parent.mkdir(exist_ok=True)
-        PICTURE.write_text(_plot(found))
+        with replacing(PICTURE) as part:
+            part.write_text(_plot(found))
         write_page(given.page, {SECTION: table})
     return 0
 

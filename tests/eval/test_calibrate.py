@@ -13,11 +13,13 @@ Shown to fail:
 
 import fnmatch
 import json
+import os
+import stat
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from golden import calibrate as calibrate_command
@@ -514,3 +516,34 @@ def test_rows_of_demanding_methods_have_a_long_text(tiny):
     options = accuracy.arguments().parse_args(["--calibration-windows", "3"])
     assert len(accuracy._calibration(options, tiny, 96, methods)[1]) == 3
     assert len(accuracy._calibration(options, tiny, 96)[1]) == 3
+
+
+def test_a_calibration_has_the_mode_of_the_umask(loaded, tmp_path):
+    """safetensors gave it 0600."""
+    text = tmp_path / "text"
+    text.write_text("The mill stood where the river turned south. " * 20)
+    before = os.umask(0o022)
+    try:
+        given = ("--text", text, "--method", "oaken", "-o", tmp_path / "a.safetensors")
+        assert calibrate_main(*given) == 0
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a.safetensors").stat().st_mode) == 0o644
+
+
+def test_a_calibration_that_cannot_be_written_is_one_line(loaded, tmp_path, monkeypatch, capsys):
+    """safetensors has an error of its own, which was a traceback."""
+    text = tmp_path / "text"
+    text.write_text("The mill stood where the river turned south. " * 20)
+
+    def save_file(*_, **__):
+        raise SafetensorError("Error while serializing: I/O error: No space (os error 28)")
+
+    monkeypatch.setattr("safetensors.torch.save_file", save_file)
+    file = tmp_path / "a.safetensors"
+    assert calibrate_main("--text", text, "--method", "oaken", "-o", file) == 2
+    captured = capsys.readouterr().err
+    assert captured.startswith(f"calibrate: cannot write {tmp_path}/")
+    assert captured.endswith(": No space left on device\n")
+    assert captured.count("\n") == 1
+    assert not file.exists()

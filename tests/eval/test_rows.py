@@ -10,6 +10,7 @@ Seen to fail:
 - the added files of one run known to the next.
 """
 
+import csv
 import json
 import math
 import os
@@ -26,6 +27,7 @@ from golden.eval.command import main
 from golden.eval.methods import parse_all
 from golden.eval.perplexity import loss
 from golden.eval.plot import draw
+from golden.eval.rows import latex_table
 from tests.tiny import tiny_llama
 
 COMMON = ["--seq", "16", "--tokens", "64", "--calibration-tokens", "32"]
@@ -469,3 +471,97 @@ def test_the_built_in_text_is_one_window_or_says_its_length(capsys):
     assert capsys.readouterr().err == (
         f"eval: the built-in text has {length} tokens, 6400 are needed\n"
     )
+
+
+# ---- a method that overflows
+
+
+OVERFLOWS = '''
+import dataclasses
+from typing import ClassVar
+from golden.eval.method import Method
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Overflows(Method):
+    """Infinite outputs, or an error of the hardware's arithmetic."""
+    pattern: ClassVar[str] = "overflows"
+    spellings: ClassVar[tuple] = ("overflows",)
+    arithmetic: bool = False
+    def install(self, site, state):
+        name, linear = next(iter(site.linears.items()))
+        def after(y):
+            if self.arithmetic:
+                raise ArithmeticError("MATMUL: NONFINITE")
+            return y * float("inf")
+        site.output(linear, after)
+'''
+
+
+def test_a_method_that_overflows_has_a_row_and_the_others_run(tmp_path, capsys):
+    """The first such method ended the run without its name, and ``--resume`` ended there again."""
+    (tmp_path / "mine.py").write_text(OVERFLOWS)
+    file = tmp_path / "rows.json"
+    more = ["--methods", tmp_path / "mine.py", "-o", file, "--method", "fp32", "overflows"]
+    more += ["overflows:arithmetic=true", "fp16"]
+    code, out, err = run(capsys, *more)
+    wanted = ["fp32", "overflows", "overflows:arithmetic=true", "fp16"]
+    assert (code, names(out)) == (0, wanted)
+    assert "| overflows | not finite |  | " in out
+    assert err == (
+        "eval: overflows: NaN or infinity in model.layers.0.self_attn.q_proj\n"
+        "eval: overflows:arithmetic=true: MATMUL: NONFINITE\n"
+    )
+    failed = json.loads(file.read_text())["results"][1]
+    assert failed["perplexity"] is None
+    assert failed["failed"] == "NaN or infinity in model.layers.0.self_attn.q_proj"
+    assert failed["window_losses"] == []
+    # It is not measured again, and shows the same.
+    code, again, same = run(capsys, *more, "--resume")
+    assert (code, again, same) == (0, out, err)
+    drawn = ["--plot", tmp_path / "a.svg", "--csv", tmp_path / "a.csv"]
+    drawn += ["--latex", tmp_path / "a.tex"]
+    assert run(capsys, *more, "--resume", *drawn)[0] == 0
+    with (tmp_path / "a.csv").open() as lines:
+        rows = list(csv.DictReader(lines))
+    assert [row["method"] for row in rows] == wanted
+    assert [bool(row["perplexity"]) for row in rows] == [True, False, False, True]
+    assert rows[1]["failed"] == failed["failed"]
+
+
+# ---- standard errors, CSV and LaTeX
+
+
+def test_the_standard_error_is_that_of_the_windows(tmp_path, capsys):
+    code, out, _ = run(capsys, "--json")
+    (row,) = json.loads(out)["results"]
+    losses = row["window_losses"]
+    assert len(losses) == 4
+    mean = sum(losses) / 4
+    variance = sum((each - mean) ** 2 for each in losses) / 3
+    error = math.exp(mean) * math.sqrt(variance / 4)
+    assert row["standard_error"] == pytest.approx(error)
+    files = ["--csv", tmp_path / "a.csv", "--latex", tmp_path / "a.tex", "--method", "fp32"]
+    code, out, _ = run(capsys, *files, "kllm-plain-w4a4")
+    assert code == 0
+    assert f"| fp32 | {row['perplexity']:.3f} | {error:.3f} | 32 / 32 / 32 | " in out
+    with (tmp_path / "a.csv").open() as lines:
+        first, second = csv.DictReader(lines)
+    assert float(first["perplexity"]) == row["perplexity"]
+    assert float(first["standard_error"]) == pytest.approx(error)
+    assert (first["bits_weights"], first["failed"]) == ("32.0", "")
+    assert second["method"] == "kllm-plain-w4a4"
+    text = (tmp_path / "a.tex").read_text()
+    assert f"fp32 & ${row['perplexity']:.3f} \\pm {error:.3f}$ & 32 & 32 & 32 \\\\\n" in text
+
+
+def test_one_window_has_no_standard_error(capsys):
+    code, out, _ = run(capsys, "--tokens", "16")
+    assert code == 0
+    assert "|  | 32 / 32 / 32 |" in out
+
+
+def test_names_are_escaped_for_latex():
+    row = {"method": "a_b:c=1,d=5%", "perplexity": math.inf, "window_losses": [800.0, 900.0],
+           "bits": {"weights": 4.25, "activations": 4, "kv": 16}}  # fmt: skip
+    assert r"a\_b:c=1,d=5\% & inf & 4.25 & 4 & 16 \\" in latex_table([row], "two\nlines")
+    assert latex_table([row], "two\nlines").startswith("% two lines\n")

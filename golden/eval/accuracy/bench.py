@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from golden.checkpoint import Checkpoint, class_and_reason, reason
+from golden.checkpoint import Checkpoint, CheckpointError, class_and_reason, reason
 from golden.config import ConfigError
 from golden.eval.calibration import CalibrationData, Steps, fingerprint
 from golden.eval.evaluate import Settings, batch_size, evaluate, reset_peak_memory
@@ -257,6 +257,8 @@ class Bench:
         result = evaluate(
             self.checkpoint, row.method, methods, windows, states, Settings(batch, self.exact)
         )
+        if result.failed:
+            raise CheckpointError(result.failed)
         return Record(
             perplexity=result.perplexity,
             predictions=result.tokens,

@@ -40,6 +40,7 @@ from golden.eval.command import (
 from golden.eval.method import Method
 from golden.eval.methods import parse_all
 from golden.eval.perplexity import check_finite
+from golden.files import in_turn, replacing
 from golden.markers import fill
 
 __all__ = ["all_rows", "main", "named_texts", "write"]
@@ -209,16 +210,19 @@ def write(report: Report, path: Path) -> list[Path]:
     folder = path.with_suffix("")
     drawn = plots.draw(report)
     folder.mkdir(parents=True, exist_ok=True)
-    save_report(folder / "rows.json", report)
-    written = [path, folder / "rows.json"]
-    for name in plots.PLOTS:
-        (folder / f"{name}.svg").unlink(missing_ok=True)
-    for name, content in drawn.items():
-        (folder / f"{name}.svg").write_bytes(content)
-        written.append(folder / f"{name}.svg")
-    base = (path if path.exists() else PAGE).read_text()
-    addresses = {name: f"{folder.name}/{name}.svg" for name in drawn}
-    path.write_text(fill(base, page.sections(report, addresses), is_partial=True))
+    with in_turn(path):  # another run may fill other sections
+        save_report(folder / "rows.json", report)
+        written = [path, folder / "rows.json"]
+        for name in plots.PLOTS.keys() - drawn.keys():
+            (folder / f"{name}.svg").unlink(missing_ok=True)
+        for name, content in drawn.items():
+            with replacing(folder / f"{name}.svg") as part:
+                part.write_bytes(content)
+            written.append(folder / f"{name}.svg")
+        base = (path if path.exists() else PAGE).read_text()
+        addresses = {name: f"{folder.name}/{name}.svg" for name in drawn}
+        with replacing(path) as part:
+            part.write_text(fill(base, page.sections(report, addresses), is_partial=True))
     return written
 
 

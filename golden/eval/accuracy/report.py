@@ -9,6 +9,7 @@ from typing import Any
 
 from golden.checkpoint import CheckpointError
 from golden.eval.accuracy.bench import Record, Row
+from golden.files import replacing
 
 __all__ = ["Report", "Spread", "load_report", "save_report"]
 
@@ -101,7 +102,8 @@ def save_report(path: Path, report: Report) -> None:
     lines = ",\n".join(json.dumps(row, sort_keys=True) for row in rows)
     settings = json.dumps(report.settings, sort_keys=True)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f'{{"settings": {settings},\n"rows": [\n{lines}\n]}}\n')
+    with replacing(path) as part:
+        part.write_text(f'{{"settings": {settings},\n"rows": [\n{lines}\n]}}\n')
 
 
 def load_report(path: Path) -> Report:

@@ -24,7 +24,7 @@ import torch
 
 from golden import checkpoint, text
 from golden.config import ConfigError
-from golden.files import made_aside
+from golden.files import made_aside, replacing
 from golden.fp16.ops import bits_from_float
 from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.isa import ROW_BYTES
@@ -148,7 +148,8 @@ def _manifest(
 
 
 def _write(file: Path, data: bytes, word_bytes: int) -> dict[str, Any]:
-    file.write_bytes(data)
+    with replacing(file) as part:
+        part.write_bytes(data)
     return {
         "bytes": len(data),
         "sha256": hashlib.sha256(data).hexdigest(),

@@ -10,6 +10,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from golden import command
+from golden.config import ConfigError
+from golden.files import check_output, replacing
 from golden.paging.format import Status
 from hdl.arguments import add_page, check_page, whole, write_page
 from tb.runs.soak.check import Mismatch
@@ -68,6 +70,11 @@ def main(arguments: list[str] | None = None) -> int:
     if options.page and options.fault:
         parser.error("--page: the page is of a run without a fault: no --fault")
     check_page(parser, options.page, ["soak"])
+    if options.json:
+        try:
+            check_output(options.json)
+        except ConfigError as error:
+            parser.error(f"--json: {error}")
 
     console = Console()
     columns = (
@@ -99,7 +106,8 @@ def main(arguments: list[str] | None = None) -> int:
         statuses.add_row(*row)
     console.print(table, statuses)
     if options.json:
-        options.json.write_text(json.dumps(dataclasses.asdict(figures), indent=2) + "\n")
+        with replacing(options.json) as part:
+            part.write_text(json.dumps(dataclasses.asdict(figures), indent=2) + "\n")
     write_page(options.page, {"soak": _markdown(figures) + "\n"})
     if options.fault:
         print(f"tb.runs.soak: the fault {options.fault} was not found", file=sys.stderr)
