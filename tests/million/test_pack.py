@@ -297,3 +297,23 @@ def test_heads_of_a_checkpoint(tmp_path) -> None:
         assert checkpoint.head_shape(tmp_path) == shape
     assert checkpoint.head_shape("owner/model") is None
     assert checkpoint.head_shape() == (9, 3, 64)
+
+
+def test_a_window_that_the_cache_does_not_have(tmp_path, monkeypatch, capsys) -> None:
+    """The engine attends all tokens. Shown to fail: a model with a window of 19 was packed."""
+    from transformers import MistralConfig, MistralForCausalLM
+
+    torch.manual_seed(0)
+    config = MistralConfig(
+        hidden_size=48, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=16, vocab_size=50, sliding_window=CONTEXT + STEPS - 1,
+    )  # fmt: skip
+    loaded = checkpoint.Checkpoint(MistralForCausalLM(config).eval(), Words())
+    monkeypatch.setattr(checkpoint, "load", lambda _: loaded)
+    monkeypatch.setattr(checkpoint, "head_shape", lambda _: None)
+    monkeypatch.setitem(SYSTEMS, "tiny", TINY)
+    assert pack.main([*ARGUMENTS, "-o", str(tmp_path / "out")]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    wanted = "sliding_window must be null or at least the 20 tokens of the sequence, not 19"
+    assert line == f"golden.pack: {wanted}"
+    assert not (tmp_path / "out").exists()
