@@ -334,5 +334,6 @@ def test_a_kit_that_needs_torch(tmp_path):
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 2
     assert "the testbench of fp16_add needs" in result.stderr
+    assert "pip install '.[cosim]'" in result.stderr
     assert result.stderr.count("\n") == 1
     assert not (tmp_path / "kit").exists()

@@ -54,8 +54,8 @@ def find_vectors(name: str, config: Config) -> Vectors:
         found = importlib.import_module("tb.kits").vectors(name, config)
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"the testbench of {name} needs {error.name}, which is not installed: use a checkout, "
-            f"or {hint}"
+            f"the testbench of {name} needs {error.name}, which is not installed: "
+            f"pip install '.[cosim]'; {hint}"
         ) from None
     if found is None:
         raise ConfigError(f"{name} has no golden vectors for a testbench; {hint}")
