@@ -83,7 +83,7 @@ def _parameters(block: Registered) -> str:
 def _fields(config: Config, prefix: str = "") -> Iterator[tuple[str, str, str]]:
     """Yields field, default and meaning; a field of fields has theirs after it, at any depth.
 
-    Of a tuple of configurations ``NAME[]`` stands for each, with the defaults of the first.
+    ``NAME[]`` is each configuration of a tuple, with the defaults of the first.
     """
     comments = _field_comments(type(config))
     for field in dataclasses.fields(config):

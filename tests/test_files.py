@@ -4,7 +4,7 @@ Seen to fail:
 
 - a lock that is kept after the run, or whose file stays;
 - a lock taken after the work;
-- a folder that a refusal leaves behind;
+- a folder that stays after a refusal;
 - the mode of safetensors' own file.
 """
 
