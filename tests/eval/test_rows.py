@@ -284,6 +284,13 @@ def test_a_fault_in_a_method_is_one_line_with_its_place(tmp_path, capsys):
     assert err.startswith(f"eval: doubled: {file}:{where}: AttributeError: ")
 
 
+def test_a_file_that_exits_is_one_line(tmp_path, capsys):
+    file = tmp_path / "mine.py"
+    file.write_text("import sys\n\nsys.exit(7)\n")
+    code, _, err = run(capsys, "--methods", file, "--method", "fp32")
+    assert (code, err) == (2, f"eval: methods: {file}:3: SystemExit: 7\n")
+
+
 def test_a_broken_file_stops_only_its_own_methods(tmp_path, monkeypatch, capsys):
     (tmp_path / "aaa.py").write_text("x = 1\nimport nothing_of_this_name\n")
     (tmp_path / "zzz.py").write_text("x = (1\n")

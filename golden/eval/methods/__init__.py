@@ -38,7 +38,7 @@ def _methods_of(module: ModuleType) -> list[type[Method]]:
     ]
 
 
-def _fault(file: Path, error: Exception) -> str:
+def _fault(file: Path, error: BaseException) -> str:
     """``file:line: error``, with the last line of the file that the error came through."""
     lines = [each.lineno for each in traceback.extract_tb(error.__traceback__)
              if Path(each.filename) == file]  # fmt: skip
@@ -96,7 +96,7 @@ def _read(path: Path, name: str) -> list[type[Method]]:
     sys.modules[name] = module  # dataclasses look their module up
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # a file of the user can fail in any way
+    except (Exception, SystemExit) as error:  # a file of the user can fail in any way
         del sys.modules[name]
         raise ConfigError(f"methods: {_fault(path, error)}") from None
     found = _methods_of(module)
@@ -133,7 +133,8 @@ def parse(text: str) -> Method:
         return found
     known = ", ".join(spelling for method in discover() for spelling in method.spellings)
     unread = f" (cannot be read: {'; '.join(broken())})" if broken() else ""
-    raise ConfigError(f"there is no method {name!r}; methods: {known}{unread}")
+    form = "; parameters are NAME:KEY=VALUE,KEY=VALUE" if re.search("[=,]", name) else ""
+    raise ConfigError(f"there is no method {name!r}{form}; methods: {known}{unread}")
 
 
 def parse_all(text: str) -> list[Method]:

@@ -23,6 +23,7 @@ from golden.patch import K, V
 __all__ = ["Million", "attend", "recent_tokens"]
 
 _RATES = {4: (2, 8), 3: (4, 12), 2: (4, 8)}  # bits per element: elements of a part, bits of a code
+_RATE = 4  # where neither rate nor subspaces and bits are given
 _QUERIES = 256  # whose scores are held at a time
 _OUTLIER = 32  # bits of an outlier: value and position
 _POINTER = 32  # bits of a token's row pointer into the outliers
@@ -33,7 +34,7 @@ _EXPONENT = 8  # bits of a codebook's scale
 class Million(Method):
     """``million-4b``, ``million-3b``: K and V as codes of trained codebooks.
 
-    rate: bits per element, 4, 3 or 2. It gives 2 elements a code of 8 bits, 4 one of 12, 4 one of 8
+    rate: bits per element, 4 (0 is 4, too), 3 or 2. It gives 2 elements a code of 8 bits, 4 one of 12, 4 one of 8
     subspaces, bits: M and nbits in place of ``rate``; both or neither
     scope: a pair of codebooks, of K and V, for the ``model``, for each ``layer`` or each ``head``
     pre_rope: K before RoPE, for accuracy only: tables need K after it
@@ -60,7 +61,7 @@ class Million(Method):
     calibrated: ClassVar[bool] = True
     caches: ClassVar[bool] = True
 
-    rate: int = 4
+    rate: int = 0
     subspaces: int = 0
     bits: int = 0
     scope: str = "model"
@@ -76,11 +77,13 @@ class Million(Method):
     context: int = 32768
 
     def __post_init__(self) -> None:
-        self._check_choice("rate", tuple(_RATES))
+        self._check_choice("rate", (0, *_RATES))
         self._check_range("subspaces", 0, 256)
         self._check_range("bits", 0, 16)
         if (self.subspaces == 0) != (self.bits == 0):
             self._refuse("bits", "given together with subspaces")
+        if self.rate and self.subspaces:
+            self._refuse("rate", "left out where subspaces and bits are given")
         self._check_choice("scope", ("model", "layer", "head"))
         for field in ("pre_rope", "keys", "values", "few"):
             self._check_bool(field)
@@ -99,14 +102,14 @@ class Million(Method):
         """ConfigError: M does not divide the head size, or a code of that many bits."""
         if self.subspaces:
             return ProductShape(dim=head_dim, subspaces=self.subspaces, bits=self.bits)
-        sub, bits = _RATES[self.rate]
+        sub, bits = _RATES[self.rate or _RATE]
         return ProductShape(dim=head_dim, subspaces=max(1, head_dim // sub), bits=bits)
 
     # ---- offline
 
     def calibration_fields(self) -> dict[str, object]:
         named = ("subspaces", "bits", "scope", "pre_rope", "share", "few", "vectors")
-        rate = 0 if self.subspaces else self.rate
+        rate = 0 if self.subspaces else self.rate or _RATE
         return {"rate": rate, **{field: getattr(self, field) for field in named}}
 
     def calibrate(self, data: CalibrationData) -> State:
