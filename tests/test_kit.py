@@ -119,7 +119,7 @@ def test_packages_are_systemverilog(tmp_path):
         "  assign o = axi_lite_registers_pkg::REGISTER_COMMAND;\nendmodule\n"
     )
     files = [f"{name}_pkg.sv" for name in DESCRIPTIONS]
-    verilator("-Wno-UNUSEDPARAM", "--top-module", "top", *files, "top.sv", folder=tmp_path)
+    verilator("-Wall", "--top-module", "top", *files, "top.sv", folder=tmp_path)
 
 
 def test_registers(kit):
@@ -165,12 +165,25 @@ def test_ram_table(kit):
 
 
 def test_template_is_an_instance(kit, tmp_path):
-    text = (kit / "axi_lite_registers_template.v").read_text()
+    text = (kit / "axi_lite_registers_template.vh").read_text()
     (tmp_path / "user.v").write_text(f"module user;\n{text}endmodule\n")
     verilator(
         "--top-module", "user", str(kit / "axi_lite_registers.vlt"), "user.v",
         str(kit / "axi_lite_registers.v"), folder=tmp_path,
     )  # fmt: skip
+
+
+def test_all_verilog_of_a_kit_compiles_together(kit):
+    """The template is no compilation unit: ``*.v`` leaves it out."""
+    files = sorted(path.name for path in kit.glob("*.v"))
+    assert files == ["axi_lite_registers.v", "axi_lite_registers_tb.v"]
+    arguments = ["--timing", "axi_lite_registers.vlt", *files]
+    verilator("--top-module", "axi_lite_registers_tb", *arguments, folder=kit)
+
+
+def test_the_contract_of_reset_is_in_the_readme(kit):
+    text = (kit / "README.md").read_text()
+    assert "valid and ready may still be high from before" in text
 
 
 def test_core_is_read_by_fusesoc(kit):

@@ -347,7 +347,7 @@ def test_fusesoc(command, monkeypatch, page, tmp_path, capsys):
 
     def write_kit(name, folder):
         (folder / "vectors").mkdir(parents=True)
-        (folder / f"{name}_template.v").write_text("// nothing\n")
+        (folder / f"{name}_template.vh").write_text("// nothing\n")
         for end, text in ((".o.hex", "0a\n"), (".o.masks.hex", "ff\n")):
             (folder / "vectors" / f"{name}_tb{end}").write_text(text)
 

@@ -25,7 +25,7 @@ _OF_DESCRIPTION: dict[str, tuple[str, Callable]] = {
     "package": ("_pkg.sv", texts.sv_package),
     "header": (".h", texts.c_header),
     "registers": (".rdl", texts.register_description),
-    "template": ("_template.v", texts.template),
+    "template": ("_template.vh", texts.template),
 }
 _OF_TOP = ("sdc", "template")  # of the wrapper, where there is one
 PARTS = ("filelist", "core", *_OF_DESCRIPTION, "rams", "testbench")

@@ -69,7 +69,7 @@ def _write_project(name: str) -> Path:
     kit, user = project / "kits" / name, project / "user"
     user.mkdir(parents=True)
     write_kit(name, kit)
-    template = (kit / f"{name}_template.v").read_text()
+    template = (kit / f"{name}_template.vh").read_text()
     (user / f"{name}_user.v").write_text(f"module {name}_user;\n{template}endmodule\n")
     (user / f"{name}_user.core").write_text(_CORE.format(name=name))
     for library, place in (("kits", "kits"), ("user", "user")):
