@@ -11,6 +11,7 @@ Shown to fail:
 """
 
 import csv
+import importlib
 import json
 import re
 import subprocess
@@ -20,6 +21,7 @@ import pytest
 from systemrdl import RDLCompiler
 
 from golden.axi.format import REGISTERS
+from golden.oaken.format import ScaleWord, Threshold
 from hdl.build import main
 from hdl.deliver import deliver
 from hdl.kit import texts
@@ -92,6 +94,26 @@ def test_places_of_fields():
     }  # fmt: skip
     found = {c.name: c.value for group in constants(nested) for c in group.constants}
     assert found["PORT_I_B_D_LSB"] == 4
+
+
+def test_elements_with_names_are_listed():
+    """The order of Oaken's thresholds and scales, which only the description had."""
+    found = values("oaken_kv_engine")
+    names = [each.name for each in Threshold]
+    assert [found[f"PORT_REQUEST_THRESHOLDS_{name}"] for name in names] == list(Threshold)
+    found = values("oaken_scale_buffer")
+    assert [found[f"PORT_O_SCALE_{each.name}"] for each in ScaleWord] == list(ScaleWord)
+
+
+def test_what_a_meaning_refers_to_is_listed():
+    """A text that names a class of golden's has each of its members as a constant."""
+    for name, description in DESCRIPTIONS.items():
+        found = values(name)
+        named = re.findall(r"golden((?:\.[a-z_]+)+)\.([A-Z]\w+)", json.dumps(description))
+        for path, enumeration in set(named):
+            members = getattr(importlib.import_module(f"golden{path}"), enumeration)
+            for each in members:
+                assert any(key.endswith(f"_{each.name}") for key in found), (name, each)
 
 
 def test_c_headers_compile(tmp_path):
@@ -184,6 +206,13 @@ def test_all_verilog_of_a_kit_compiles_together(kit):
 def test_the_contract_of_reset_is_in_the_readme(kit):
     text = (kit / "README.md").read_text()
     assert "valid and ready may still be high from before" in text
+
+
+def test_progress_and_time_are_told(kit):
+    readme = (kit / "README.md").read_text()
+    assert re.search(r"It takes at least [\d,]+ cycles", readme)
+    assert "% PROGRESS == 0" in (kit / "axi_lite_registers_tb.v").read_text()
+    assert "| tee build/icarus.log" in (kit / "run.sh").read_text()
 
 
 def test_core_is_read_by_fusesoc(kit):

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from hdl.kit.episodes import Vectors
+from hdl.kit.sequencer import FLOWS, PROGRESS, SETTLE
 from hdl.licence import LICENCE
 
 __all__ = ["readme", "run_script"]
@@ -96,6 +97,12 @@ def readme(description: Mapping, files: Iterable[str], vectors: Vectors | None) 
         lines += [f"The expected words are those of `{vectors.golden}`. Each episode runs at full"]
         lines += ["rate, and with pseudo-random idle and stall cycles:", ""]
         lines += _episodes(description, vectors)
+        cycles = len(FLOWS) * sum(
+            SETTLE + max(map(len, episode.words.values()), default=0)
+            for episode in vectors.episodes
+        )
+        lines += ["", f"It takes at least {cycles:,} cycles. It prints a line every {PROGRESS:,}"]
+        lines += ["cycles of an episode: the time of the first tells that of the rest."]
     return "\n".join([*lines, ""])
 
 

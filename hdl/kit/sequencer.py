@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 from hdl.kit.bench import Bench
 
-__all__ = ["FLOWS", "is_equal", "sequencer", "state"]
+__all__ = ["FLOWS", "PROGRESS", "SETTLE", "is_equal", "sequencer", "state"]
 
 # Chances of an idle and of a stall cycle out of 256; whether a sink is ready only after valid.
 FLOWS = ((0, 0, 0), (96, 96, 0), (32, 192, 1), (192, 32, 0))
 _SILENCE = 20_000  # cycles without a transfer that are a hang; the longest computation takes 8,192
 _LIVELOCK = 5_000_000  # cycles of one episode
-_PROGRESS = 1_000  # cycles of an episode after which it prints a line
-_SETTLE = 40  # cycles after the last word in which nothing may come
+PROGRESS = 1_000  # cycles of an episode after which it prints a line
+SETTLE = 40  # cycles after the last word in which nothing may come
 
 _STATE = """\
   localparam EPISODES = {episodes};
@@ -88,8 +88,8 @@ _GIVE_UP = """\
 def state(bench: Bench) -> str:
     """Declarations of the sequencer."""
     return _STATE.format(
-        episodes=len(bench.episodes), flows=len(FLOWS), settle=_SETTLE, silence=_SILENCE,
-        livelock=_LIVELOCK, progress=_PROGRESS,
+        episodes=len(bench.episodes), flows=len(FLOWS), settle=SETTLE, silence=_SILENCE,
+        livelock=_LIVELOCK, progress=PROGRESS,
     )  # fmt: skip
 
 
