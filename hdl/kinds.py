@@ -169,5 +169,6 @@ def member_texts(members: type[enum.Enum]) -> dict[str, str]:
     single = dict(re.findall(r"^    (\w+) = [^#\n]*?# (.*)$", source, re.M))
     # A long line that was wrapped: the comment follows the value within the parentheses.
     wrapped = dict(re.findall(r"^    (\w+) = \(\n[^#]*?# (.*)\n    \)", source, re.M))
-    return {each.name: (single | wrapped)[each.name] for each in members
-            if each.name in single | wrapped}  # fmt: skip
+    after = re.findall(r"^    (\w+) = \(\n[^#]*?\n    \)  # (.*)$", source, re.M)
+    found = single | wrapped | dict(after)
+    return {each.name: found[each.name] for each in members if each.name in found}

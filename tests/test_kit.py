@@ -11,6 +11,7 @@ Shown to fail:
 """
 
 import csv
+import importlib
 import json
 import re
 import subprocess
@@ -20,6 +21,7 @@ import pytest
 from systemrdl import RDLCompiler
 
 from golden.axi.format import REGISTERS
+from golden.oaken.format import ScaleWord, Threshold
 from hdl.build import main
 from hdl.deliver import deliver
 from hdl.kit import texts
@@ -94,6 +96,26 @@ def test_places_of_fields():
     assert found["PORT_I_B_D_LSB"] == 4
 
 
+def test_elements_with_names_are_listed():
+    """The order of Oaken's thresholds and scales, which only the description had."""
+    found = values("oaken_kv_engine")
+    names = [each.name for each in Threshold]
+    assert [found[f"PORT_REQUEST_THRESHOLDS_{name}"] for name in names] == list(Threshold)
+    found = values("oaken_scale_buffer")
+    assert [found[f"PORT_O_SCALE_{each.name}"] for each in ScaleWord] == list(ScaleWord)
+
+
+def test_what_a_meaning_refers_to_is_listed():
+    """A text that names a class of golden's has each of its members as a constant."""
+    for name, description in DESCRIPTIONS.items():
+        found = values(name)
+        named = re.findall(r"golden((?:\.[a-z_]+)+)\.([A-Z]\w+)", json.dumps(description))
+        for path, enumeration in set(named):
+            members = getattr(importlib.import_module(f"golden{path}"), enumeration)
+            for each in members:
+                assert any(key.endswith(f"_{each.name}") for key in found), (name, each)
+
+
 def test_c_headers_compile(tmp_path):
     """All of them in one file: no name is another block's, and each is an integer."""
     lines = []
@@ -119,7 +141,6 @@ def test_packages_are_systemverilog(tmp_path):
         "  assign o = axi_lite_registers_pkg::REGISTER_COMMAND;\nendmodule\n"
     )
     files = [f"{name}_pkg.sv" for name in DESCRIPTIONS]
-    # Silent, though the module reads one constant alone. Shown to fail without the pragma.
     verilator("-Wall", "--top-module", "top", *files, "top.sv", folder=tmp_path)
 
 
@@ -180,6 +201,26 @@ def test_template_is_an_instance(kit, tmp_path):
         "--top-module", "user", str(kit / "axi_lite_registers.vlt"), "user.v",
         str(kit / "axi_lite_registers.v"), folder=tmp_path,
     )  # fmt: skip
+
+
+def test_all_verilog_of_a_kit_compiles_together(kit):
+    """The template is no compilation unit: ``*.v`` leaves it out."""
+    files = sorted(path.name for path in kit.glob("*.v"))
+    assert files == ["axi_lite_registers.v", "axi_lite_registers_tb.v"]
+    arguments = ["--timing", "axi_lite_registers.vlt", *files]
+    verilator("--top-module", "axi_lite_registers_tb", *arguments, folder=kit)
+
+
+def test_the_contract_of_reset_is_in_the_readme(kit):
+    text = (kit / "README.md").read_text()
+    assert "valid and ready may still be high from before" in text
+
+
+def test_progress_and_time_are_told(kit):
+    readme = (kit / "README.md").read_text()
+    assert re.search(r"It takes at least [\d,]+ cycles", readme)
+    assert "% PROGRESS == 0" in (kit / "axi_lite_registers_tb.v").read_text()
+    assert "| tee build/icarus.log" in (kit / "run.sh").read_text()
 
 
 def test_core_is_read_by_fusesoc(kit):

@@ -78,6 +78,8 @@ def _shape(name: str, field: Mapping) -> Iterator[Constant]:
         dimension = f"_{n}" if len(shape) > 1 else ""
         yield Constant(f"{name}_COUNT{dimension}", count, "")
         yield Constant(f"{name}_STRIDE{dimension}", stride, "")
+    for place, each in enumerate(field.get("names", ())):
+        yield Constant(f"{name}_{_name(each)}", place, "number of this element")
 
 
 def _ports(description: Mapping) -> Iterator[Constant]:

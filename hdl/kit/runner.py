@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from hdl.kit.episodes import Vectors
+from hdl.kit.sequencer import FLOWS, PROGRESS, SETTLE
 from hdl.licence import LICENCE
 
 __all__ = ["readme", "run_script"]
@@ -18,11 +19,11 @@ cd "$(dirname "$0")" || exit 2
 tool=${{1:-icarus}}
 [ $# -eq 0 ] || shift
 mkdir -p build || exit 2
+rm -f build/status
 case $tool in
 icarus)
     iverilog -g2005 -s {name}_tb -o build/{name}_tb.vvp -f {name}_tb.f || exit 2
-    vvp -N build/{name}_tb.vvp "$@" >build/icarus.log 2>&1
-    status=$?
+    {{ vvp -i -N build/{name}_tb.vvp "$@"; echo $? >build/status; }} 2>&1 | tee build/icarus.log
     ;;
 verilator)
     verilator=${{VERILATOR:-verilator}}
@@ -36,16 +37,15 @@ CFG_CXXFLAGS_COROUTINES=-fcoroutines"
         --x-assign unique --x-initial unique ${{flags:+-MAKEFLAGS "$flags"}} \\
         --top-module {name}_tb {name}.vlt -f {name}_tb.f >build/verilator.build.log 2>&1 ||
         {{ cat build/verilator.build.log; exit 2; }}
-    build/verilator/V{name}_tb +verilator+rand+reset+2 "$@" >build/verilator.log 2>&1
-    status=$?
+    {{ build/verilator/V{name}_tb +verilator+rand+reset+2 "$@"; echo $? >build/status; }} 2>&1 |
+        tee build/verilator.log
     ;;
 *)
     echo "run.sh: the simulator must be icarus or verilator, not '$tool'" >&2
     exit 2
     ;;
 esac
-cat "build/$tool.log"
-[ "$status" -eq 0 ] && grep -q '^PASS {name}:' "build/$tool.log" || exit 1
+[ "$(cat build/status)" -eq 0 ] && grep -q '^PASS {name}:' "build/$tool.log" || exit 1
 """
 
 
@@ -64,11 +64,18 @@ _FILES = {
     "_pkg.sv": "constants for SystemVerilog",
     ".h": "constants for C",
     ".rdl": "registers as SystemRDL",
-    "_template.vh": "an instance, to copy",
+    "_template.vh": "declarations and an instance, to copy or to include in a module",
     "_rams.csv": "RAM macros: instances, width, depth, bits per write enable, ports, latency",
     "_tb.v": "self-checking testbench, Verilog-2005",
     "_tb.f": "list of the files of the testbench",
 }
+
+
+_RESET = (
+    "The reset (`rst`, `aresetn` of a wrapper) acts at a rising edge of the clock, and one cycle",
+    "of it is enough. In that cycle, valid and ready may still be high from before: ignore both",
+    "while the reset is active, and reset both ends of a stream or bus in the same cycle.",
+)
 
 
 def readme(description: Mapping, files: Iterable[str], vectors: Vectors | None) -> str:
@@ -79,14 +86,23 @@ def readme(description: Mapping, files: Iterable[str], vectors: Vectors | None) 
     lines += [
         f"| `{name}{end}` | {text} |" for end, text in _FILES.items() if f"{name}{end}" in files
     ]
-    if vectors is not None:
+    reset = _RESET if any(port["role"] == "reset" for port in description["ports"]) else ()
+    if vectors is None:
+        lines += ["", *reset]
+    else:
         lines += ["| `vectors/` | golden words that the testbench reads |"]
-        lines += ["| `run.sh` | runs the testbench |", ""]
+        lines += ["| `run.sh` | runs the testbench |", "", *reset, ""]
         lines += ["Run the testbench under Icarus Verilog or Verilator:", ""]
         lines += ["    sh run.sh icarus", "    sh run.sh verilator", ""]
         lines += [f"The expected words are those of `{vectors.golden}`. Each episode runs at full"]
         lines += ["rate, and with pseudo-random idle and stall cycles:", ""]
         lines += _episodes(description, vectors)
+        cycles = len(FLOWS) * sum(
+            SETTLE + max(map(len, episode.words.values()), default=0)
+            for episode in vectors.episodes
+        )
+        lines += ["", f"It takes at least {cycles:,} cycles. It prints a line every {PROGRESS:,}"]
+        lines += ["cycles of an episode: the time of the first tells that of the rest."]
     return "\n".join([*lines, ""])
 
 

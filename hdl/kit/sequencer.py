@@ -4,17 +4,19 @@ from collections.abc import Iterator
 
 from hdl.kit.bench import Bench
 
-__all__ = ["FLOWS", "is_equal", "sequencer", "state"]
+__all__ = ["FLOWS", "PROGRESS", "SETTLE", "is_equal", "sequencer", "state"]
 
 # Chances of an idle and of a stall cycle out of 256; whether a sink is ready only after valid.
 FLOWS = ((0, 0, 0), (96, 96, 0), (32, 192, 1), (192, 32, 0))
 _SILENCE = 20_000  # cycles without a transfer that are a hang; the longest computation takes 8,192
 _LIVELOCK = 5_000_000  # cycles of one episode
-_SETTLE = 40  # cycles after the last word in which nothing may come
+PROGRESS = 1_000  # cycles of an episode after which it prints a line
+SETTLE = 40  # cycles after the last word in which nothing may come
 
 _STATE = """\
   localparam EPISODES = {episodes};
   localparam FLOWS = {flows};
+  localparam PROGRESS = {progress};  // cycles of an episode from one line to the next
   localparam SETTLE = {settle};  // cycles in which nothing more may come
   localparam SILENCE = {silence};  // cycles without a transfer: a hang
   localparam LIVELOCK = {livelock};  // cycles of an episode
@@ -62,6 +64,11 @@ _EPISODE = """\
         silent = moved == earlier ? silent + 1 : 0;
         earlier = moved;
         cycles = cycles + 1;
+        if (cycles % PROGRESS == 0) begin
+          $display("{block}: flow %0d of %0d, episode %0d of %0d, cycle %0d, %0d transfers",
+                   flow + 1, FLOWS, episode + 1, EPISODES, cycles, moved);
+          $fflush;
+        end
         quiet = {done} ? quiet + 1 : 0;
         if (any_failed) give_up;
         else if (silent > SILENCE || cycles > LIVELOCK) begin
@@ -81,8 +88,8 @@ _GIVE_UP = """\
 def state(bench: Bench) -> str:
     """Declarations of the sequencer."""
     return _STATE.format(
-        episodes=len(bench.episodes), flows=len(FLOWS), settle=_SETTLE, silence=_SILENCE,
-        livelock=_LIVELOCK,
+        episodes=len(bench.episodes), flows=len(FLOWS), settle=SETTLE, silence=_SILENCE,
+        livelock=_LIVELOCK, progress=PROGRESS,
     )  # fmt: skip
 
 
@@ -98,7 +105,7 @@ def sequencer(bench: Bench, parts: list[str]) -> Iterator[str]:
     yield _RESET
     transfers = " + ".join(f"{name}_moved" for name in parts) or "0"
     done = "all_complete && all_equal" if bench.outputs else "all_complete"
-    yield _EPISODE.format(transfers=transfers, done=done)
+    yield _EPISODE.format(block=bench.block, transfers=transfers, done=done)
     for stream in bench.streams:
         yield f"          if (!{stream.name}_complete)"
         yield f'            $display("{stream.name}: %0d words moved", {stream.name}_moved);'

@@ -34,16 +34,15 @@ def _with_meaning(line: str, each: Constant, mark: str, end: str = "") -> Iterat
 def sv_package(description: Mapping) -> str:
     """SystemVerilog package ``NAME_pkg``: each constant as a localparam."""
     lines = _head(description, "Constants")
-    lines.append(f"package {description['name']}_pkg;")
-    # A design uses some of the constants.
-    lines.append("  /* verilator lint_off UNUSEDPARAM */")
+    # Whoever imports the package uses a few of its constants.
+    lines += ["/* verilator lint_off UNUSEDPARAM */", f"package {description['name']}_pkg;"]
     for group in constants(description):
         lines += ["", f"  // {group.title}"]
         for each in group.constants:
             kind = "int unsigned" if each.value < 1 << _WORD else "logic [127:0]"
             number = f"{max(_WORD, 128 * (each.value >> _WORD > 0))}'d{each.value}"
             lines += _with_meaning(f"  localparam {kind} {each.name} = {number};", each, "  //")
-    return _text([*lines, "", "  /* verilator lint_on UNUSEDPARAM */", "endpackage"])
+    return _text([*lines, "", "endpackage", "/* verilator lint_on UNUSEDPARAM */"])
 
 
 def c_header(description: Mapping) -> str:

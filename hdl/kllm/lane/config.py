@@ -12,7 +12,7 @@ from golden.kllm.format import PRODUCTS, Status, kmeans_packet_length
 from golden.kllm.timing import LaneTiming
 from hdl.index.histogram_parallel import IndexHistogramParallelConfig
 from hdl.index.reducer import IndexReducerConfig
-from hdl.kinds import BITS, NUMBER, index_of, mask_of
+from hdl.kinds import BITS, NUMBER, index_of, mask_of, member_texts
 from hdl.kllm.concat import KllmConcatConfig
 from hdl.kllm.lane.select_config import KllmSelectConfig
 from hdl.kllm.outlier import KllmOutlierConfig
@@ -22,6 +22,7 @@ from hdl.ports import Payload
 __all__ = ["COUNTERS", "STATUS_BITS", "KllmPeLaneConfig", "Loaded"]
 
 STATUS_BITS = len(Status)
+_STATUS_TEXTS = member_texts(Status)
 COUNTERS = ("select", "flipflop")  # how a lane makes its dense sums
 
 
@@ -241,9 +242,8 @@ class KllmPeLaneConfig(Config):
     @property
     def status_layout(self) -> Payload:
         return Payload(
-            **{status.name.lower(): (1, f"golden.kllm.format.Status.{status.name}")
-               for status in Status}
-        )  # fmt: skip
+            **{status.name.lower(): (1, _STATUS_TEXTS[status.name]) for status in Status}
+        )
 
     # Payloads between the phases.
 
