@@ -34,7 +34,7 @@ _EXPONENT = 8  # bits of a codebook's scale
 class Million(Method):
     """``million-4b``, ``million-3b``: K and V as codes of trained codebooks.
 
-    rate: bits per element, 4 (0 is 4, too), 3 or 2. It gives 2 elements a code of 8 bits, 4 one of 12, 4 one of 8
+    rate: bits per element, 4 (0 too), 3 or 2: 2 elements a code of 8 bits, 4 of 12, 4 of 8
     subspaces, bits: M and nbits in place of ``rate``; both or neither
     scope: a pair of codebooks, of K and V, for the ``model``, for each ``layer`` or each ``head``
     pre_rope: K before RoPE, for accuracy only: tables need K after it
