@@ -313,8 +313,6 @@ def test_fp16_rounds_weights_inputs_and_outputs(tiny, tiny_windows):
         ("kvquant-like:share=x", "KvQuantLike.share must be a number, not 'x'"),
         ("fp32+", "there is no method ''"),
         ("quarot-w4a4,rounding=gptq", "'; parameters are NAME:KEY=VALUE,KEY=VALUE; methods: "),
-        ("million:subspaces=32,bits=8,rate=3", "Million.rate must be left out where subspaces"),
-        ("million-4b:subspaces=32,bits=4", "Million.rate must be left out where subspaces"),
     ],
 )
 def test_unknown_names_and_values_are_one_line(name, line):

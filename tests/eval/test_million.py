@@ -78,6 +78,17 @@ def test_names_give_the_shapes_of_the_paper() -> None:
         assert (shape.subspaces, shape.bits) == (subspaces, bits)
 
 
+@pytest.mark.parametrize("name", ["million:subspaces=32,bits=8,rate=3", "cq4:subspaces=32,bits=4"])
+def test_a_rate_beside_a_shape_is_honoured_or_refused(name):
+    """Shown to fail: the rate was ignored."""
+    with pytest.raises(
+        ConfigError, match=r"rate must be subspaces \* bits / 64 = [42], or left out"
+    ):
+        parse(name).shape(64)
+    assert parse("million:subspaces=32,bits=8,rate=4").shape(64).bits == 8
+    assert parse("million").shape(64) == parse("million-4b").shape(64)
+
+
 @pytest.mark.parametrize(
     ("spelling", "message"),
     [

@@ -161,7 +161,7 @@ def test_seeds_are_of_the_calibration_and_the_layer(tiny, tiny_windows):
 def test_cq_is_million_with_a_codebook_for_each_head(states):
     """One image serves both attention engines."""
     small = "subspaces=4,bits=4,few=true"
-    ours, theirs = states(f"cq4:{small},iterations=25"), states(f"million:{small},scope=head")
+    ours, theirs = states(f"cq2:{small},iterations=25"), states(f"million:{small},scope=head")
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert ours["words"].shape == (6, 2, 4, 16, 2)
@@ -175,7 +175,7 @@ def test_cq_refuses_few_tokens(tiny, tiny_windows):
 
 def test_fisher_weights_are_squared_gradients(tiny, tiny_windows, states):
     """Of each head's own channels, K and V apart; their mean over a group weighs it."""
-    spelling = f"cq4:subspaces=4,bits=4,{FEW},fisher=true,iterations=25"
+    spelling = f"cq2:subspaces=4,bits=4,{FEW},fisher=true,iterations=25"
     state, method = states(spelling), parse(spelling)
     data = CalibrationData(tiny.model, tiny_windows[:2])
     books = float_from_bits(state["words"].long() & 0xFFFF)
@@ -190,9 +190,9 @@ def test_fisher_weights_are_squared_gradients(tiny, tiny_windows, states):
         seed = 2 * (3 * layer + head) + which
         wanted = kmeans(samples, 16, weight, _training(seed, 25, "plus_plus")).centroids
         assert torch.allclose(books[3 * layer + head, which].float(), wanted, atol=2e-3)
-    plain = states(f"cq4:subspaces=4,bits=4,{FEW}")
+    plain = states(f"cq2:subspaces=4,bits=4,{FEW}")
     assert not torch.equal(plain["words"], state["words"])
-    assert method.calibration_fields() != parse("cq4:few=true").calibration_fields()
+    assert method.calibration_fields() != parse("cq2:few=true").calibration_fields()
 
 
 def test_cq_counts_its_codebooks():

@@ -301,7 +301,7 @@ def test_run_prints(capsys, tmp_path):
     made = json.loads(capsys.readouterr().out)
     assert made["tokens_per_second"] == pytest.approx(1 / made["token_seconds"])
     assert run.main([*options[:-1], str(tmp_path / "no" / "file.csv")]) == 2
-    assert "No such file" in capsys.readouterr().err
+    assert "no to write to" in capsys.readouterr().err
 
 
 def sweep_file(folder, **changes):

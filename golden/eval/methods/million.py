@@ -77,13 +77,12 @@ class Million(Method):
     context: int = 32768
 
     def __post_init__(self) -> None:
-        self._check_choice("rate", (0, *_RATES))
+        if self.rate:
+            self._check_choice("rate", tuple(_RATES))
         self._check_range("subspaces", 0, 256)
         self._check_range("bits", 0, 16)
         if (self.subspaces == 0) != (self.bits == 0):
             self._refuse("bits", "given together with subspaces")
-        if self.rate and self.subspaces:
-            self._refuse("rate", "left out where subspaces and bits are given")
         self._check_choice("scope", ("model", "layer", "head"))
         for field in ("pre_rope", "keys", "values", "few"):
             self._check_bool(field)
@@ -99,8 +98,11 @@ class Million(Method):
             self._refuse("values", "true where keys is false")
 
     def shape(self, head_dim: int) -> ProductShape:
-        """ConfigError: M does not divide the head size, or a code of that many bits."""
+        """ConfigError: M does not divide the head size, a code of that many bits, another rate."""
         if self.subspaces:
+            if self.rate and self.rate * head_dim != self.subspaces * self.bits:
+                rate = f"{self.subspaces * self.bits / head_dim:g}"
+                self._refuse("rate", f"subspaces * bits / {head_dim} = {rate}, or left out")
             return ProductShape(dim=head_dim, subspaces=self.subspaces, bits=self.bits)
         sub, bits = _RATES[self.rate or _RATE]
         return ProductShape(dim=head_dim, subspaces=max(1, head_dim // sub), bits=bits)
