@@ -411,7 +411,9 @@ def main(arguments: list[str] | None = None) -> int:
     from golden.checkpoint import CheckpointError  # torch, after the arguments
 
     say = command.elapsed(lambda line: print(line, file=sys.stderr))
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    # tqdm reads this when it is imported: the bar of reading a GGUF file is no line of ours.
+    for name in ("HF_HUB_DISABLE_PROGRESS_BARS", "TQDM_DISABLE"):
+        os.environ.setdefault(name, "1")
     try:
         with warnings.catch_warnings(), contextlib.ExitStack() as outputs:
             warnings.simplefilter("ignore")
