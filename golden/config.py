@@ -13,7 +13,7 @@ from typing import Any
 
 __all__ = ["Config", "ConfigError", "Shape"]
 
-_SHOWN_MAX = 80  # letters of a refused value with fields of its own
+_SHOWN_MAX = 120  # letters of a refused value with fields of its own
 
 
 class ConfigError(ValueError):
