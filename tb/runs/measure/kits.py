@@ -133,7 +133,9 @@ def _configuration(name: str) -> str:
 def _print(judged: Judged, wanted: int) -> bool:
     """What was found of a kit; whether it is right."""
     for simulator, run in judged.runs.items():
-        line = (run.text.strip().splitlines() or ["nothing printed"])[0]
+        lines = run.text.strip().splitlines() or ["nothing printed"]
+        verdicts = [each for each in lines if each.startswith(("PASS", "FAIL"))]  # after progress
+        line = (verdicts or lines)[0]
         print(f"{judged.name:26} {simulator:10} {run.seconds:6.1f} s  {line}", flush=True)
     for simulator in judged.without:
         print(f"{judged.name:26} {simulator:10} does not pass the netlist without a fault")
