@@ -27,7 +27,6 @@ Statuses come in program order here; hardware keeps that order within a unit onl
 import argparse
 import contextlib
 import dataclasses
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -408,12 +407,10 @@ def _pack(options: argparse.Namespace, say: Callable[[str], None]) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """The command line; 0, or 2 after one line on stderr. Progress goes to stderr."""
     options = _arguments(arguments)
+    command.without_bars()
     from golden.checkpoint import CheckpointError  # torch, after the arguments
 
     say = command.elapsed(lambda line: print(line, file=sys.stderr))
-    # tqdm reads this when it is imported: the bar of reading a GGUF file is no line of ours.
-    for name in ("HF_HUB_DISABLE_PROGRESS_BARS", "TQDM_DISABLE"):
-        os.environ.setdefault(name, "1")
     try:
         with warnings.catch_warnings(), contextlib.ExitStack() as outputs:
             warnings.simplefilter("ignore")

@@ -10,7 +10,6 @@ takes, and with ``--against`` how far the matrix is from the one that was quanti
 """
 
 import argparse
-import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -181,9 +180,7 @@ def main(arguments: list[str] | None = None) -> int:
     """The command line; 0, or 2 after one line on stderr. Progress goes to stderr."""
     options = _arguments(arguments)
     say = command.elapsed(lambda line: print(line, file=sys.stderr))
-    # stderr is for our progress and one line of error. tqdm reads this when it is imported.
-    for name in ("HF_HUB_DISABLE_PROGRESS_BARS", "TQDM_DISABLE"):
-        os.environ.setdefault(name, "1")
+    command.without_bars()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
