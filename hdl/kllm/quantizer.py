@@ -1,6 +1,7 @@
 """The engine of Unit.QUANTIZE: vectors to activation slots (docs/blocks/kllm_quantizer.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -53,6 +54,8 @@ _TOKENS_AHEAD = 2  # tokens whose first pass may be ahead of the second
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmQuantizerConfig(Config):
     """Sizes of the quantizer. Slots without integers leave QUANTIZE_INTEGER out."""
+
+    conditional_parts: ClassVar[tuple[str, ...]] = ("integer_config",)
 
     vectors: VectorShape = dataclasses.field(default_factory=VectorShape)  # the vector memory
     slot: SlotShape = dataclasses.field(default_factory=SlotShape)  # the slots
