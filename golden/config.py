@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import inspect
 import operator
+import sys
 import typing
 from collections.abc import Hashable, Iterable
 from typing import Any
@@ -143,6 +144,8 @@ def _part_names(cls: type) -> tuple[str, ...]:
         member = inspect.getattr_static(cls, name)
         getter = member.fget if isinstance(member, property) else getattr(member, "func", None)
         kind = getattr(getter, "__annotations__", {}).get("return")
+        if isinstance(kind, str):  # of a class that comes later in its module
+            kind = getattr(sys.modules[getter.__module__], kind, None)
         is_part = isinstance(kind, type) and issubclass(kind, Config)
         if is_part and name not in conditional:
             found.append(name)

@@ -133,11 +133,25 @@ class Whole(Config):
     def extra(self) -> Example:
         return Example(lanes=self.lanes, mode="c")
 
+    @property
+    def later(self) -> "Later":
+        return Later(words=self.lanes)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Later(Config):
+    words: int = 4
+
+    def __post_init__(self) -> None:
+        self._check_range("words", 3, 9)
+
 
 def test_what_a_part_refuses_the_whole_refuses():
     Whole().check_parts()
     with pytest.raises(ConfigError, match=r"Example.lanes must be 1\.\.8, not 9"):
         Whole(lanes=9).check_parts()
+    with pytest.raises(ConfigError, match=r"Later.words must be 3\.\.9, not 2"):
+        Whole(lanes=2).check_parts()
 
 
 @pytest.mark.parametrize("name", all_blocks())

@@ -47,7 +47,8 @@ class QetDequantGemvConfig(QetTileConfig):
                     f"side by side, not {size}"
                 )
         self._check_range("ahead", 4, 256)
-        _ = self.sums, self.share, self.books  # the ranges of the others
+        self._check_range("rows", 1, 1 << 16)
+        self.check_parts()
 
     @property
     def image(self) -> ImageShape:
@@ -130,7 +131,7 @@ class QetTileReaderConfig(Config):
     def __post_init__(self) -> None:
         self._check_range("words", 1, 1 << 24)
         self._check_range("tiles", 1, 1 << 20)
-        _ = self.reader, self.repack  # the ranges of the others
+        self.check_parts()
 
     @property
     def reader(self) -> VqReadBufferConfig:

@@ -45,7 +45,7 @@ class VqGemmConfig(Config):
             powers = f"batch = {self.batch} times a power of two in 2..64"
             self._refuse("tokens", powers)
         self._check_bool("scaled")
-        _ = self.finish  # the ranges of the others
+        self.check_parts()
 
     @property
     def core(self) -> VqGemvCoreConfig:

@@ -42,7 +42,7 @@ class VqGemvConfig(Config):
             self._refuse("core", "a VqGemvCoreConfig")
         self._check_bool("scaled")
         self._check_range("far", 4, 256)
-        _ = self.fetch, self.reduce, self.finish  # the ranges of the others
+        self.check_parts()
 
     @property
     def fetch(self) -> VqFetchConfig:

@@ -53,7 +53,7 @@ class VqGemvCoreConfig(Config):
         self._check_choice("fusion", ("none", "exchange", "buffer"))
         if self.fusion == "none" and self.need:
             self._refuse("need", "0 without fusion")
-        _ = self.sums  # the ranges of the others
+        self.check_parts()
         beat = self.vectors * self.cache.vq.size
         if self.columns % beat:
             self._refuse("columns", f"a multiple of {beat}, the elements of a beat")

@@ -75,7 +75,7 @@ class VqTableGemvConfig(Config):
         if self.vectors % self.lanes:
             self._refuse("lanes", f"a divisor of lookups / vq.stages = {self.vectors}")
         self._check_bool("scaled")
-        _ = self.operands, self.finish  # the ranges of the others
+        self.check_parts()
 
     @property
     def vectors(self) -> int:

@@ -18,7 +18,7 @@ from golden.files import replacing
 from golden.kllm.isa import Unit
 from golden.kllm.layer.layout import Job
 from golden.kllm.model.pack import ModelPack, load
-from golden.kllm.model.program import PassProgram, pass_program
+from golden.kllm.model.program import pass_program
 from golden.manifest import PackError
 from golden.markers import rewrite
 from tb.run import ROOT
@@ -27,7 +27,7 @@ from tb.talk.driver import DriverError
 from tb.talk.golden import GoldenFailed, kept_file
 from tb.talk.options import FOLDER, Options
 from tb.talk.picture import timeline_svg
-from tb.talk.report import BENCH, HOST, HostPace, Limits, controller, limits, predicted
+from tb.talk.report import BENCH, Limits, limits, predicted_by_host
 from tb.talk.run import Mismatch, Pass, Settings, Talk, made_for
 from tb.talk.sampling import Sampling
 from tb.talk.session import Session, Sizes, alone
@@ -263,17 +263,15 @@ _PACES = (
 
 def _paces(settings: Settings, session: Session, clock: int) -> list[Pace]:
     """Of each pass."""
-    made, own = [], controller()
+    made = []
     for each in session.passes:
         job = Job(each["tokens"], each["context"])
         program = pass_program(settings.pack.layout, job, each["logits"])
-
-        def says(host: HostPace, program: PassProgram = program) -> int:
-            return predicted(program, settings.config, settings.latency, host, clock * 1e6)
-
-        free = says(HOST)
+        free, slower, bench = predicted_by_host(
+            program, settings.config, settings.latency, clock * 1e6
+        )
         found = limits(program, settings.config.machine)
-        made.append(Pace(found, free, says(own) / free, says(BENCH) / free))
+        made.append(Pace(found, free, slower / free, bench / free))
     return made
 
 

@@ -32,7 +32,7 @@ def _rows(options: Options, contexts: list[int], clock: int) -> list[tuple[str, 
     from golden.kllm.model.pack import CHUNK
     from golden.kllm.model.program import pass_program
     from sim.model import find_model
-    from tb.talk.report import BENCH, HOST, controller, limits, predicted
+    from tb.talk.report import limits, predicted_by_host
 
     (method,) = parse_all(METHOD)
     names = ("fuse", "scores", "glu", "center")
@@ -51,8 +51,7 @@ def _rows(options: Options, contexts: list[int], clock: int) -> list[tuple[str, 
         program = pass_program(layout, Job(1, context), 1)
         found = limits(program, machine)
         row = [f"{context}", f"{found.ports:,}", f"{found.lanes:,.0f}"]
-        for host in (HOST, controller(), BENCH):
-            cycles = predicted(program, options.config, options.latency, host, clock * 1e6)
+        for cycles in predicted_by_host(program, options.config, options.latency, clock * 1e6):
             row += [
                 f"{cycles:,}", f"{cycles / found.ports:.2f}", f"{found.lanes / cycles:.0%}",
                 f"{clock * 1e6 / cycles:,.0f}",

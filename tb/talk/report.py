@@ -17,7 +17,7 @@ from tb.talk.driver import PartRun
 
 __all__ = [
     "BENCH", "CONTROLLER", "HOST", "Figures", "HostPace", "Limits", "Placed", "controller",
-    "figures", "limits", "predicted", "rates",
+    "figures", "limits", "predicted", "predicted_by_host", "rates",
 ]  # fmt: skip
 
 CONTROLLER = "kllm-a4"  # the chip of sim/hardware whose constants say how fast a controller is
@@ -166,3 +166,13 @@ def predicted(
     spent = sum(timeline(words, cycles, first).cycles for words in program.parts)
     handed = (len(program.parts) - 1) * host.handover * clock  # a part ends with K and V read back
     return round(spent + handed)
+
+
+def predicted_by_host(
+    program: PassProgram, config: KllmAcceleratorConfig, latency: int, clock: float
+) -> tuple[int, int, int]:
+    """``predicted`` for main.cpp, for a controller, and for the host of the cocotb bench."""
+    free, slower, bench = (
+        predicted(program, config, latency, host, clock) for host in (HOST, controller(), BENCH)
+    )
+    return free, slower, bench
