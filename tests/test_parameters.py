@@ -1,9 +1,11 @@
 """The table of parameters of a block's page.
 
-Shown to fail: a nested configuration that is not a Shape ends the list, as it did.
+Shown to fail: a nested configuration that is not a Shape ends the list, as it did; an integer
+without a range.
 """
 
 import dataclasses
+import re
 
 import pytest
 
@@ -28,6 +30,17 @@ def test_every_field_has_a_row_with_its_meaning(name):
     rows = {field: meaning for field, _, meaning in _fields(config)}
     assert set(leaves(config)) <= set(rows)
     assert [field for field, meaning in rows.items() if not meaning] == []
+
+
+# How a meaning says which integers a field takes.
+_RANGE = re.compile(r"\.\.| or |, \d|divisor|power of two|multiple|at least|at most|up to|from 1")
+
+
+@pytest.mark.parametrize("name", all_blocks())
+def test_every_integer_has_a_range(name):
+    fields = _fields(all_blocks()[name].config)
+    integers = [(field, text) for field, value, text in fields if re.fullmatch(r"`-?\d+`", value)]
+    assert [each for each in integers if not _RANGE.search(each[1])] == []
 
 
 def test_fields_of_a_tuple_of_configurations():

@@ -54,8 +54,8 @@ class VqShape(Shape):
     size: int = 8  # x: elements of a vector, 1..16
     entries: int = 256  # y: entries of a codebook, a power of two in 4..65,536
     stages: int = 2  # z: codes of a vector, 1..4; their entries are added
-    tile_rows: int = 0  # rows that share the codebooks, 0: all
-    tile_columns: int = 0  # columns that share them, a multiple of size, 0: all
+    tile_rows: int = 0  # rows that share the codebooks, 1..1,048,576; 0: all
+    tile_columns: int = 0  # columns that share them, a multiple of size; 0: all
     lattice: bool = False  # E8P of 8 elements: 256 entries are looked up, signs and a shift applied
 
     def __post_init__(self) -> None:

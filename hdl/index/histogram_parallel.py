@@ -31,7 +31,7 @@ class IndexHistogramParallelConfig(Config):
     bits_b: int = 4  # bits of a weight index, 2..4
     elements: int = 16  # pairs counted per cycle, 1..16
     k_max: int = 11008  # longest reduction, 1..16383
-    integer_bits: int = 8  # integer mode: bits of an unsigned operand; 0 leaves the mode out
+    integer_bits: int = 8  # integer mode: bits of an unsigned operand, 4 or 8; 0: no such mode
     architecture: str = "flipflop"  # flipflop or sram
     word_bins: int = 32  # bins per output word, a power of two 1..256; sram: 1
 

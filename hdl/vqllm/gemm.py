@@ -36,7 +36,7 @@ class VqGemmConfig(Config):
     rows: int = 256  # most rows of a job, 1..65,536
     scaled: bool = False  # each row has an FP16 scale
     fusion: str = "none"  # what brings elements to other lanes: exchange, buffer, or none
-    need: int = 0  # elements that a lane multiplies at a time; 0, all, without fusion
+    need: int = 0  # elements that a lane multiplies at a time, 1..8; 0, all, without fusion
 
     def __post_init__(self) -> None:
         self._check_shape("cache", VqCodebookCacheConfig)

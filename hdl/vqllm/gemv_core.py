@@ -45,7 +45,7 @@ class VqGemvCoreConfig(Config):
     columns: int = 11264  # most of the matrix, a multiple of the elements of a beat
     rows: int = 256  # most rows of a job, 1..65,536
     fusion: str = "none"  # what brings elements to other lanes: exchange, buffer, or none
-    need: int = 0  # elements that a lane multiplies at a time; 0, all, without fusion
+    need: int = 0  # elements that a lane multiplies at a time, 1..8; 0, all, without fusion
 
     def __post_init__(self) -> None:
         if not isinstance(self.cache, VqCodebookCacheConfig):

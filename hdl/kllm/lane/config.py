@@ -43,7 +43,7 @@ class KllmPeLaneConfig(Config):
     elements: int = 16  # elements of the reduction axis per cycle, 1..16
     columns: int = 32  # output columns of a job, 1..64
     k_max: int = 11008  # longest reduction, 1..16383
-    integer_bits: int = 8  # Integer x K-Means mode: bits of an operand; 0 leaves the mode out
+    integer_bits: int = 8  # Integer x K-Means mode: bits of an operand, 4 or 8; 0: no such mode
     counter: str = "select"  # micro-architecture: select, or flipflop, the paper's
     product: str = "rounded"  # words of the table: rounded, fixed16 or fixed12; flipflop: rounded
     antisymmetric: bool = False  # C_B[j] = -C_B[last - j], as C_V: half tables; flipflop: false

@@ -31,7 +31,7 @@ class KllmSelectConfig(Config):
     elements: int = 16  # elements of the reduction axis per beat, 1..16
     columns: int = 32  # output columns, 1..64
     k_max: int = 11008  # longest reduction, 1..16383
-    integer_bits: int = 8  # Integer x K-Means mode: bits of an operand; 0 leaves the mode out
+    integer_bits: int = 8  # Integer x K-Means mode: bits of an operand, 4 or 8; 0: no such mode
     product: str = "rounded"  # words of the table: rounded, fixed16 or fixed12
     antisymmetric: bool = False  # C_B[j] = -C_B[last - j], so does C_V: rows have the lower half
     tag_bits: int = 0  # sideband carried with each beat, 0..64; 0: no such field
