@@ -1,7 +1,7 @@
 """Words that are keywords in hardware languages.
 
-KEYWORDS are those of Verilog-2005 or SystemVerilog (IEEE 1800-2017, annex B). VHDL_KEYWORDS are those
-of VHDL (IEEE 1076-2008 and 1076-2019, 15.10), in small letters: VHDL does not tell them apart.
+KEYWORDS are those of Verilog-2005 or SystemVerilog (IEEE 1800-2017, annex B). VHDL_KEYWORDS are
+those of VHDL (IEEE 1076-2008 and 1076-2019, 15.10), in small letters: VHDL does not tell capitals.
 """
 
 __all__ = ["KEYWORDS", "VHDL_KEYWORDS"]
