@@ -2,7 +2,8 @@
 
 Any set of blocks compiles together, those of separate calls included: README.md shows two blocks in
 one chip. ``field=value``, ``--config`` and ``--as`` are of one block: they need a call with one
-NAME. ``-o``, ``--prefix``, ``--wrap`` and ``--kit`` are of every block of the call.
+NAME. ``-o``, ``--prefix``, ``--wrap``, ``--separator`` and ``--kit`` are of every block of the
+call.
 """
 
 import resource
@@ -30,6 +31,7 @@ from hdl.kit.parts import (
     parts_of,
 )
 from hdl.registry import all_blocks, configuration, find
+from hdl.separator import SEPARATORS, check_name, delivered_names
 from hdl.verilog import WRAPS, port_rows
 
 __all__ = ["build", "main"]
@@ -120,14 +122,18 @@ def _check_top(name: str, config: Config, options) -> None:
         raise ConfigError(f"{given}: the name must have 1..{_LONGEST} letters, not {len(top)}")
     block = find(name).component(config)
     block._MustUse__silence = True  # it is not elaborated
-    ports = flat_ports(block)
-    if top in {"clk", "rst", *(port.name for port in ports)}:
+    check_name(given, top, options.separator)
+    ports = ["clk", "rst", *(port.name for port in flat_ports(block))]
+    made = delivered_names(ports, options.separator).values()
+    if top in ports or top.lower() in map(str.lower, made):
         raise ConfigError(f"{given} must not be {top!r}, a port of {name}")
 
 
 def _make(name: str, config: Config, options) -> Delivery | KitDelivery:
     top = name if options.top is None else options.top
-    named = {"prefix": options.prefix, "wrap": options.wrap}
+    named = {
+        "prefix": options.prefix, "wrap": options.wrap, "separator": options.separator,
+    }  # fmt: skip
     if not options.kit:
         return deliver(find(name).component(config), top, **named)
     parts = parts_of(options.parts)
@@ -199,6 +205,10 @@ def main(arguments: list[str] | None = None) -> int:
         "--wrap", choices=WRAPS, help="add the top NAME_axi with standard AXI port names"
     )
     parser.add_argument(
+        "--separator", choices=SEPARATORS, default=SEPARATORS[0],
+        help="joins the parts of the top's port names, __ by default; VHDL takes _",
+    )  # fmt: skip
+    parser.add_argument(
         "--kit", action="store_true", help="write all that an integrator checks in, and a testbench"
     )
     parser.add_argument(
@@ -219,6 +229,11 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("a block's name is needed (python -m hdl.build --list shows all)")
     try:
         _check_kit(options)
+        if options.wrap and options.separator != SEPARATORS[0]:
+            raise ConfigError(
+                f"--separator {options.separator} is for ports without --wrap {options.wrap}, "
+                "whose names have no __"
+            )
         if options.prefix:
             check_identifier("--prefix", options.prefix)
         if options.top is not None:
@@ -230,7 +245,8 @@ def main(arguments: list[str] | None = None) -> int:
             for name, config in configs.items():
                 if len(configs) > 1:
                     print(name)
-                _print_ports(port_rows(find(name).component(config), options.wrap))
+                block = find(name).component(config)
+                _print_ports(port_rows(block, options.wrap, options.separator))
             return 0
         _build_all(configs, options)
     except BrokenPipeError:

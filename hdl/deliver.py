@@ -34,6 +34,7 @@ from hdl.licence import LICENCE
 from hdl.ports import member_text
 from hdl.render import comment, render
 from hdl.rewrite import Module, rewrite
+from hdl.separator import SEPARATORS, delivered_names, renamed
 from hdl.verilog import Design, convert
 from hdl.waivers import control_file, found, wrapper_waivers
 
@@ -64,6 +65,8 @@ class Delivery:
     waived: dict[str, int]  # rule of Verilator -> number of waivers
     modules: dict[str, str]  # name -> text, without guard and without the header of the file
     blocks: dict[str, Block]  # name -> block of the module, children first; a wrapper has none
+    inner: dict  # the description without a wrapper, its ports by the names of the block
+    ports: dict[str, str]  # port or stream of the block -> its name in the top, where another
 
     def files(self) -> dict[str, str]:
         """File's name -> its text. The description comes last."""
@@ -124,9 +127,16 @@ def _configuration(values: dict, indent: str = "") -> list[str]:
 class _Names:
     """Names of a design's modules in its files."""
 
-    def __init__(self, design: Design, modules: dict[str, Module], prefix: str, top: str):
+    def __init__(
+        self,
+        design: Design,
+        modules: dict[str, Module],
+        prefix: str,
+        top: str,
+        ports: dict[str, str],
+    ):
         self.blocks: dict[str, EmittedModule] = {m.name: m for m in design.modules}
-        self.modules, self.prefix = modules, prefix
+        self.modules, self.prefix, self.ports = modules, prefix, ports
         self.final = {top: f"{prefix}{top}"}
         self.texts: dict[str, str] = {}  # final name -> text
         self.order: list[str] = []  # children first
@@ -147,12 +157,13 @@ class _Names:
             lines += comment(f"{type(block).__name__}: {_summary(block)}")
             lines += _configuration(block.config.describe())
             ports = flat_ports(block)
+            names = self.ports if name in self.final else {}
             meanings = {
-                port.name: member_text(block, port.path)
+                names.get(port.name, port.name): renamed(member_text(block, port.path), names)
                 for port in ports
                 if port.path[-1] not in ("valid", "ready")
             }
-            _order_ports(module, [port.name for port in ports])
+            _order_ports(module, [names.get(port.name, port.name) for port in ports])
         if name in self.final:
             text = "\n".join([*render(module, self.final, meanings), ""])
             self.texts[self.final[name]] = text
@@ -187,7 +198,8 @@ def _header(design: Design, block: Block, name: str, names: _Names, counts: dict
     lines += ["//", *comment(f"Made by Senbazuru ({versions}).")]
     lines += comment(f"Block {type(block).__name__} at this configuration:")
     lines += _configuration(block.config.describe(), "")
-    lines += ["//", *comment(f"Latency: {block.latency}. Throughput: {block.throughput}.")]
+    speed = f"Latency: {block.latency}. Throughput: {block.throughput}."
+    lines += ["//", *comment(renamed(speed, names.ports))]
     lines.append("// Reset: synchronous, for one cycle or more. No register has an initial value.")
     lines.append("//")
     if len(names.order) > 1:
@@ -237,20 +249,36 @@ def _described(description: dict, names: dict[str, str]) -> dict:
     }
 
 
-def deliver(block: Block, name: str, *, prefix: str = "", wrap: str | None = None) -> Delivery:
+def deliver(
+    block: Block,
+    name: str,
+    *,
+    prefix: str = "",
+    wrap: str | None = None,
+    separator: str = SEPARATORS[0],
+) -> Delivery:
     """Files of ``block`` as module ``{prefix}{name}``; identical bytes on every run.
 
-    ConfigError: ``prefix`` or ``name`` is no identifier of Verilog, or a keyword.
+    ConfigError: ``prefix`` or ``name`` is no identifier of Verilog, or a keyword; ``separator`` as
+    ``package`` says.
     """
     if prefix:
         check_identifier("--prefix", prefix)
     check_identifier("--as", name)
-    return package(convert(block, name, wrap), prefix)
+    return package(convert(block, name, wrap), prefix, separator)
 
 
-def package(design: Design, prefix: str = "") -> Delivery:
-    """Files of a design that is converted."""
+def package(design: Design, prefix: str = "", separator: str = SEPARATORS[0]) -> Delivery:
+    """Files of a design that is converted.
+
+    separator: of the names of the top's ports (``hdl.separator``). ConfigError: it gives two ports
+    one name or makes a keyword, or there is a wrapper, whose names have none.
+    """
     block, name = design.modules[-1].block, design.modules[-1].name
+    known = [[each["name"] for each in design.inner[kind]] for kind in ("ports", "streams")]
+    changed = delivered_names(known[0], separator, known[1])
+    if changed and design.name != name:
+        raise ConfigError("--separator is for ports without a wrapper: those of --wrap have no __")
     texts = {}
     for text in _MODULE.findall(design.verilog):
         texts[text[len("module ") : text.index("(")].strip().lstrip("\\")] = text
@@ -265,7 +293,8 @@ def package(design: Design, prefix: str = "") -> Delivery:
     }
     for module in modules.values():
         module.name_unused(outputs)
-    names = _Names(design, modules, prefix, name)
+    modules[name].rename_ports(changed)
+    names = _Names(design, modules, prefix, name, changed)
     taken = collections.Counter(names.final.values())
     if len(taken) < len(names.final):
         twice = [each for each, number in taken.items() if number > 1]
@@ -291,11 +320,15 @@ def package(design: Design, prefix: str = "") -> Delivery:
         first = verilog.count("\n", 0, at + 1) + 1
         for rule, places in found(module, text, first, outputs).items():
             waivers.setdefault(rule, []).extend(places)
+    inner = _described(design.inner, names.final)
     description = _described(design.description, {**names.final, design.name: top})
+    description = renamed(description, changed) if changed else description
     waived = {rule: len(places) for rule, places in sorted(waivers.items())}
     control = control_file(f"{final}.v", waivers)
     blocks = {names.final[module.name]: module.block for module in design.modules}
-    return Delivery(top, final, verilog, description, control, waived, dict(names.texts), blocks)
+    return Delivery(
+        top, final, verilog, description, control, waived, dict(names.texts), blocks, inner, changed
+    )
 
 
 # -- writing ------------------------------------------------------------------------------------

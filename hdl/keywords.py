@@ -1,6 +1,10 @@
-"""Words that are keywords in Verilog-2005 or SystemVerilog (IEEE 1800-2017, annex B)."""
+"""Words that are keywords in hardware languages.
 
-__all__ = ["KEYWORDS"]
+KEYWORDS are those of Verilog-2005 or SystemVerilog (IEEE 1800-2017, annex B). VHDL_KEYWORDS are
+those of VHDL (IEEE 1076-2008 and 1076-2019, 15.10), in small letters: VHDL does not tell capitals.
+"""
+
+__all__ = ["KEYWORDS", "VHDL_KEYWORDS"]
 
 KEYWORDS = frozenset(
     """
@@ -25,5 +29,19 @@ KEYWORDS = frozenset(
     time timeprecision timeunit tran tranif0 tranif1 tri tri0 tri1 triand trior trireg type typedef
     union unique unique0 unsigned until until_with untyped use uwire var vectored virtual void wait
     wait_order wand weak weak0 weak1 while wildcard wire with within wor xnor xor
+    """.split()
+)
+
+VHDL_KEYWORDS = frozenset(
+    """
+    abs access after alias all and architecture array assert assume assume_guarantee attribute begin
+    block body buffer bus case component configuration constant context cover default disconnect
+    downto else elsif end entity exit fairness file for force function generate generic group
+    guarded if impure in inertial inout is label library linkage literal loop map mod nand new next
+    nor not null of on open or others out package parameter port postponed private procedure process
+    property protected pure range record register reject release rem report restrict
+    restrict_guarantee return rol ror select sequence severity shared signal sla sll sra srl strong
+    subtype then to transport type unaffected units until use variable view vmode vprop vunit
+    wait when while with xnor xor
     """.split()
 )

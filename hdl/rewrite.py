@@ -250,6 +250,20 @@ class Module:
         self.declared = {name: known for name, known in self.declared.items() if name not in names}
         _renamed(self, names)
 
+    def rename_ports(self, names: Mapping[str, str]) -> None:
+        """Give ports other names; a wire or an instance in the way gets a number."""
+        changed = {name: names[name] for name in self.ports if names.get(name, name) != name}
+        inside = (self.declared.keys() - set(self.ports)) | {each.name for each in self.instances}
+        taken = {*self.declared, *changed.values(), *inside}
+        for name in sorted(inside & set(changed.values())):
+            changed[name] = _fresh(name, taken)
+            taken.add(changed[name])
+        self.ports = [changed.get(name, name) for name in self.ports]
+        self.declared = {changed.get(name, name): each for name, each in self.declared.items()}
+        for instance in self.instances:
+            instance.name = changed.get(instance.name, instance.name)
+        _renamed(self, changed)
+
     def _replace(self, change: Callable[[Expr], Expr]) -> None:
         self.assigns = [(target, value.replace(change)) for target, value in self.assigns]
         self.clocked = [(clk, [s.replaced(change) for s in body]) for clk, body in self.clocked]

@@ -277,6 +277,7 @@ TOOLS = [
     "tb/resident.py", "tb/resident_regression.py", "tb/forked.py", "hdl/yosys.py",
     "tb/equivalence.py", "golden/markers.py", "golden/isa.py", "golden/timing.py",
     "hdl/deliver.py", "hdl/render.py", "hdl/rewrite.py", "hdl/waivers.py", "tb/together.py",
+    "hdl/separator.py", "hdl/keywords.py",
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "hdl" / "kit").glob("*.py")),
     "tb/kits/check.py", "tb/kits/kit.py", "tb/kits/engine.py",
 ]  # fmt: skip

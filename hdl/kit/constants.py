@@ -86,7 +86,9 @@ def _ports(description: Mapping) -> Iterator[Constant]:
     for port in description["ports"]:
         if port["role"] in ("clock", "reset", "stream valid", "stream ready"):
             continue
-        name = f"PORT_{_name(port['name'].removesuffix('__payload'))}"
+        is_payload = port["role"] == "stream payload"
+        own = port["name"].removesuffix("payload") if is_payload else port["name"]
+        name = f"PORT_{_name(own)}"
         yield Constant(f"{name}_WIDTH", port["width"], port["meaning"])
         yield from _shape(name, port)
         for field in port.get("fields", ()):

@@ -15,6 +15,7 @@ from hdl.kit.runner import readme, run_script
 from hdl.kit.testbench import bench_files
 from hdl.licence import LICENCE
 from hdl.memory.config import MemoryConfig
+from hdl.separator import SEPARATORS
 from senbazuru import foreign
 
 __all__ = ["PARTS", "KitDelivery", "check_kit_folder", "find_vectors", "make_kit", "parts_of"]
@@ -130,16 +131,15 @@ def make_kit(
     prefix: str = "",
     wrap: str | None = None,
     split: bool = False,
+    separator: str = SEPARATORS[0],
 ) -> KitDelivery:
     """The kit of ``block`` as module ``{prefix}{name}``; identical bytes on every run.
 
     vectors: None, unless ``parts`` has the testbench. It tests the block inside a wrapper.
     split: one file per module.
     """
-    made = deliver(block, name, prefix=prefix, wrap=wrap)
-    inner, named = made.description, {**made.description, "name": made.stem}
-    if wrap is not None and vectors is not None:
-        inner = deliver(block, name, prefix=prefix).description
+    made = deliver(block, name, prefix=prefix, wrap=wrap, separator=separator)
+    inner, named = made.inner, {**made.description, "name": made.stem}
     others: dict[str, str] = {}
     if split:
         made, others = _split(made)
@@ -154,13 +154,13 @@ def make_kit(
     if "filelist" in parts:
         files[f"{made.stem}.f"] = _list(sources)
     if vectors is not None:
-        files |= bench_files(inner, vectors)
+        files |= bench_files(inner, vectors, made.ports)
         files[f"{made.stem}_tb.f"] = _list([*sources, f"{made.stem}_tb.v"])
         files["run.sh"] = run_script(made.stem)
     if "core" in parts:
         files[f"{made.stem}.core"] = core(named, sources, files)
     known = {*files, *made.files()}
-    files["README.md"] = readme({**inner, "name": made.stem}, known, vectors)
+    files["README.md"] = readme(inner, known, vectors)
     return KitDelivery(made, files)
 
 

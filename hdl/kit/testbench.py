@@ -18,13 +18,16 @@ from hdl.licence import LICENCE
 __all__ = ["bench_files"]
 
 
-def bench_files(description: Mapping, vectors: Vectors) -> dict[str, str]:
+def bench_files(
+    description: Mapping, vectors: Vectors, names: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """File's name -> its text: the testbench of the block, and its words.
 
+    names: port -> its name in the module, where that is another.
     ValueError: vectors that do not fit the block.
     """
     bench = Bench(description, vectors)
-    return {f"{bench.name}.v": "\n".join([*_text(bench), ""])} | vector_files(bench)
+    return {f"{bench.name}.v": "\n".join([*_text(bench, names or {}), ""])} | vector_files(bench)
 
 
 def _seed(name: str) -> int:
@@ -35,7 +38,7 @@ def _seed(name: str) -> int:
     return value or 1
 
 
-def _text(bench: Bench) -> Iterator[str]:
+def _text(bench: Bench, names: Mapping[str, str]) -> Iterator[str]:
     yield f"// {LICENCE}"
     yield f"// {bench.name}: testbench of {bench.block}. The expected words are those of"
     yield f"// {bench.vectors.golden}. It reads them from the folder vectors."
@@ -45,7 +48,7 @@ def _text(bench: Bench) -> Iterator[str]:
     yield f"module {bench.name};"
     yield from _declarations(bench)
     yield ""
-    yield from _block(bench)
+    yield from _block(bench, names)
     for stream in bench.sources:
         yield from _source(bench, stream)
     for stream in bench.sinks:
@@ -97,7 +100,7 @@ def _declarations(bench: Bench) -> Iterator[str]:
     yield f"  wire any_failed = {' || '.join(broken)};"
 
 
-def _block(bench: Bench) -> Iterator[str]:
+def _block(bench: Bench, names: Mapping[str, str]) -> Iterator[str]:
     """The block, and the ends of handshakes that it lacks."""
     connections = [(name, name) for name in ("clk", "rst") if name in bench.ports]
     for stream in bench.all_streams:
@@ -105,7 +108,7 @@ def _block(bench: Bench) -> Iterator[str]:
     plain = (*bench.inputs, *bench.outputs)
     connections += [(port["name"], f"port_{port['name']}") for port in plain]
     yield f"  {bench.block} dut("
-    yield ",\n".join(f"      .{port}({signal})" for port, signal in connections)
+    yield ",\n".join(f"      .{names.get(port, port)}({signal})" for port, signal in connections)
     yield "  );"
     for stream in bench.all_streams:
         if stream.is_source and not stream.ready:
