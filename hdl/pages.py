@@ -18,6 +18,7 @@ from pathlib import Path
 import golden.markers
 from golden import command
 from golden.config import Config
+from hdl.axi.notes import read_note
 from hdl.diagram import diagram
 from hdl.registry import Registered, all_blocks, rooms
 from hdl.verilog import port_rows
@@ -116,12 +117,14 @@ def _of_configuration(block: Registered) -> str:
 
 
 def _ports(block: Registered) -> str:
+    component = block.component(block.shown)
     rows = [
         (f"`{name}`", direction, bits, role, meaning)
-        for name, direction, bits, role, meaning in port_rows(block.component(block.shown))
+        for name, direction, bits, role, meaning in port_rows(component)
     ]
     table = _table(("port", "direction", "bits", "role", "meaning"), rows)
-    return table + _of_configuration(block)
+    note = "\n".join(read_note(component))
+    return table + _of_configuration(block) + (note and f"\n{note} See [axi.md](../axi.md).\n")
 
 
 def _timing(block: Registered) -> str:

@@ -338,7 +338,7 @@ import json, sys, time
 from pathlib import Path
 from hdl.deliver import Delivery, _locked, write
 who, folder = sys.argv[1], Path(sys.argv[2])
-made = Delivery("top", "top", f"// {who}\\n", {"who": who}, f"// {who}\\n", {}, {}, {})
+made = Delivery("top", "top", f"// {who}\\n", {"who": who}, f"// {who}\\n", {}, {}, {}, {}, {})
 replace = Path.replace
 def slowly(path, target):
     replace(path, target)

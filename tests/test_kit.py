@@ -208,6 +208,32 @@ def test_the_contract_of_reset_is_in_the_readme(kit):
     assert "valid and ready may still be high from before" in text
 
 
+READERS = [
+    "axi_read_port", "kllm_accelerator", "million_attention", "oaken_kv_engine", "paging_mmu",
+    "qet_dequant_gemv", "vq_attention", "vq_codebook_cache", "vq_gemm", "vq_gemv", "vq_gemv_core",
+]  # fmt: skip
+
+
+def test_what_a_reader_needs_of_its_memory_is_told(tmp_path):
+    """Each block that reads an AXI4 memory, by the name of its channel, and no other says it."""
+    found = [
+        name for name, each in DESCRIPTIONS.items()
+        if any(port["name"].endswith("__ar__valid") and port["direction"] == "output"
+               for port in each["ports"])
+    ]  # fmt: skip
+    assert sorted(found) == READERS
+    for name in DESCRIPTIONS:
+        page = (ROOT / "docs" / "blocks" / f"{name}.md").read_text()
+        assert ("After an early RLAST, data are wrong without a status" in page) == (name in found), name
+    for name in ("axi_read_port", "axi_write_port"):
+        arguments = [name, "--config", "small", "--kit", "--parts", "sdc", "-o"]
+        for more in ([], ["--wrap", "axi"]):
+            folder = tmp_path / f"{name}{len(more)}"
+            assert main([*arguments, str(folder), *more]) == 0
+            text = (folder / "README.md").read_text()
+            assert ("After an early RLAST" in text) == (name == "axi_read_port")
+
+
 def test_progress_and_time_are_told(kit):
     readme = (kit / "README.md").read_text()
     assert re.search(r"It takes at least [\d,]+ cycles", readme)

@@ -1,8 +1,12 @@
 """``hdl.build --separator``: names of ports that VHDL and every Verilator take, of one top alone.
 
-Shown to fail: the option missing, all tests; wires in the way that keep their names,
-``test_wires_and_instances_in_the_way``; VHDL's capitals told apart, ``test_refused_names``; the
-names of a kit's testbench left as they are, ``test_a_kit_runs`` and ``test_files_of_a_kit``.
+Shown to fail:
+
+- wires and instances in the way keep their names: ``test_wires_and_instances_in_the_way``;
+- capitals told apart: ``test_refused_names``;
+- the testbench of a kit keeps the names of the block: ``test_a_kit_runs``;
+- the constants take the ports' ends by ``__payload``: ``test_files_of_a_kit``;
+- the description is not renamed: ``test_only_the_top_has_other_names``.
 """
 
 import json

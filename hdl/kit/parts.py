@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from golden.config import Config, ConfigError
+from hdl.axi.notes import read_note
 from hdl.block import Block
 from hdl.deliver import Delivery, deliver, guarded
 from hdl.kit import texts
@@ -160,7 +161,7 @@ def make_kit(
     if "core" in parts:
         files[f"{made.stem}.core"] = core(named, sources, files)
     known = {*files, *made.files()}
-    files["README.md"] = readme(inner, known, vectors)
+    files["README.md"] = readme(inner, known, vectors, read_note(block))
     return KitDelivery(made, files)
 
 

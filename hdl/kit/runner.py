@@ -78,8 +78,13 @@ _RESET = (
 )
 
 
-def readme(description: Mapping, files: Iterable[str], vectors: Vectors | None) -> str:
-    """What the files are, and the command of the testbench."""
+def readme(
+    description: Mapping, files: Iterable[str], vectors: Vectors | None, note: Iterable[str] = ()
+) -> str:
+    """What the files are, and the command of the testbench.
+
+    note: lines that follow what the README says of the reset.
+    """
     name, files = description["name"], set(files)
     lines = [f"# {name}", "", f"Licence of all files: Apache-2.0 (`{LICENCE}`).", ""]
     lines += ["| file | content |", "|---|---|"]
@@ -87,6 +92,8 @@ def readme(description: Mapping, files: Iterable[str], vectors: Vectors | None) 
         f"| `{name}{end}` | {text} |" for end, text in _FILES.items() if f"{name}{end}" in files
     ]
     reset = _RESET if any(port["role"] == "reset" for port in description["ports"]) else ()
+    if note:
+        reset = (*reset, "", *note)
     if vectors is None:
         lines += ["", *reset]
     else:
