@@ -9,9 +9,9 @@ __all__ = ["read_note"]
 
 _RLAST = (
     "The memory must set RLAST with the last word of each burst, and with no other",
-    "(IHI 0022, A3.4.1). After an early RLAST, data are wrong without a status, or a read waits for",
-    "ever: only a reset of block and bus ends that. After a missing RLAST, data are wrong. No answer",
-    "has a time limit.",
+    "(IHI 0022, A3.4.1). After an early RLAST, data are wrong without a status, or a read waits",
+    "for ever: only a reset of block and bus ends that. After a missing RLAST, data are wrong.",
+    "No answer has a time limit.",
 )
 
 

@@ -7,7 +7,7 @@ from tb.kits.engine import engine_vectors
 from tb.kits.kit import SEED, Kit, plain, rows
 from tb.vqllm.support.pieces import beats_of
 from tb.vqllm.test_dequantizer import dequantizer_vectors
-from tb.vqllm.test_gemv import jobs_of
+from tb.vqllm.test_gemv import LATENCY, jobs_of
 from tb.vqllm.test_reduce import reduce_vectors
 
 __all__ = ["KITS"]
@@ -35,7 +35,7 @@ def _reduce(config) -> Vectors:
 def _gemv(config) -> Vectors:
     core = config.core
     shapes = [(core.rows, core.sums.columns), (3, core.sums.columns // 2)]
-    jobs, _ = jobs_of(config, np.random.default_rng([SEED, 165]), shapes, None)
+    jobs, _ = jobs_of(config, np.random.default_rng([SEED, 165]), shapes, None, LATENCY)
     sound = len(shapes) * config.cores.bit_length()
     marked = [job | {"is_faulty": sound <= n < len(jobs) - 1} for n, job in enumerate(jobs)]
     return engine_vectors(marked, config.image.word_bytes * 8)
