@@ -348,13 +348,7 @@ class Kllm(Method):
 
         On the machine it does what ``install`` computes. ConfigError: there is no such flow.
         """
-        for field, wanted in _MACHINE_FLOW.items():
-            if getattr(self, field) != wanted:
-                self._refuse(field, f"{wanted} for a layer of the accelerator")
-        if OFF in (self.weight_bits, self.activation_bits, self.kept_bits):
-            raise ConfigError("weights, activations, K and V must be quantized for the accelerator")
-        if self.kept_bits != self.activation_bits:
-            self._refuse("cache_bits", "activation_bits for a layer of the accelerator")
+        options = self.layer_options()
         with Site(model) as site:
             layer = site.layers[i]
             self.install_conditioning(site, state)
@@ -368,12 +362,22 @@ class Kllm(Method):
             weight[group] = QuantizedWeight(index, scale, first.codebook)
         codebook = {name: state[f"{i}.{name}"].long() for name in self.sites()}
         unused = {name: codebook["k"] for name in SITES if name not in codebook}
-        options = LayerOptions(
+        found = state[f"{i}.k.offset"].long() if self.center else None
+        return real, QuantizedLayer(real.shape, options, weight, codebook | unused, found)
+
+    def layer_options(self) -> LayerOptions:
+        """The layout of its layers on the machine. ConfigError: there is no such flow."""
+        for field, wanted in _MACHINE_FLOW.items():
+            if getattr(self, field) != wanted:
+                self._refuse(field, f"{wanted} for a layer of the accelerator")
+        if OFF in (self.weight_bits, self.activation_bits, self.kept_bits):
+            raise ConfigError("weights, activations, K and V must be quantized for the accelerator")
+        if self.kept_bits != self.activation_bits:
+            self._refuse("cache_bits", "activation_bits for a layer of the accelerator")
+        return LayerOptions(
             fuse=self.fuse, scores=self.scores, glu=self.glu, share=self.share / 2,
             center=self.center,
         )  # fmt: skip
-        found = state[f"{i}.k.offset"].long() if self.center else None
-        return real, QuantizedLayer(real.shape, options, weight, codebook | unused, found)
 
     def install_group(self, site: Site, state: State, i: int, group: str) -> None:
         """Weights of a matmul, where the norm before it has its factor still."""
