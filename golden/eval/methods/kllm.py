@@ -142,6 +142,12 @@ class Kllm(Method):
             self._refuse("center", "false with pre_rope=true, as RoPE turns a constant")
         self._check_choice("fit", FITS)
         self._check_real("damping", 1e-6, 1.0)
+        if self.fit not in _HESSIANS and self.damping != Kllm.damping:
+            self._refuse("damping", f"{Kllm.damping} with fit={self.fit}, which has no Hessian")
+        if self.fit in _HESSIANS and not self.weight_fisher:
+            self._refuse("weight_fisher", f"true with fit={self.fit}, which has a Hessian instead")
+        if self.cache_bits == OFF and self.cache_share:
+            self._refuse("cache_share", f"0 with cache_bits={OFF}, which quantizes no K and V")
         if self.fit != "largest" and self.antisymmetric:
             self._refuse("antisymmetric", f"false with fit={self.fit}")
         if self.fit in _HESSIANS and self.norm == "exact":
