@@ -74,8 +74,8 @@ class _InTurn(Script):
 def _attention_script(config) -> list[dict]:
     """Tokens of two sequences, exact and as codes; requests that are refused.
 
-    A configuration of more entries loads fewer and repeats less: every request and status is there
-    once, and only the first sequence appends until tokens become codes.
+    A configuration of more entries loads fewer and repeats less. Only its first sequence appends
+    until tokens become codes.
     """
     script = _InTurn(config, SEED, _BASE)
     cache, window = config.cache, config.cache.window
