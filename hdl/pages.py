@@ -19,7 +19,7 @@ from pathlib import Path
 import golden.markers
 from golden import command
 from golden.config import Config
-from golden.files import in_turn, replacing
+from golden.markers import in_turn, replacing  # hdl does not import golden.files
 from hdl.diagram import diagram
 from hdl.registry import Registered, all_blocks, rooms
 from hdl.verilog import port_rows
