@@ -10,7 +10,7 @@ from pathlib import Path
 
 from golden.files import in_turn, replacing
 
-__all__ = ["fill", "rewrite", "table"]
+__all__ = ["fill", "in_turn", "replacing", "rewrite", "table"]
 
 _SECTION = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end generated -->)", re.S)
 

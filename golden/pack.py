@@ -27,6 +27,7 @@ Statuses come in program order here; hardware keeps that order within a unit onl
 import argparse
 import contextlib
 import dataclasses
+import operator
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from golden.kllm.layer.compiler import CompiledLayer
     from golden.kllm.layer.host import LayerRun
     from golden.kllm.layer.quantized import QuantizedLayer
+    from golden.kllm.layer.shape import LayerOptions
     from golden.kllm.layer.weights import LayerWeights
     from golden.kllm.model.pack import Source
 
@@ -271,17 +273,14 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _trained(
-    loaded: "Checkpoint", options: argparse.Namespace, config: MachineConfig
+    loaded: "Checkpoint", options: argparse.Namespace, config: MachineConfig, layout: "LayerOptions"
 ) -> tuple["LayerWeights", "QuantizedLayer"]:
     """A layer's weights, and what ``quantize_layer`` makes of them on the built-in text."""
     from golden import checkpoint
     from golden.kllm.layer.quantized import quantize_layer
     from golden.kllm.layer.reference import check_reference, layer_inputs, reference
-    from golden.kllm.layer.shape import LayerOptions
     from golden.kllm.layer.weights import layer_weights
 
-    layout = LayerOptions.parse(LayerOptions(), options.option)
-    assert isinstance(layout, LayerOptions)
     ids = checkpoint.tokens(loaded, text.CALIBRATION, CALIBRATION_TOKENS)
     inputs = layer_inputs(loaded.model, ids, options.layer)
     weights = layer_weights(loaded.model.model.layers[options.layer], loaded.model.config)
@@ -290,24 +289,57 @@ def _trained(
     return weights, quantize_layer(weights, seen, config.bits_a, config.bits_b, layout)
 
 
-def calibrated_method(
-    loaded: "Checkpoint", file: Path
-) -> tuple["Kllm", "State", dict[str, Any]]:
-    """The method that the calibration file is of, its state, and what a manifest tells of it.
+def _method(file: Path) -> tuple["Kllm", dict[str, Any]]:
+    """The method that the calibration file is of, and the file's header.
 
-    ConfigError, CheckpointError: the file is of no KLLM method alone, or of another model.
+    ConfigError, CheckpointError: the file is of no KLLM method alone.
     """
     from golden.eval.methods import parse_all
     from golden.eval.methods.kllm import Kllm
-    from golden.eval.state import load_header, load_states
+    from golden.eval.state import load_header
 
     header = load_header(file)
     methods = parse_all(header["method"])
     if len(methods) != 1 or not isinstance(methods[0], Kllm):
         raise ConfigError(f"calibration must be of a kllm method alone, not {header['method']}")
-    state = load_states(file, loaded, methods)[0]
+    return methods[0], header
+
+
+def calibrated_method(
+    loaded: "Checkpoint", file: Path
+) -> tuple["Kllm", "State", dict[str, Any]]:
+    """The method that the calibration file is of, its state, and what a manifest tells of it.
+
+    ConfigError, CheckpointError: as ``_method``, or the file is of another model.
+    """
+    from golden.eval.state import load_states
+
+    method, header = _method(file)
+    state = load_states(file, loaded, [method])[0]
     names = ("method", "text", "text_sha256", "skip", "windows", "tokens", "seed")
-    return methods[0], state, {"calibration": {name: header[name] for name in names}}
+    return method, state, {"calibration": {name: header[name] for name in names}}
+
+
+def laid_out(options: argparse.Namespace, config: MachineConfig) -> "LayerOptions":
+    """How layers lie on the machine, before a model is read.
+
+    ConfigError: a field of ``--option``; the machine's widths; a calibration that is of no KLLM
+    method, of other widths or of another flow. CheckpointError: the file is no calibration.
+    """
+    from golden.kllm.layer.shape import LayerOptions
+
+    if not options.calibration:
+        made = LayerOptions.parse(LayerOptions(), options.option)
+        assert isinstance(made, LayerOptions)
+        return made
+    method, _ = _method(options.calibration)
+    made = method.layer_options()
+    widths = {"slot.bits_a": method.activation_bits, "lane.bits_b": method.weight_bits}
+    for field, needed in widths.items():
+        found = operator.attrgetter(field)(config)
+        if found != needed:
+            raise ConfigError(f"MachineConfig.{field} must be {needed} for this layer, not {found}")
+    return made
 
 
 def _calibrated(
@@ -352,6 +384,7 @@ def _pack(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     from golden.kllm.layer.chip import chip_layer
     from golden.kllm.layer.compiler import compile_layer
     from golden.kllm.layer.host import run_layer
+    from golden.kllm.layer.program import layer_program
     from golden.kllm.layer.quantized import quantize_cache
     from golden.kllm.layer.reference import check_reference, layer_inputs, reference
 
@@ -359,19 +392,23 @@ def _pack(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     assert isinstance(config, MachineConfig)
     path = None if options.model == "smollm2" else Path(options.model)
     checkpoint.check_layers([options.layer], checkpoint.layer_count(path), "layer")
+    layout = laid_out(options, config)
     end = options.context + options.tokens
     if (stated := checkpoint.stated(path)) is not None:
-        chip_layer(stated, end)
+        layer_program(chip_layer(stated, end), layout, config, options.tokens, options.context)
     say(f"loading {options.model}")
     loaded = checkpoint.load(path)
-    chip_layer(checkpoint.decoder(loaded), end)
+    shape = chip_layer(checkpoint.decoder(loaded), end)
+    ids = checkpoint.tokens(loaded, text.EVALUATION, end)
+    if stated is None:
+        layer_program(shape, layout, config, options.tokens, options.context)
     say(f"quantizing layer {options.layer}: W{config.bits_b}A{config.bits_a}")
     if options.calibration:
         weights, quantized, calibration = _calibrated(loaded, options)
     else:
-        weights, quantized = _trained(loaded, options, config)
+        weights, quantized = _trained(loaded, options, config, layout)
         calibration = {"calibration": f"golden.text.CALIBRATION, {CALIBRATION_TOKENS} tokens"}
-    x = layer_inputs(loaded.model, checkpoint.tokens(loaded, text.EVALUATION, end), options.layer)
+    x = layer_inputs(loaded.model, ids, options.layer)
     evaluation = reference(weights, x.x, x.cos, x.sin)
     check_reference(evaluation["y"], x, options.layer)
     compiled = compile_layer(quantized, config, options.tokens, options.context)
@@ -433,7 +470,7 @@ def main(arguments: list[str] | None = None) -> int:
                 from golden.kllm.model import pack as model
 
                 source = _model_source if options.calibration else None
-                model.make(options, say, ARCHITECTURES, source)
+                model.make(options, say, ARCHITECTURES, laid_out, source)
             else:
                 _pack(options, say)
     except (CheckpointError, ValueError, ArithmeticError, OSError) as error:

@@ -7,6 +7,7 @@ decisions are filled in the same way. A ``diagram`` shows docs/blocks/diagrams/B
 command writes too.
 """
 
+import contextlib
 import dataclasses
 import importlib
 import inspect
@@ -18,6 +19,7 @@ from pathlib import Path
 import golden.markers
 from golden import command
 from golden.config import Config
+from golden.markers import in_turn, replacing  # hdl does not import golden.files
 from hdl.axi.notes import read_note
 from hdl.diagram import diagram
 from hdl.registry import Registered, all_blocks, rooms
@@ -232,16 +234,19 @@ def main(arguments: list[str] | None = None) -> int:
         if not page.exists():
             missing.append(page.name)
             continue
-        files = {page: filler(name, page.read_text())}
-        if filler is fill and shows_diagram(files[page]):
-            files[diagram_file(name)] = picture(name)
-        old = [file for file, text in files.items() if not _is_same(file, text)]
-        if old:
-            stale.append(name)
-            if not options.check:
-                for file in old:
-                    file.parent.mkdir(exist_ok=True)
-                    file.write_text(files[file])
+        # Another run may fill sections of the page that this one only copies.
+        with contextlib.nullcontext() if options.check else in_turn(page):
+            files = {page: filler(name, page.read_text())}
+            if filler is fill and shows_diagram(files[page]):
+                files[diagram_file(name)] = picture(name)
+            old = [file for file, text in files.items() if not _is_same(file, text)]
+            if old:
+                stale.append(name)
+                if not options.check:
+                    for file in old:
+                        file.parent.mkdir(exist_ok=True)
+                        with replacing(file) as part:
+                            part.write_text(files[file])
     print(f"{'stale' if options.check else 'rewritten'}: {', '.join(stale) or 'none'}")
     if missing:
         print(f"hdl.pages: missing: {', '.join(missing)}", file=sys.stderr)

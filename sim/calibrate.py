@@ -22,7 +22,7 @@ from pathlib import Path
 
 from golden import command
 from golden.config import ConfigError
-from golden.files import replacing
+from golden.files import claimed_folder, replacing
 from sim.calibration import (
     FOLDER,
     TRAIN,
@@ -111,37 +111,42 @@ def main(arguments: list[str] | None = None) -> int:
     if options.files and not re.fullmatch("[0-9a-f]{7,40}", options.commit or ""):
         parser.error(f"--commit must be 7 to 40 hex digits with FILE, not {options.commit!r}")
     try:
-        if options.files and options.units:
-            units = [each for file in options.files for each in read_units(file, options.commit)]
-            _some(units, options.files)
-            save_units(units, options.folder)
-            print(f"{len(units)} figures that golden predicts")
-        elif options.files and options.products:
-            made = [each for file in options.files for each in read_products(file, options.commit)]
-            _some(made, options.files)
-            save_products(made, options.folder)
-            print(f"{len(made)} products, none for fitting")
-        elif options.files and options.requests:
-            rows = [row for file in options.files for row in read_rows(file, options.commit)]
-            _some(rows, options.files)
-            save_rows(rows, options.folder)
-            print(f"{len(rows)} trains of READs and APPENDs")
-        elif options.files:
-            runs = [read_figures(file, options.commit) for file in options.files]
-            save(runs, options.folder)
-            for run in runs:
-                print(f"{run.mark:8}  {run.total:6d} cycles  {run.name}")
-        if options.fit:
-            runs = [run for run in load_runs(options.folder) if run.mark == TRAIN]
-            if not runs:
-                raise ConfigError(f"{options.folder}: no run is for fitting")
-            best = fit(runs, Timings())
-            _save(best, runs[0].commit, options.folder / TIMINGS)
-            print(f"{len(runs)} runs, {len(FITTED)} delays, loss {loss(runs, best):.6f}")
+        with claimed_folder(options.folder):
+            _calibrate(options)
     except ConfigError as error:
         print(f"sim.calibrate: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def _calibrate(options: argparse.Namespace) -> None:
+    if options.files and options.units:
+        units = [each for file in options.files for each in read_units(file, options.commit)]
+        _some(units, options.files)
+        save_units(units, options.folder)
+        print(f"{len(units)} figures that golden predicts")
+    elif options.files and options.products:
+        made = [each for file in options.files for each in read_products(file, options.commit)]
+        _some(made, options.files)
+        save_products(made, options.folder)
+        print(f"{len(made)} products, none for fitting")
+    elif options.files and options.requests:
+        rows = [row for file in options.files for row in read_rows(file, options.commit)]
+        _some(rows, options.files)
+        save_rows(rows, options.folder)
+        print(f"{len(rows)} trains of READs and APPENDs")
+    elif options.files:
+        runs = [read_figures(file, options.commit) for file in options.files]
+        save(runs, options.folder)
+        for run in runs:
+            print(f"{run.mark:8}  {run.total:6d} cycles  {run.name}")
+    if options.fit:
+        runs = [run for run in load_runs(options.folder) if run.mark == TRAIN]
+        if not runs:
+            raise ConfigError(f"{options.folder}: no run is for fitting")
+        best = fit(runs, Timings())
+        _save(best, runs[0].commit, options.folder / TIMINGS)
+        print(f"{len(runs)} runs, {len(FITTED)} delays, loss {loss(runs, best):.6f}")
 
 
 if __name__ == "__main__":

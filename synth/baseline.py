@@ -9,6 +9,7 @@ command maps a block again only where that hash has changed.
 """
 
 import ast
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -21,7 +22,7 @@ from typing import Any
 
 from golden import command
 from golden.config import ConfigError
-from golden.files import replacing
+from golden.files import claimed, replacing
 from hdl.registry import configuration_of, find
 from hdl.verilog import Design, convert
 from synth.area import Libraries, SynthesisError, is_macro, load_libraries
@@ -203,9 +204,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help="replace the figures by today's")
     options = parser.parse_args(arguments)
     regressions = compared = mapped = 0
+    outputs = contextlib.ExitStack()
     try:
+        paths = list(_files(options.rooms))
+        outputs.enter_context(claimed(*paths if options.write else ()))
         libraries = load_libraries()
-        for path in list(_files(options.rooms)):
+        for path in paths:
             entries = read(path)
             written = []
             for entry in entries:
@@ -227,6 +231,8 @@ def main(arguments: list[str] | None = None) -> int:
     except (ConfigError, SynthesisError, YosysError, ValueError, OSError) as error:
         print(f"synth.baseline: {error}", file=sys.stderr)
         return 2
+    finally:
+        outputs.close()
     print(f"{compared} configurations, {mapped} mapped again, {regressions} regressions")
     return 1 if regressions else 0
 

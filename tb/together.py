@@ -22,6 +22,7 @@ from pathlib import Path
 
 from golden import command
 from golden.config import Config, ConfigError
+from golden.files import claimed, made_folder
 from hdl.arguments import folder
 from hdl.deliver import Delivery, package, write
 from hdl.registry import Registered, all_blocks, find
@@ -42,7 +43,7 @@ def smallest(block: Registered) -> Config:
 
 def _clear(folder: Path) -> None:
     """Remove the files of an earlier run; FileExistsError for a folder that holds anything else."""
-    found = sorted(folder.iterdir()) if folder.exists() else []
+    found = sorted(each for each in folder.iterdir() if each.suffix != ".lock")
     for each in found:
         if each.suffix not in (".v", ".vlt", ".json", ".part") or each.is_dir():
             raise FileExistsError(f"{each} is no file of this command: choose another folder")
@@ -111,6 +112,32 @@ def _report(tool: str, found: str | None, start: float) -> bool:
     return bool(found)
 
 
+def _run(names: list[str], folder: Path, defaults: bool) -> bool:
+    """Write the files into ``folder`` and give them to each tool; whether one finds anything."""
+    _clear(folder)
+    start, made = time.perf_counter(), []
+    for place, each in enumerate(emit_all(names, folder, defaults), start=1):
+        made += each
+        print(f"  [{place}/{len(names)}] {each[0].name}", flush=True)
+    modules = {name: text for each in made for name, text in each.modules.items()}
+    written = sum(len(each.modules) for each in made)
+    waived: dict[str, int] = {}
+    for each in made:
+        for rule, number in each.waived.items():
+            waived[rule] = waived.get(rule, 0) + number
+    print(f"{len(made)} files, {written} modules, {len(modules)} of them distinct")
+    print(f"waivers: {', '.join(f'{number} {rule}' for rule, number in sorted(waived.items()))}")
+    print(f"emission   {time.perf_counter() - start:.1f} s")
+    start = time.perf_counter()
+    failed = _report("Yosys", yosys(folder), start)
+    start = time.perf_counter()
+    stems = [each.stem for each in made]
+    failed |= _report("Verilator", verilator(folder, stems), start)
+    start = time.perf_counter()
+    failed |= _report("Icarus", icarus(folder), start)
+    return failed
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = command.Parser(prog="python -m tb.together", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="blocks; default: all")
@@ -123,29 +150,9 @@ def main(arguments: list[str] | None = None) -> int:
         names = options.names or list(all_blocks())
         for name in names:
             find(name)
-        _clear(options.folder)
-        start, made = time.perf_counter(), []
-        for place, each in enumerate(emit_all(names, options.folder, options.defaults), start=1):
-            made += each
-            print(f"  [{place}/{len(names)}] {each[0].name}", flush=True)
-        modules = {name: text for each in made for name, text in each.modules.items()}
-        written = sum(len(each.modules) for each in made)
-        waived: dict[str, int] = {}
-        for each in made:
-            for rule, number in each.waived.items():
-                waived[rule] = waived.get(rule, 0) + number
-        print(f"{len(made)} files, {written} modules, {len(modules)} of them distinct")
-        print(
-            f"waivers: {', '.join(f'{number} {rule}' for rule, number in sorted(waived.items()))}"
-        )
-        print(f"emission   {time.perf_counter() - start:.1f} s")
-        start = time.perf_counter()
-        failed = _report("Yosys", yosys(options.folder), start)
-        start = time.perf_counter()
-        stems = [each.stem for each in made]
-        failed |= _report("Verilator", verilator(options.folder, stems), start)
-        start = time.perf_counter()
-        failed |= _report("Icarus", icarus(options.folder), start)
+        # Not the folder itself: hdl.deliver.write takes its lock.
+        with made_folder(options.folder), claimed(options.folder / "together"):
+            failed = _run(names, options.folder, options.defaults)
     except (ConfigError, OSError) as error:
         print(f"tb.together: {error}", file=sys.stderr)
         return 2

@@ -9,10 +9,12 @@ Seen to fail:
 """
 
 import errno
+import importlib
 import os
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -21,14 +23,19 @@ from golden import pack
 from golden.config import ConfigError
 from golden.eval import calibrate as learner
 from golden.eval import command as evaluation
+from golden.eval.reports import codebooks
+from golden.eval.reports.million import __main__ as million
 from golden.files import claimed, claimed_folder, made_folder, replacing
 from golden.kllm import assembler
 from golden.markers import rewrite
 from golden.oaken import profile
 from golden.qet import __main__ as qet
+from hdl import pages
+from sim import calibrate as sim_calibrate
 from sim import compare, run, sweep
-from synth import report
-from tb import mutate, power
+from synth import baseline, report
+from tb import mutate, power, together
+from tb.runs import lane_power
 
 ROOT = Path(__file__).resolve().parent.parent
 HOLD = """
@@ -279,6 +286,149 @@ def test_a_second_run_of_faults_is_refused(idle, tmp_path, monkeypatch, capsys):
     with claimed_folder(tmp_path / "mutate"):
         assert mutate.main(["stream_skid"]) == 2
     assert capsys.readouterr().err.startswith("tb.mutate: another run writes into")
+
+
+MEASURING = sorted(
+    file.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
+    for file in (ROOT / "tb" / "runs").rglob("*.py")
+    if "--json" in file.read_text() or "add_option(parser)" in file.read_text()
+)
+MEASURING.remove("tb.runs.cycles")  # it has the option, and no output of its own
+
+
+@pytest.mark.parametrize("name", MEASURING)
+def test_a_second_measurement_into_one_file_is_refused(name, tmp_path, monkeypatch, capsys):
+    module = importlib.import_module(name)
+    for step in ("simulate", "measure", "_sweep", "_tables", "soak"):
+        monkeypatch.setattr(module, step, _no_work, raising=False)
+    if (ROOT / "tb" / "runs" / "measure" / f"{name.rpartition('.')[2]}.py").exists():
+        measure = importlib.import_module(f"tb.runs.measure.{name.rpartition('.')[2]}")
+        monkeypatch.setattr(measure, "report", _no_work)
+    file = tmp_path / "cycles.json"
+    with claimed(file), pytest.raises(SystemExit) as status:
+        module.main(["--json", str(file)])
+    assert status.value.code == 2
+    line = f"--json: another run writes {file}: wait until it ends\n"
+    assert capsys.readouterr().err.endswith(line)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refused_measurement_leaves_no_folder(tmp_path):
+    with pytest.raises(SystemExit):
+        importlib.import_module("tb.runs.lane_rates").main(
+            ["--json", str(tmp_path / "a" / "cycles.json"), "--unknown"]
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def _refused_folder(main, arguments, folder, capsys):
+    with claimed_folder(folder):
+        assert main(arguments) == 2
+    line = f"another run writes into {folder}: wait until it ends\n"
+    assert capsys.readouterr().err.endswith(line)
+
+
+def test_a_second_calibration_of_the_simulator_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sim_calibrate, "load_runs", _no_work)
+    folder = tmp_path / "calib"
+    _refused_folder(sim_calibrate.main, ["--fit", "--folder", str(folder)], folder, capsys)
+
+
+def test_a_second_run_of_all_blocks_is_refused(tmp_path, monkeypatch, capsys):
+    """Its first step removes the files of the folder."""
+    monkeypatch.setattr(together, "_clear", _no_work)
+    with claimed(tmp_path / "together"):
+        assert together.main(["stream_skid", "-o", str(tmp_path)]) == 2
+    line = f"another run writes {tmp_path}/together: wait until it ends\n"
+    assert capsys.readouterr().err.endswith(line)
+
+
+def test_a_second_measurement_of_lanes_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(lane_power, "library_sets", lambda _: {"x": None})
+    monkeypatch.setattr(lane_power, "delays_of", lambda _: None)
+    monkeypatch.setattr(lane_power, "measure_lane", _no_work)
+    folder = tmp_path / "lanes"
+    arguments = ["--set", "x=no.lib", "--keep", str(folder)]
+    _refused_folder(lane_power.main, arguments, folder, capsys)
+
+
+@pytest.mark.parametrize(("name", "step"), [("kits", "judge"), ("fusesoc", "_judge")])
+def test_a_second_run_of_kits_is_refused(name, step, tmp_path, monkeypatch, capsys):
+    """Each removes the folder of a kit before it writes it."""
+    measure = importlib.import_module(f"tb.runs.measure.{name}")
+    monkeypatch.setattr(measure, "_FOLDER", tmp_path / "runs")
+    monkeypatch.setattr(measure, step, _no_work)
+    monkeypatch.setattr(measure, "available", lambda _: True)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: True)
+    main = importlib.import_module(f"tb.runs.{name}").main
+    _refused_folder(main, ["stream_skid"], tmp_path / "runs", capsys)
+
+
+def test_a_second_run_that_writes_baselines_is_refused(tmp_path, monkeypatch, capsys):
+    """It writes all entries of the file that it has read at its start."""
+    monkeypatch.setattr(baseline, "BASELINES", tmp_path)
+    monkeypatch.setattr(baseline, "load_libraries", _no_work)
+    file = tmp_path / "stream.json"
+    file.write_text("as it was\n")
+    with claimed(file):
+        assert baseline.main(["stream", "--write"]) == 2
+    line = f"synth.baseline: another run writes {file}: wait until it ends\n"
+    assert capsys.readouterr().err == line
+    assert file.read_text() == "as it was\n"
+
+
+TABLE = codebooks.TABLES[0].name
+
+
+@pytest.mark.parametrize(
+    ("main", "arguments", "place"),
+    [
+        (codebooks.main, [TABLE], f"page/{TABLE}.json"),
+        (million.main, ["--text", "no.txt"], million.ROWS),
+    ],
+)
+def test_a_second_run_of_rows_is_refused(main, arguments, place, idle, tmp_path, capsys):
+    file = tmp_path / place
+    file.parent.mkdir(exist_ok=True)
+    with claimed(file):
+        assert main([*arguments, "--work", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.endswith(f"another run writes {file}: wait until it ends\n")
+    assert not file.exists()
+
+
+def test_pages_are_written_in_turn(tmp_path, monkeypatch):
+    """Another run fills another section of the page while ``hdl.pages`` fills its own."""
+    page = tmp_path / "blocks" / "stream_skid.md"
+    page.parent.mkdir()
+    page.write_text(
+        "<!-- generated: parameters -->\n<!-- end generated -->\n"
+        "<!-- generated: rates -->\n<!-- end generated -->\n"
+    )
+    others = []
+
+    def fill(name, text):
+        other = threading.Thread(target=rewrite, args=(page, {"rates": "measured\n"}))
+        other.start()
+        other.join(0.5)
+        others.append(other)
+        return text.replace("parameters -->\n", "parameters -->\nfields\n")
+
+    monkeypatch.setattr(pages, "pages_directory", lambda: page.parent)
+    monkeypatch.setattr(pages, "fill", fill)
+    assert pages.main(["stream_skid"]) == 0
+    others[0].join()
+    assert "fields\n" in page.read_text()
+    assert "measured\n" in page.read_text()
+    assert list(page.parent.iterdir()) == [page]
+
+
+def test_a_check_of_pages_writes_nothing(tmp_path, monkeypatch):
+    page = tmp_path / "blocks" / "stream_skid.md"
+    page.parent.mkdir()
+    page.write_text("text\n")
+    monkeypatch.setattr(pages, "pages_directory", lambda: page.parent)
+    monkeypatch.setattr(pages, "in_turn", _no_work)
+    assert pages.main(["--check", "stream_skid"]) == 0
 
 
 def test_a_refused_pack_leaves_no_folder(tmp_path, capsys):

@@ -45,6 +45,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     check_seed(options.seed)
     if options.skip < 0:
         raise ConfigError(f"skip must be at least 0, not {options.skip}")
+    for name, least in (("windows", 1), ("tokens", 2)):
+        value = getattr(options, name)
+        if value is not None and value < least:
+            raise ConfigError(f"{name} must be at least {least}, not {value}")
     with claimed(options.output):
         return _run(options, methods)
 

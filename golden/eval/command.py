@@ -203,14 +203,18 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _calibrated_now(
+def _lessons(
     options: argparse.Namespace,
     checkpoint: Checkpoint,
     methods: list[Method],
     content: str,
     used: int,
-) -> list[_Learned]:
-    """Learn after the ``used`` evaluated tokens of content, where the text is the same."""
+) -> tuple[list[Tensor], dict[str, Any]]:
+    """Windows that methods learn from, and their origin for the report.
+
+    They come after the ``used`` evaluated tokens of content, where the text is the same.
+    CheckpointError or ConfigError: the text or the model has not as many tokens.
+    """
     text = calibration_text(options.calibration_text, methods)
     count, tokens = calibration_size(
         checkpoint, methods, options.calibration_windows, options.calibration_tokens
@@ -219,8 +223,15 @@ def _calibrated_now(
     origin = {
         "text": text.name, "windows": count, "tokens": tokens, "skip": skip, "seed": options.seed
     }  # fmt: skip
-    parts = calibration_windows(checkpoint, text.content, count, tokens, skip)
-    data = CalibrationData(checkpoint.model, parts, options.seed)
+    return calibration_windows(checkpoint, text.content, count, tokens, skip), origin
+
+
+def _calibrated_now(
+    checkpoint: Checkpoint, methods: list[Method], lessons: tuple[list[Tensor], dict[str, Any]],
+    seed: int,
+) -> list[_Learned]:
+    parts, origin = lessons
+    data = CalibrationData(checkpoint.model, parts, seed)
     return [_Learned(state, origin) for state in calibrate(methods, data)]
 
 
@@ -317,6 +328,9 @@ def _run(
     device = choose_device(options.device)
     text = read_text(options.text)
     content = own_text.EVALUATION if text is None else text
+    read_text(options.calibration_text)  # refused before the model is read
+    for path in options.calibration:
+        load_header(path)
     checkpoint = load(options.model, ARCHITECTURES, device)
     check_finite(checkpoint.model)
     sequences = evaluation_windows(checkpoint, text, options.seq, options.tokens)
@@ -352,6 +366,15 @@ def _run(
         for name, methods in combinations.items()
         if kept.find(name, codes[name]) is None
     }
+    # Of each combination the methods without a state: what they learn from is refused now.
+    missing, lessons, first = {}, {}, 0
+    for name, methods in combinations.items():
+        places = range(len(methods))
+        missing[name] = [i for i in places if methods[i].calibrated and first + i not in found]
+        first += len(methods)
+        if name in waiting and missing[name]:
+            todo = [methods[i] for i in missing[name]]
+            lessons[name] = _lessons(options, checkpoint, todo, content, used)
     if line := _estimate(options, checkpoint, sequences[0], used, waiting):
         print(f"eval: {line}", file=sys.stderr, flush=True)
     first = 0  # of this combination among everyone
@@ -364,14 +387,13 @@ def _run(
         reset_peak_memory(device)
         own = {i: found[first + i] for i in range(len(methods)) if first + i in found}
         first += len(methods)
-        missing = [i for i, each in enumerate(methods) if each.calibrated and i not in own]
         seconds = 0.0
         with in_one_line(name):
-            if missing:
+            if missing[name]:
                 start = time.monotonic()
-                todo = [methods[i] for i in missing]
-                learned = _calibrated_now(options, checkpoint, todo, content, used)
-                own |= dict(zip(missing, learned, strict=True))
+                todo = [methods[i] for i in missing[name]]
+                learned = _calibrated_now(checkpoint, todo, lessons[name], options.seed)
+                own |= dict(zip(missing[name], learned, strict=True))
                 seconds = time.monotonic() - start
             states = [own[i].state if i in own else {} for i in range(len(methods))]
             result = evaluate(

@@ -27,7 +27,10 @@ from golden.million.config import MillionConfig
 from golden.million.script import Script
 from golden.patch import K, Patch, V
 
-__all__ = ["TRAINING", "Seen", "capture", "check", "check_heads", "exact_outputs", "run", "trained"]
+__all__ = [
+    "TRAINING", "Seen", "capture", "check", "check_heads", "check_length", "exact_outputs", "run",
+    "trained",
+]  # fmt: skip
 
 TRAINING = Training(iterations=10)
 
@@ -109,10 +112,35 @@ def check_heads(config: MillionConfig, queries: int, heads: int, head_dim: int) 
 
 def check(config: MillionConfig, layers: Iterable[int], prompt: int, steps: int) -> None:
     """ConfigError unless the cache has room for these layers, and for as many tokens of each."""
-    sinks, last = config.window.sinks, max(layers)
+    every = set(layers)
+    last = max(every)
     if last >= config.layers:
         raise ConfigError(f"cache.layers must be more than {last}, the last layer's number, not "
                           f"{config.layers}")  # fmt: skip
+    check_length(config, prompt, steps)
+    size = _coded(config, prompt, steps) * config.pq.record_bytes
+    needed = 2 * len(every) * config.head.heads * -(-size // config.page_bytes)
+    if needed > config.pages:
+        raise ConfigError(f"cache.pages must be at least {needed} for {prompt + steps} tokens of "
+                          f"{len(every)} layers, not {config.pages}")  # fmt: skip
+
+
+def _coded(config: MillionConfig, prompt: int, steps: int) -> int:
+    """Tokens of a layer that are codes after the steps."""
+    window, recent, coded = config.window, 0, prompt - config.window.sinks
+    for _ in range(steps):
+        if not window.recent:
+            coded += 1
+            continue
+        if recent == window.recent:
+            recent, coded = recent - window.block, coded + window.block
+        recent += 1
+    return coded
+
+
+def check_length(config: MillionConfig, prompt: int, steps: int) -> None:
+    """ConfigError unless the cache has room for the tokens of a sequence, sinks among them."""
+    sinks = config.window.sinks
     if prompt < sinks:
         raise ConfigError(f"the prompt must have at least {sinks} tokens, the sinks, not {prompt}")
     if prompt + steps > config.max_tokens:

@@ -232,8 +232,7 @@ def _generator() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
-def _layers(wanted: list[int] | None, model: Any) -> list[int]:
-    count = model.config.num_hidden_layers
+def _layers(wanted: list[int] | None, count: int) -> list[int]:
     if wanted is None:
         return sorted({0, (count - 1) // 2, count - 1})
     checkpoint.check_layers(wanted, count, "layer")
@@ -255,9 +254,15 @@ def make(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     training = -(-39 * cache.pq.entries // (1 if cache.scope_heads else cache.head.heads))
     if name != LLAMA and (found := checkpoint.head_shape(name)):  # before minutes of loading
         example.check_heads(cache, *found)
+    path = None if name == checkpoint.SMOLLM2 else Path(name)
+    count = LLAMA_LAYERS if name == LLAMA else checkpoint.layer_count(path)
+    if count is not None:
+        example.check(cache, _layers(options.layer, count), context, steps)
+    else:
+        example.check_length(cache, context, steps)
     say(f"loading {name}")
     model, windows, ids = inputs(name, cache, training, context + steps)
-    layers = _layers(options.layer, model)
+    layers = _layers(options.layer, model.config.num_hidden_layers)
     example.check(cache, layers, context, steps)
     say(f"training codebooks of layers {layers} on {windows.numel()} tokens")
     parts = [example.capture(model, window, layers, cache) for window in windows]

@@ -24,7 +24,7 @@ from golden import command
 from hdl.arguments import add_page, check_page, whole
 from hdl.kllm.room import BLOCKS
 from tb.run import ROOT
-from tb.runs.cycles import add_option
+from tb.runs.cycles import add_option, owned
 
 __all__ = ["main", "section"]
 
@@ -85,7 +85,8 @@ def main(arguments: list[str] | None = None) -> int:
     check_page(parser, options.page, [section(options)])
     from tb.runs.measure.accelerator_rates import report  # torch, only now
 
-    return report(options)
+    with owned(parser, options.json):
+        return report(options)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 """
 
 import argparse
+import contextlib
 import dataclasses
 import importlib
 import inspect
@@ -12,7 +13,7 @@ import json
 import math
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,15 @@ from rich.console import Console
 from rich.table import Table
 
 from golden import command
-from golden.config import Config
-from golden.files import replacing
+from golden.config import Config, ConfigError
+from golden.files import claimed, made_folder, replacing
 from hdl.arguments import write_page
 from hdl.registry import all_blocks
 from tb.run import ROOT
 
 __all__ = [
-    "VERSION", "Figure", "add_option", "described", "give", "load", "main", "predicted", "save",
+    "VERSION", "Figure", "add_option", "described", "give", "load", "main", "owned", "predicted",
+    "save",
 ]  # fmt: skip
 
 VERSION = 1
@@ -124,13 +126,12 @@ def predicted(function: Callable, cycles) -> dict[str, Any]:
 
 
 def _writable(text: str) -> Path:
-    """The path of a file that ``save`` can write; its folder is made. ArgumentTypeError if not."""
+    """The path of a file that ``save`` can write. ArgumentTypeError if not."""
     file = Path(text)
     try:
         if file.exists() and not file.is_file():
             raise argparse.ArgumentTypeError(f"must be a file, not {text!r}")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=file.parent):
+        with made_folder(file.parent), tempfile.TemporaryFile(dir=file.parent):
             pass
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
@@ -150,6 +151,22 @@ def add_option(parser: argparse.ArgumentParser) -> None:
         "--json", type=_writable, metavar="FILE", default=str(FOLDER / f"{name}.json"),
         help=f"file for the measured cycles (build/cycles/{name}.json)",
     )  # fmt: skip
+
+
+@contextlib.contextmanager
+def owned(parser: argparse.ArgumentParser, file: Path | None) -> Iterator[None]:
+    """Within it no other command writes the ``file`` of ``--json``, whose folder is made.
+
+    The parser refuses a file that another run has claimed. A measurement begins within it.
+    """
+    with contextlib.ExitStack() as outputs:
+        if file is not None:
+            try:
+                outputs.enter_context(made_folder(file.parent))
+                outputs.enter_context(claimed(file))
+            except ConfigError as error:
+                parser.error(f"--json: {error}")
+        yield
 
 
 def save(file: Path, figures: Sequence[Figure]) -> None:

@@ -9,7 +9,7 @@ cycles of small sizes.
 from golden import command
 from hdl.arguments import add_page, check_page
 from tb.run import ROOT
-from tb.runs.cycles import add_option
+from tb.runs.cycles import add_option, owned
 
 __all__ = ["main"]
 
@@ -28,7 +28,8 @@ def main(arguments: list[str] | None = None) -> int:
     check_page(parser, options.page, ["engine_rates"])
     from tb.runs.measure.engine_rates import report  # torch, only now
 
-    return report(options)
+    with owned(parser, options.json):
+        return report(options)
 
 
 if __name__ == "__main__":

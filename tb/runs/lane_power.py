@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from golden import command
-from golden.files import replacing
+from golden.config import ConfigError
+from golden.files import claimed_folder, replacing
 from golden.lanes.format import plane_words
 from golden.markers import table
 from hdl.arguments import add_page, check_page, folder, period, whole, write_page
@@ -356,19 +357,19 @@ def main(arguments: list[str] | None = None) -> int:
         sets = library_sets(options.sets)
         for libraries in [] if options.kept_only else sets.values():
             delays_of(libraries)
-        options.keep.mkdir(parents=True, exist_ok=True)
-        for lane in (*LANES, *LOOK_UPS):
-            for library, libraries in sets.items():
-                file = options.keep / (re.sub(r"\W+", "-", f"{lane} {library}") + ".json")
-                is_chosen = options.lane is None or lane in options.lane
-                if is_chosen and not options.kept_only:
-                    report = measure_lane(lane, libraries, options.clock_ns, options.seed)
-                    with replacing(file) as part:
-                        part.write_text(json.dumps(report.to_json(), indent=2) + "\n")
-                    print(f"  {library}: {lane}: {report.power.cycle_pj:.4f} pJ", flush=True)
-                if file.exists():
-                    figures[lane, library] = json.loads(file.read_text())
-    except (LibraryError, SynthesisError, YosysError, OSError) as error:
+        with claimed_folder(options.keep):
+            for lane in (*LANES, *LOOK_UPS):
+                for library, libraries in sets.items():
+                    file = options.keep / (re.sub(r"\W+", "-", f"{lane} {library}") + ".json")
+                    is_chosen = options.lane is None or lane in options.lane
+                    if is_chosen and not options.kept_only:
+                        report = measure_lane(lane, libraries, options.clock_ns, options.seed)
+                        with replacing(file) as part:
+                            part.write_text(json.dumps(report.to_json(), indent=2) + "\n")
+                        print(f"  {library}: {lane}: {report.power.cycle_pj:.4f} pJ", flush=True)
+                    if file.exists():
+                        figures[lane, library] = json.loads(file.read_text())
+    except (ConfigError, LibraryError, SynthesisError, YosysError, OSError) as error:
         print(f"tb.runs.lane_power: {error}", file=sys.stderr)
         return 2
     except AssertionError as error:

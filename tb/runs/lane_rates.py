@@ -7,7 +7,7 @@ Every output is also compared with golden. A benchmark: no test asserts its time
 from golden import command
 from hdl.arguments import add_page, check_page
 from tb.run import ROOT
-from tb.runs.cycles import add_option
+from tb.runs.cycles import add_option, owned
 
 __all__ = ["main"]
 
@@ -22,7 +22,8 @@ def main(arguments: list[str] | None = None) -> int:
     check_page(parser, options.page, ["rates"])
     from tb.runs.measure.lane_rates import report  # torch, only now
 
-    return report(options)
+    with owned(parser, options.json):
+        return report(options)
 
 
 if __name__ == "__main__":

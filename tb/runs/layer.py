@@ -11,7 +11,7 @@ from hdl.arguments import add_page, check_page, folder, whole
 from hdl.kllm.accelerator import KllmAcceleratorConfig
 from hdl.kllm.room import BLOCKS
 from tb.run import ROOT
-from tb.runs.cycles import add_option
+from tb.runs.cycles import add_option, owned
 
 __all__ = ["main"]
 
@@ -43,7 +43,8 @@ def main(arguments: list[str] | None = None) -> int:
     check_page(parser, options.page, [f"layer_{options.config}"])
     from tb.runs.measure.layer import report  # torch, only now
 
-    return report(options)
+    with owned(parser, options.json):
+        return report(options)
 
 
 if __name__ == "__main__":

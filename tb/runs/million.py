@@ -8,7 +8,7 @@ outputs and every status with golden. Prints the cycles of the steps next to the
 from golden import command
 from golden.million.config import SYSTEMS
 from hdl.arguments import folder, whole
-from tb.runs.cycles import add_option
+from tb.runs.cycles import add_option, owned
 
 __all__ = ["main"]
 
@@ -22,7 +22,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     from tb.runs.measure.million import report  # torch, only now
 
-    return report(options)
+    with owned(parser, options.json):
+        return report(options)
 
 
 if __name__ == "__main__":

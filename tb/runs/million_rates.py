@@ -9,7 +9,7 @@ docs/million.md that were measured.
 from golden import command
 from hdl.arguments import add_page, check_page, whole
 from tb.run import ROOT
-from tb.runs.cycles import add_option
+from tb.runs.cycles import add_option, owned
 
 __all__ = ["main"]
 
@@ -29,7 +29,8 @@ def main(arguments: list[str] | None = None) -> int:
     check_page(parser, options.page, tables)
     from tb.runs.measure.million_rates import report  # torch, only now
 
-    return report(options, [keys for keys in KEYS if keys <= options.keys])
+    with owned(parser, options.json):
+        return report(options, [keys for keys in KEYS if keys <= options.keys])
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from hdl.arguments import add_page, check_page, write_page
 from hdl.oaken.mmu import PagingMmuConfig
 from hdl.paging.mmu import PagingMmu
 from tb.run import ROOT, build_model, run_model
-from tb.runs.cycles import Figure, add_option, described, save
+from tb.runs.cycles import Figure, add_option, described, owned, save
 
 __all__ = ["ONE_HEAD", "SWEEP", "TARGET", "main", "measure"]
 
@@ -175,12 +175,13 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--page must not be given with --sweep, which has no table")
     check_page(parser, options.page, ["mmu_rates"])
     console = Console()
-    if options.sweep:
-        figures = _sweep(console)
-    else:
-        text, figures = _tables(console)
-        write_page(options.page, {"mmu_rates": text + "\n"})
-    save(options.json, figures)
+    with owned(parser, options.json):
+        if options.sweep:
+            figures = _sweep(console)
+        else:
+            text, figures = _tables(console)
+            write_page(options.page, {"mmu_rates": text + "\n"})
+        save(options.json, figures)
     return 0
 
 

@@ -15,7 +15,7 @@ must equal golden's. Prints the cycles next to their bound, and the error of the
 from golden import command
 from hdl.arguments import add_page, check_page, whole
 from tb.run import ROOT
-from tb.runs.cycles import add_option
+from tb.runs.cycles import add_option, owned
 
 __all__ = ["MATRICES", "PAGE", "SECTION", "main"]
 
@@ -39,7 +39,8 @@ def main(arguments: list[str] | None = None) -> int:
     check_page(parser, options.page, [SECTION])
     from tb.runs.measure.qet import report  # torch, only now
 
-    return report(options)
+    with owned(parser, options.json):
+        return report(options)
 
 
 if __name__ == "__main__":

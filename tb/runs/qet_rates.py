@@ -7,7 +7,7 @@ and statuses are compared with golden. ``--page`` rewrites the table of docs/qet
 from golden import command
 from hdl.arguments import add_page, check_page, whole
 from tb.run import ROOT
-from tb.runs.cycles import add_option
+from tb.runs.cycles import add_option, owned
 
 __all__ = ["PAGE", "SECTION", "main"]
 
@@ -26,7 +26,8 @@ def main(arguments: list[str] | None = None) -> int:
     check_page(parser, options.page, [SECTION])
     from tb.runs.measure.qet_rates import report  # torch, only now
 
-    return report(options, options.config or ["smollm2", "llama"])
+    with owned(parser, options.json):
+        return report(options, options.config or ["smollm2", "llama"])
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from golden import command
 from golden.vqllm.format import MATRICES, PACKS
 from hdl.arguments import add_page, check_page, folder, whole
 from tb.run import ROOT
-from tb.runs.cycles import add_option
+from tb.runs.cycles import add_option, owned
 
 __all__ = ["CACHES", "MODELS", "PAGE", "SECTION", "main"]
 
@@ -50,7 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
     check_page(parser, options.page, [SECTION])
     from tb.runs.measure.vq import report  # torch, only now
 
-    return report(options)
+    with owned(parser, options.json):
+        return report(options)
 
 
 if __name__ == "__main__":

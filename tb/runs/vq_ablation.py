@@ -9,7 +9,7 @@ tables of docs/vqllm-ablation.md.
 from golden import command
 from hdl.arguments import add_page, check_page, whole
 from tb.run import ROOT
-from tb.runs.cycles import add_option
+from tb.runs.cycles import add_option, owned
 
 __all__ = ["CASES", "PAGE", "main"]
 
@@ -37,7 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--page needs all cases")
     from tb.runs.measure.vq_ablation import report  # torch, only now
 
-    return report(options)
+    with owned(parser, options.json):
+        return report(options)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ synth. ``--page`` rewrites the tables of docs/vqllm-attention.md.
 from golden import command
 from hdl.arguments import add_page, check_page, whole
 from tb.run import ROOT
-from tb.runs.cycles import add_option
+from tb.runs.cycles import add_option, owned
 
 __all__ = ["main"]
 
@@ -35,7 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--tokens must be {TOKENS[0]} or more")
     from tb.runs.measure.vq_attention import report  # torch, only now
 
-    return report(options, tokens)
+    with owned(parser, options.json):
+        return report(options, tokens)
 
 
 if __name__ == "__main__":

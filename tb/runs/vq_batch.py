@@ -7,7 +7,7 @@ results are compared with golden. ``--page`` rewrites the tables of docs/vqllm-b
 from golden import command
 from hdl.arguments import add_page, check_page
 from tb.run import ROOT
-from tb.runs.cycles import add_option
+from tb.runs.cycles import add_option, owned
 
 __all__ = ["main"]
 
@@ -23,7 +23,8 @@ def main(arguments: list[str] | None = None) -> int:
     check_page(parser, options.page, SECTIONS)
     from tb.runs.measure.vq_batch import report  # torch, only now
 
-    return report(options)
+    with owned(parser, options.json):
+        return report(options)
 
 
 if __name__ == "__main__":

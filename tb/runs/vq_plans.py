@@ -9,7 +9,7 @@ are held out, too. Plans of gemm, of tables, of both layouts and of attention fo
 from golden import command
 from hdl.arguments import add_page, check_page
 from tb.run import ROOT
-from tb.runs.cycles import add_option
+from tb.runs.cycles import add_option, owned
 
 __all__ = ["main"]
 
@@ -29,7 +29,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     if options.only and options.only not in BUILDS:
         parser.error(f"--only must be one of {', '.join(BUILDS)}, not {options.only}")
-    return report(options)
+    with owned(parser, options.json):
+        return report(options)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from golden import command
 from hdl.arguments import add_page, check_page, whole
 from hdl.vqllm.room import BLOCKS
 from tb.run import ROOT
-from tb.runs.cycles import add_option
+from tb.runs.cycles import add_option, owned
 
 __all__ = ["main"]
 
@@ -26,7 +26,8 @@ def main(arguments: list[str] | None = None) -> int:
     check_page(parser, options.page, ["vq_gemv"])
     from tb.runs.measure.vq_rates import report  # torch, only now
 
-    return report(options, options.config or CONFIGS)
+    with owned(parser, options.json):
+        return report(options, options.config or CONFIGS)
 
 
 if __name__ == "__main__":

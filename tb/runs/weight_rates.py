@@ -5,6 +5,7 @@ A benchmark: no test asserts its cycles; ``full_rate`` asserts those of small si
 ``--page`` rewrites the table of docs/blocks/kllm_weight_supply.md.
 """
 
+import argparse
 import json
 
 import numpy as np
@@ -15,7 +16,7 @@ from hdl.arguments import add_page, check_page, write_page
 from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
 from tb.kllm.test_weight_supply import Job, supply_words
 from tb.run import ROOT, simulate
-from tb.runs.cycles import Figure, add_option, described, save
+from tb.runs.cycles import Figure, add_option, described, owned, save
 
 __all__ = ["main"]
 
@@ -39,6 +40,11 @@ def main(arguments: list[str] | None = None) -> int:
     add_option(parser)
     options = parser.parse_args(arguments)
     check_page(parser, options.page, ["supply_rates"])
+    with owned(parser, options.json):
+        return _report(options)
+
+
+def _report(options: argparse.Namespace) -> int:
     config = KllmWeightSupplyConfig()
     width = config.lane.group_outputs
     rng = np.random.default_rng(1)

@@ -699,3 +699,24 @@ def test_name_of_the_hub_is_told_from_a_path(monkeypatch, capsys):
 
 def test_checkpoint_has_a_name(tiny: Checkpoint):
     assert tiny.name == "tiny-9-3"
+
+
+@pytest.mark.parametrize(
+    ("method", "line"),
+    [
+        ("million-4b:policy=sliding", "policy must be flush without a window"),
+        ("cq4:policy=sliding", "policy must be flush without a window"),
+        ("qet-4b:stages=1,residual_levels=2", "residual_levels must be 0 with stages=1"),
+        ("qet-kv-4b:stages=1,share=0.5", "share must be 0.7 with stages=1"),
+        ("quip4:feedback=false,damping=0.1", "damping must be 0.01 without feedback"),
+        ("aqlm3:feedback=true,weighted=false", "weighted must be true with feedback=true"),
+        ("aqlm3:weighted=false,damping=0.1", "damping must be 0.01 with weighted=false"),
+        ("kllm-plain-w4a4:damping=0.1", "damping must be 0.01 with fit=largest"),
+        ("kllm-w4a4:weight_fisher=false", "weight_fisher must be true with fit=sequential"),
+        ("kllm-w4a4:cache_bits=16,cache_share=0.1", "cache_share must be 0 with cache_bits=16"),
+    ],
+)
+def test_an_option_without_effect_is_refused(method, line):
+    """Seen to fail: each was taken and changed nothing."""
+    with pytest.raises(ConfigError, match=line):
+        parse_all(method)

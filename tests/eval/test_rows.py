@@ -50,6 +50,17 @@ def names(text: str) -> list[str]:
     return [line.split(" | ")[0][2:] for line in text.splitlines() if line.startswith("| ")][2:]
 
 
+def test_lessons_that_are_too_long_are_refused_before_the_first_method(monkeypatch, capsys):
+    """Seen to fail: the methods before had run, for minutes on a real model."""
+    monkeypatch.setattr(command, "evaluate", None)
+    code, out, err = run(capsys, *THREE, "--calibration-tokens", 10**6)
+    assert (code, out) == (2, "")
+    assert err.startswith("eval: calibration tokens must be 2..")
+    code, out, err = run(capsys, *THREE, "--calibration-windows", 10**6)
+    assert (code, out) == (2, "")
+    assert err.startswith("eval: the built-in text has ")
+
+
 # ---- rows that are kept
 
 

@@ -1,14 +1,17 @@
 """Loading, capturing and quantizing real layers; a tiny random model for the mechanics."""
 
 import importlib.util
+import json
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from golden import checkpoint, pack, text
+from golden import calibrate, checkpoint, pack, text
 from golden.capture import capture_inputs
+from golden.eval import calibrate as learner
+from golden.eval import command as evaluation
 from golden.eval.reports import kv_error
 from golden.eval.reports import oaken as oaken_report
 from golden.eval.reports.kllm import main
@@ -146,6 +149,66 @@ def test_refused_before_the_model_is_read(
     file = gguf_file(tmp_path / "a.gguf", 7)
     filled = [each.format(tmp=tmp_path) for each in arguments]
     assert main([*filled, "--model", str(file)]) == 2
+    assert capsys.readouterr().err == line.format(tmp=tmp_path) + "\n"
+
+
+LLAMA = {
+    "model_type": "llama", "hidden_size": 576, "num_attention_heads": 9, "num_key_value_heads": 3,
+    "intermediate_size": 1536, "num_hidden_layers": 30, "vocab_size": 49152,
+    "max_position_embeddings": 8192, "hidden_act": "silu", "rms_norm_eps": 1e-5,
+    "rope_theta": 1e4, "tie_word_embeddings": True,
+}  # fmt: skip
+OUT = ["-o", "{tmp}/out"]
+MILLION = ["--block", "million_attention", *OUT]
+
+
+@pytest.mark.parametrize(
+    ("main", "arguments", "line"),
+    [
+        (pack.main, ["--layer", "0", "--context", "5000", *OUT],
+         "golden.pack: MachineConfig.slot.elements must be 5001 for this layer, not 4096"),
+        (pack.main, ["--all", "--context", "2000", *OUT],
+         "golden.pack: MachineConfig.slot.elements must be 2000 for this layer, not 1536"),
+        (pack.main, ["--all", "--context", "1", *OUT],
+         "golden.pack: --context must be 2..16383 with --all, not 1"),
+        (pack.main, ["--all", "--calibration", "{tmp}/no", *OUT],
+         "golden.pack: no calibration at {tmp}/no"),
+        (pack.main, ["--layer", "0", "--calibration", "{tmp}/no", *OUT],
+         "golden.pack: no calibration at {tmp}/no"),
+        (pack.main, ["--layer", "0", "--option", "glu=x", *OUT],
+         "golden.pack: LayerOptions.glu must be index or exact, not 'x'"),
+        (pack.main, ["--context", "0", *MILLION],
+         "golden.pack: the prompt must have at least 4 tokens, the sinks, not 0"),
+        (pack.main, ["--context", "40000", *MILLION],
+         "golden.pack: cache.max_tokens must be at least 40072, prompt and steps, not 32768"),
+        (pack.main, ["--layer", "17", "--set", "cache.layers=8", *MILLION],
+         "golden.pack: cache.layers must be more than 17, the last layer's number, not 8"),
+        (pack.main, ["--layer", "30", *MILLION], "golden.pack: layer must be 0..29, not 30"),
+        (pack.main, ["--context", "200", "--tokens", "2", "--set", "cache.pages=35", *MILLION],
+         "golden.pack: cache.pages must be at least 36 for 202 tokens of 3 layers, not 35"),
+        (calibrate.main, ["--method", "oaken", "--windows", "0", *OUT],
+         "calibrate: windows must be at least 1, not 0"),
+        (calibrate.main, ["--method", "oaken", "--tokens", "1", *OUT],
+         "calibrate: tokens must be at least 2, not 1"),
+        (profile.main, ["--windows", "0", *OUT], "profile: windows must be at least 1, not 0"),
+        (evaluation.main, ["--calibration", "{tmp}/no"], "eval: no calibration at {tmp}/no"),
+        (evaluation.main, ["--calibration-text", "{tmp}/no"],
+         "eval: cannot read {tmp}/no: No such file or directory"),
+    ],
+)  # fmt: skip
+def test_work_that_cannot_end_is_refused_before_the_model_is_read(
+    main, arguments, line, tmp_path, monkeypatch, capsys
+) -> None:
+    """Seen to fail after 10 to 40 s of loading, training and packing."""
+
+    def load(*_: object) -> None:
+        raise AssertionError("the model is read")
+
+    for module in (checkpoint, evaluation, learner):
+        monkeypatch.setattr(module, "load", load)
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    filled = [each.format(tmp=tmp_path) for each in arguments]
+    assert main([*filled, "--model", str(tmp_path)]) == 2
     assert capsys.readouterr().err == line.format(tmp=tmp_path) + "\n"
 
 

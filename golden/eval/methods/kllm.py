@@ -142,6 +142,12 @@ class Kllm(Method):
             self._refuse("center", "false with pre_rope=true, as RoPE turns a constant")
         self._check_choice("fit", FITS)
         self._check_real("damping", 1e-6, 1.0)
+        if self.fit not in _HESSIANS and self.damping != Kllm.damping:
+            self._refuse("damping", f"{Kllm.damping} with fit={self.fit}, which has no Hessian")
+        if self.fit in _HESSIANS and not self.weight_fisher:
+            self._refuse("weight_fisher", f"true with fit={self.fit}, which has a Hessian instead")
+        if self.cache_bits == OFF and self.cache_share:
+            self._refuse("cache_share", f"0 with cache_bits={OFF}, which quantizes no K and V")
         if self.fit != "largest" and self.antisymmetric:
             self._refuse("antisymmetric", f"false with fit={self.fit}")
         if self.fit in _HESSIANS and self.norm == "exact":
@@ -348,13 +354,7 @@ class Kllm(Method):
 
         On the machine it does what ``install`` computes. ConfigError: there is no such flow.
         """
-        for field, wanted in _MACHINE_FLOW.items():
-            if getattr(self, field) != wanted:
-                self._refuse(field, f"{wanted} for a layer of the accelerator")
-        if OFF in (self.weight_bits, self.activation_bits, self.kept_bits):
-            raise ConfigError("weights, activations, K and V must be quantized for the accelerator")
-        if self.kept_bits != self.activation_bits:
-            self._refuse("cache_bits", "activation_bits for a layer of the accelerator")
+        options = self.layer_options()
         with Site(model) as site:
             layer = site.layers[i]
             self.install_conditioning(site, state)
@@ -368,12 +368,22 @@ class Kllm(Method):
             weight[group] = QuantizedWeight(index, scale, first.codebook)
         codebook = {name: state[f"{i}.{name}"].long() for name in self.sites()}
         unused = {name: codebook["k"] for name in SITES if name not in codebook}
-        options = LayerOptions(
+        found = state[f"{i}.k.offset"].long() if self.center else None
+        return real, QuantizedLayer(real.shape, options, weight, codebook | unused, found)
+
+    def layer_options(self) -> LayerOptions:
+        """The layout of its layers on the machine. ConfigError: there is no such flow."""
+        for field, wanted in _MACHINE_FLOW.items():
+            if getattr(self, field) != wanted:
+                self._refuse(field, f"{wanted} for a layer of the accelerator")
+        if OFF in (self.weight_bits, self.activation_bits, self.kept_bits):
+            raise ConfigError("weights, activations, K and V must be quantized for the accelerator")
+        if self.kept_bits != self.activation_bits:
+            self._refuse("cache_bits", "activation_bits for a layer of the accelerator")
+        return LayerOptions(
             fuse=self.fuse, scores=self.scores, glu=self.glu, share=self.share / 2,
             center=self.center,
         )  # fmt: skip
-        found = state[f"{i}.k.offset"].long() if self.center else None
-        return real, QuantizedLayer(real.shape, options, weight, codebook | unused, found)
 
     def install_group(self, site: Site, state: State, i: int, group: str) -> None:
         """Weights of a matmul, where the norm before it has its factor still."""

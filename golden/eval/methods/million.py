@@ -88,6 +88,8 @@ class Million(Method):
             self._check_bool(field)
         self._check_range("window", 0, 1 << 20)
         self._check_choice("policy", ("flush", "sliding"))
+        if self.policy != "flush" and not self.window:
+            self._refuse("policy", "flush without a window, which alone has a policy")
         self._check_range("sink", 0, 1 << 20)
         self._check_real("share", 0.0, 0.5)
         self._check_range("vectors", 1, 1 << 20)

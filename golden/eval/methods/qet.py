@@ -28,6 +28,8 @@ _ELEMENT_BITS = 16  # of a weight before
 _LAYER = re.compile(r"\.(\d+)\.")  # the number of a layer in a name
 _SALTS = 16  # seeds of a layer, more than it has stages
 
+_SHARE = 0.7  # of the bits, for the first stage
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Shaped(Method):
@@ -47,7 +49,7 @@ class _Shaped(Method):
     levels: int = 3
     residual_levels: int = 0
     stages: int = 2
-    share: float = 0.7
+    share: float = _SHARE
     group: int = 8
     entry_bits: int = 10
     by_group: bool = False
@@ -58,6 +60,9 @@ class _Shaped(Method):
         self._check_range("levels", 0, 5)
         self._check_range("residual_levels", 0, 5)
         self._check_range("stages", 1, 2)
+        for field, unused in (("residual_levels", 0), ("share", _SHARE)):
+            if self.stages == 1 and getattr(self, field) != unused:
+                self._refuse(field, f"{unused} with stages=1, which has no residual")
         self._check_real("share", 0.01, 0.99)
         self._check_range("group", 1, 256)
         if self.entry_bits:

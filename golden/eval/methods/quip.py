@@ -52,6 +52,8 @@ class Quip(Method):
         self._check_choice("rate", (2, 4))
         self._check_bool("feedback")
         self._check_real("damping", 1e-6, 1.0)
+        if not self.feedback and self.damping != type(self).damping:
+            self._refuse("damping", f"{type(self).damping} without feedback, which alone has it")
 
     @property
     def replaces_weights(self) -> bool:

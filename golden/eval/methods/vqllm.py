@@ -222,6 +222,10 @@ class Aqlm(VqWeights):
         self._check_range("bits", 2, 16)
         self._check_bool("weighted")
         self._check_bool("feedback")
+        if self.feedback and not self.weighted:
+            self._refuse("weighted", "true with feedback=true, whose errors have their own weights")
+        if not (self.feedback or self.weighted) and self.damping != type(self).damping:
+            self._refuse("damping", f"{type(self).damping} with weighted=false, which has none")
 
     @property
     def vq(self) -> VqShape:

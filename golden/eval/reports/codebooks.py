@@ -15,6 +15,7 @@ from typing import Any
 
 from golden import command
 from golden.eval.accuracy.arguments import PAGE, ROOT
+from golden.files import claimed, made_folder
 from golden.markers import rewrite, table
 
 __all__ = ["TABLES", "Paired", "Variants", "main", "section"]
@@ -164,7 +165,7 @@ def _write(which: Variants, page: Path) -> None:
     print(page)
 
 
-def _run(options: argparse.Namespace, which: Variants) -> int:
+def _run(options: argparse.Namespace, which: Variants, target: Path) -> int:
     import torch
 
     from golden.checkpoint import load, read_text, windows
@@ -203,7 +204,6 @@ def _run(options: argparse.Namespace, which: Variants) -> int:
         },
         {},
     )
-    target = _rows_file(which, options.page or options.work / "page.md")
     for seed in options.seeds:
         for label, method in which.methods.items():
             row = Row(name, method, seed)
@@ -263,7 +263,9 @@ def main(arguments: list[str] | None = None) -> int:
                 f"skip must be at least {options.windows * options.seq}, the tokens that are "
                 f"evaluated, not {options.skip}"
             )
-        return _run(options, which)
+        target = _rows_file(which, options.page or options.work / "page.md")
+        with made_folder(target.parent), claimed(target):
+            return _run(options, which, target)
     except (CheckpointError, ConfigError) as error:
         print(f"codebooks: {error}", file=sys.stderr)
         return 2

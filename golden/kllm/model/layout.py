@@ -10,8 +10,9 @@ from golden.kllm.layer.layout import Job, LayerLayout, Rows, images
 from golden.kllm.layer.program import HeadLayout
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 
-__all__ = ["HEAD_SHARE", "ModelLayout", "ModelShape", "model_layout"]
+__all__ = ["CONTEXT_MAX", "HEAD_SHARE", "ModelLayout", "ModelShape", "model_layout"]
 
+CONTEXT_MAX = 16383  # tokens of a sequence
 _ADDRESSES = 1 << 32  # of words, in LOAD and in MATMUL
 _CACHED = ("k", "v")
 HEAD_SHARE = 0.02  # outliers on each side of a token before the head
@@ -24,13 +25,13 @@ class ModelShape(Config):
     layer: LayerShape
     layers: int  # decoder layers, 1..1024
     vocabulary: int  # tokens of the tokenizer, 2..2**20
-    context: int  # most tokens of a sequence, 2..16383
+    context: int  # most tokens of a sequence, 2..CONTEXT_MAX
 
     def __post_init__(self) -> None:
         self._check_shape("layer", LayerShape)
         self._check_range("layers", 1, 1024)
         self._check_range("vocabulary", 2, 1 << 20)
-        self._check_range("context", 2, 16383)
+        self._check_range("context", 2, CONTEXT_MAX)
 
 
 @dataclasses.dataclass(frozen=True)

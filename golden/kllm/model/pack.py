@@ -29,12 +29,13 @@ from golden.fp16.ops import bits_from_float
 from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.isa import ROW_BYTES
 from golden.kllm.layer.chip import chip_layer
+from golden.kllm.layer.program import check_room
 from golden.kllm.layer.quantized import QuantizedLayer, quantize_layer
 from golden.kllm.layer.reference import check_reference, layer_inputs, reference
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 from golden.kllm.layer.weights import layer_weights
 from golden.kllm.model.compiler import ModelImage, compile_model
-from golden.kllm.model.layout import ModelLayout, ModelShape, model_layout
+from golden.kllm.model.layout import CONTEXT_MAX, ModelLayout, ModelShape, model_layout
 from golden.kllm.model.program import check_model
 from golden.kllm.model.quantized import (
     Head,
@@ -301,11 +302,13 @@ def make(
     options: argparse.Namespace,
     say: Callable[[str], None],
     architectures: Collection[str],
+    laid_out: Callable[[argparse.Namespace, MachineConfig], LayerOptions],
     calibrated: Callable[[checkpoint.Checkpoint, argparse.Namespace], Source] | None = None,
 ) -> None:
     """Of the command's ``options``; ConfigError, CheckpointError: the model cannot be packed.
 
     architectures: model types of transformers that are accepted
+    laid_out: how layers lie on the machine, before a model is read
     calibrated: reads the calibration file; None: the layers are trained on a built-in text.
     """
     config = MachineConfig.parse(MACHINES[options.config or "smollm2"], options.set)
@@ -314,15 +317,16 @@ def make(
     count = checkpoint.layer_count(path)
     if options.layers is not None and count is not None and not 1 <= options.layers <= count:
         raise ConfigError(f"--layers must be 1..{count}, not {options.layers}")
+    if not 2 <= options.context <= CONTEXT_MAX:
+        raise ConfigError(f"--context must be 2..{CONTEXT_MAX} with --all, not {options.context}")
+    wanted = laid_out(options, config)
     if (stated := checkpoint.stated(path)) is not None:
-        chip_layer(stated, options.context)
+        check_room(chip_layer(stated, options.context), wanted, config, 1, options.context - 1)
     say(f"loading {options.model}")
     loaded = checkpoint.load(path, architectures)
     if calibrated is not None:
         source = calibrated(loaded, options)
     else:
-        wanted = LayerOptions.parse(LayerOptions(), options.option)
-        assert isinstance(wanted, LayerOptions)
         ids = checkpoint.tokens(loaded, text.CALIBRATION, LAYER_TOKENS)
         source = trained(loaded, ids, wanted, config)
     layout = checked_layout(loaded, source.options, config, options.layers, options.context)

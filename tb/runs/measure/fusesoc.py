@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from golden.config import ConfigError
+from golden.files import claimed_folder
 from golden.markers import table
 from hdl.arguments import write_page
 from tb.compile import tool_environment
@@ -123,14 +124,17 @@ def report(options) -> int:
         if each not in tools:
             print(f"{SIMULATORS[each]} is not installed: without it")
     rows, right = [], []
-    for name in options.blocks or BLOCKS:
+    names = options.blocks or BLOCKS
+    for name in names:
         if find_kit(name) is None:
             raise ConfigError(f"{name} has no golden vectors for a testbench")
-        row, is_right = _judge(name, tools)
-        rows.append(row)
-        right.append(is_right)
-    names = {"icarus": "Icarus, s", "verilator": "Verilator, s"}
-    head = ["block", "lint, s", *(names[each] for each in tools), "an expected word changed"]
+    with claimed_folder(_FOLDER):
+        for name in names:
+            row, is_right = _judge(name, tools)
+            rows.append(row)
+            right.append(is_right)
+    columns = {"icarus": "Icarus, s", "verilator": "Verilator, s"}
+    head = ["block", "lint, s", *(columns[each] for each in tools), "an expected word changed"]
     text = table(head, rows)
     print(text)
     write_page(options.page, {"fusesoc": text})

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from golden.config import ConfigError
-from golden.files import kept_json, replacing
+from golden.files import claimed_folder, kept_json, replacing
 from golden.markers import table
 from hdl.arguments import write_page
 from tb.kits import all_kits
@@ -163,9 +163,10 @@ def report(options) -> int:
         if not available(each):
             raise ConfigError(f"--simulator: {SIMULATORS[each]} is not installed")
     every, right = [], []
-    for name in options.blocks or sorted(kits):
-        every.append(judge(name, simulators, options))
-        right.append(_print(every[-1], options.faults))
+    with claimed_folder(_FOLDER):
+        for name in options.blocks or sorted(kits):
+            every.append(judge(name, simulators, options))
+            right.append(_print(every[-1], options.faults))
     head = [
         "block",
         "configuration",

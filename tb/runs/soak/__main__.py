@@ -1,5 +1,6 @@
 """``python -m tb.runs.soak``: random requests to the Verilated MMU (docs/paging-soak.md)."""
 
+import argparse
 import dataclasses
 import json
 import sys
@@ -10,10 +11,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from golden import command
-from golden.config import ConfigError
-from golden.files import check_output, replacing
+from golden.files import replacing
 from golden.paging.format import Status
 from hdl.arguments import add_page, check_page, whole, write_page
+from tb.runs.cycles import owned
 from tb.runs.soak.check import Mismatch
 from tb.runs.soak.faults import FAULTS
 from tb.runs.soak.run import Figures, soak
@@ -70,12 +71,11 @@ def main(arguments: list[str] | None = None) -> int:
     if options.page and options.fault:
         parser.error("--page: the page is of a run without a fault: no --fault")
     check_page(parser, options.page, ["soak"])
-    if options.json:
-        try:
-            check_output(options.json)
-        except ConfigError as error:
-            parser.error(f"--json: {error}")
+    with owned(parser, options.json):
+        return _run(options)
 
+
+def _run(options: argparse.Namespace) -> int:
     console = Console()
     columns = (
         TextColumn("{task.completed:>9,.0f} of {task.total:,.0f} requests"),

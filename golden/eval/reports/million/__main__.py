@@ -73,6 +73,15 @@ def _runner(options: argparse.Namespace, checkpoint: "Checkpoint") -> "Runner":
 
 
 def _run(options: argparse.Namespace) -> int:
+    """``_measured`` with its rows claimed: they go on from what the file holds at the start."""
+    from golden.files import claimed, made_folder
+
+    folder = options.page.with_suffix("") if options.page else options.work
+    with made_folder(folder), claimed(folder / ROWS):
+        return _measured(options, folder)
+
+
+def _measured(options: argparse.Namespace, folder: Path) -> int:
     from golden.eval.accuracy.report import Report, load_report, save_report
     from golden.eval.reports.million import channels
     from golden.eval.reports.million.page import sections
@@ -86,7 +95,6 @@ def _run(options: argparse.Namespace) -> int:
     chosen = [each for each in TABLES if not options.table or each.name in options.table]
     rows = wanted_rows(chosen, list(runner.texts), options.seeds)
     rows = [row for row in rows if fits(row.method, options.row)]
-    folder = options.page.with_suffix("") if options.page else options.work
     if options.goes_on:
         before = load_report(folder / ROWS)
         runner.earlier = earlier_rows(before, own, runner.texts, options.part)
