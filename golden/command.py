@@ -61,7 +61,8 @@ TYPED: dict[str, str] = {}  # ``python -m MODULE`` -> what the user types; senba
 
 
 def _typed(text: str | None) -> str | None:
-    return text and re.sub(r"python -m [\w.]+", lambda found: TYPED.get(found[0], found[0]), text)
+    pattern = r"python -m \w+(\.\w+)*"  # a full stop ends a sentence
+    return text and re.sub(pattern, lambda found: TYPED.get(found[0], found[0]), text)
 
 
 class Parser(argparse.ArgumentParser):

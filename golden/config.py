@@ -14,7 +14,7 @@ from typing import Any
 
 __all__ = ["Config", "ConfigError", "Shape"]
 
-_SHOWN_MAX = 120  # letters of a refused value with fields of its own
+_SHOWN_MAX = 120  # letters of a refused value with fields of its own, and bits of an integer
 
 
 class ConfigError(ValueError):
@@ -37,7 +37,10 @@ class Config:
 
     def _refuse(self, field: str, allowed: str) -> typing.NoReturn:
         value = self._value(field)
-        shown = repr(value)
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) >> _SHOWN_MAX:
+            shown = f"a number of {value.bit_length()} bits"
+        else:
+            shown = repr(value)
         if isinstance(value, Config) and len(shown) > _SHOWN_MAX:
             shown = f"{type(value).__name__}(...)"
         raise ConfigError(f"{type(self).__name__}.{field} must be {allowed}, not {shown}")

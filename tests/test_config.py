@@ -167,6 +167,13 @@ class Large(Config):
     holders: tuple = tuple(range(40))
 
 
+def test_a_refused_integer_is_not_printed_whole():
+    """Shown to fail: ``ValueError`` of Python, which prints no integer of so many digits."""
+    line = r"Example.lanes must be 1\.\.8, not a number of 20001 bits"
+    with pytest.raises(ConfigError, match=line):
+        Example(lanes=1 << 20000)
+
+
 def test_a_refused_configuration_is_not_printed_whole():
     with pytest.raises(ConfigError, match=r"must be smaller, not Large\(\.\.\.\)$"):
         Holder(example=Large())._refuse("example", "smaller")

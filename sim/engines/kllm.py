@@ -57,7 +57,7 @@ _CHEAPEST = "cheapest"
 _LOADED = {"v_scale": "kv_read", "codebook": "weights", "packet": "weights"}
 _ROW_BYTES = 2 * ROW_ELEMENTS
 _SAMPLES = 3  # of the context of a long prompt: the programs between are interpolated
-_TRIED = 9  # of the programs of a long prompt, for which there must be room
+_TRIED = 64  # programs of a prompt for which there must be room: all, or so many evenly
 
 # How often, and tokens, context, whether each token has a cache of its own.
 _Share = tuple[float, tuple[int, int, bool]]
@@ -256,7 +256,7 @@ class Kllm(Engine):
 
         shares: of so many tokens of a program, at most so many programs of each kind.
         Room for some tokens, or after some context, says nothing about fewer: what is free lies in
-        pieces. So each number of tokens is tried downwards, with every program that is computed.
+        pieces. So each number of tokens is tried downwards, with all programs up to ``_TRIED``.
         ConfigError: there is no room for one token.
         """
         shape, refusal = self.shape(model), ""
@@ -265,7 +265,7 @@ class Kllm(Engine):
         ):
             made = shares(tokens, _SAMPLES)
             try:
-                for _, program in (*made, *shares(tokens, _TRIED)):
+                for _, program in reversed((*made, *shares(tokens, _TRIED))):  # the longest first
                     self._room(shape, *program)
                 for _, program in made:
                     self._layer(shape, *program)

@@ -522,6 +522,20 @@ def test_a_built_in_chip_runs_a_built_in_model():
     assert engine.cost(model, Pass.prefill(1, 256)).seconds > 0
 
 
+def test_each_program_of_a_prompt_has_room():
+    """23 tokens have no room after 207 others, and have it after most others.
+
+    Shown to fail: room that is tried for nine programs of a prompt.
+    """
+    engine, model = engine_of("kllm-a4-wide"), find_model("llama-2-7b")
+    shape = engine.shape(model)
+    for prompt in (500, 1000):
+        found = engine._prompt(model, Part(count=1, new=prompt, context=0))
+        tokens = max(new for _, (new, _, _) in found)
+        for n in range(prompt // tokens):
+            engine._room(shape, tokens, n * tokens, False)
+
+
 def test_what_the_assembler_refuses_is_a_refusal():
     """Shown to fail: an ``AssemblyError`` that ``except ConfigError`` does not catch."""
     asm = Assembler(MACHINES["small"])
