@@ -243,6 +243,22 @@ def _check_gguf(path: str, name: str) -> None:
 
 
 @contextlib.contextmanager
+def _without_bars() -> Iterator[None]:
+    """Within it, transformers draws no bars: commands tell their own progress, in files too."""
+    import transformers.modeling_gguf_pytorch_utils as gguf_reading
+    from transformers.utils import logging
+
+    was = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        with mock.patch.object(gguf_reading, "tqdm", lambda items, **_: items):
+            yield
+    finally:
+        if was:
+            logging.enable_progress_bar()
+
+
+@contextlib.contextmanager
 def _read_once() -> Iterator[None]:
     """Within it, gguf reads a file once, and makes its map of tensor names once.
 
@@ -320,7 +336,7 @@ def load(
             stated(path)
     what, describe = "", reason
     try:
-        with _read_once():
+        with _read_once(), _without_bars():
             if path.is_file():
                 with _as_checkpoint_error():
                     _check_gguf(str(path), name)

@@ -39,7 +39,6 @@ from typing import Any, NoReturn
 
 __all__ = [
     "INTERRUPTED", "TYPED", "Parser", "descendants", "elapsed", "end_children", "hear_early", "run",
-    "without_bars",
 ]  # fmt: skip
 
 INTERRUPTED = 128 + signal.SIGINT  # exit status, as shells report it: 130
@@ -99,12 +98,6 @@ class Parser(argparse.ArgumentParser):
         """Refuse ``--page`` in an installation, which has no pages."""
         if not page.exists():
             self.error(f"--page needs a checkout: docs/{page.name} is missing")
-
-
-def without_bars() -> None:
-    """Libraries that are imported later show no bars: stderr is for our progress and one line."""
-    for name in ("HF_HUB_DISABLE_PROGRESS_BARS", "TQDM_DISABLE"):  # read at their import
-        os.environ.setdefault(name, "1")
 
 
 def elapsed(write: Callable[[str], object]) -> Callable[[str], None]:

@@ -444,7 +444,6 @@ def _pack(options: argparse.Namespace, say: Callable[[str], None]) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """The command line; 0, or 2 after one line on stderr. Progress goes to stderr."""
     options = _arguments(arguments)
-    command.without_bars()
     from golden.checkpoint import CheckpointError  # torch, after the arguments
 
     say = command.elapsed(lambda line: print(line, file=sys.stderr))

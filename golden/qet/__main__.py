@@ -180,7 +180,6 @@ def main(arguments: list[str] | None = None) -> int:
     """The command line; 0, or 2 after one line on stderr. Progress goes to stderr."""
     options = _arguments(arguments)
     say = command.elapsed(lambda line: print(line, file=sys.stderr))
-    command.without_bars()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

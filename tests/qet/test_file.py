@@ -306,7 +306,7 @@ def test_what_one_far_element_drowns_is_counted(tmp_path, capsys, bits):
 
 
 def test_a_model_is_loaded_without_bars(tmp_path):
-    """The refusal is the one line of stderr; the bars themselves came on terminals alone."""
+    """The refusal is the one line of stderr. Shown to fail: the bars of transformers."""
     name = "model.layers.0.self_attn.k_proj.weight@smollm2"
     arguments = ["quantize", name, "--ratio", "100", "-o", str(tmp_path / "x.qet")]
     plain = {key: value for key, value in os.environ.items() if key != "TQDM_DISABLE"}

@@ -4,7 +4,6 @@ import argparse
 import concurrent.futures
 import contextlib
 import json
-import os
 import sys
 import warnings
 
@@ -69,7 +68,6 @@ def report(options: argparse.Namespace) -> int:
     """Measure and print for the ``options`` of the command; its exit status."""
     console = Console()
     say = elapsed(lambda line: console.print(line, highlight=False))
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
         configs = [KllmPeLaneConfig(bits_a=bits_a, counter=options.counter) for bits_a in (4, 3)]
         rows = []

@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import json
-import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -122,7 +121,6 @@ def report(options: argparse.Namespace) -> int:
     """Measure and print for the ``options`` of the command; its exit status."""
     console = Console()
     say = elapsed(lambda line: console.print(line, highlight=False))
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     config = BLOCKS["oaken_kv_engine"].configs["smollm2"]
     assert isinstance(config, OakenKvEngineConfig)
     try:
