@@ -104,6 +104,8 @@ def claimed(*files: Path | None) -> Iterator[None]:
                 held.enter_context(_locked(file))
             except BlockingIOError:
                 raise ConfigError(f"another run writes {file}: wait until it ends") from None
+            except OSError as error:  # such as a name that is too long for the lock
+                raise ConfigError(f"{file}: {error.strerror}") from None
         yield
 
 

@@ -1,5 +1,6 @@
 """Points of a sweep: combinations of chips, models, sizes and fields, and the row of each."""
 
+import contextlib
 import functools
 import hashlib
 import itertools
@@ -54,27 +55,28 @@ def points(file: Path) -> list[Point]:
     return made
 
 
+_model = functools.lru_cache(64)(find_model)
+
+
 @functools.lru_cache(64)
-def _digest(hardware: str) -> str:
-    try:
-        fields = fields_of(hardware)[1]
-    except ConfigError:
-        return ""
-    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
+def _stated(hardware: str, model: str) -> str:
+    """A hash of what the files of both state; what cannot be read states nothing."""
+    found = []
+    for read in (lambda: json.dumps(fields_of(hardware)[1], sort_keys=True), lambda: _model(model)):
+        with contextlib.suppress(ConfigError):
+            found.append(str(read()))
+    return hashlib.sha256("\n".join(found).encode()).hexdigest()[:16]
 
 
 def chip(point: Point) -> str:
-    """A hash of the point's file of hardware: kept rows of a changed file are refused."""
-    return _digest(point["hw"])
+    """A hash of the point's files of hardware and model: rows of a changed file are refused."""
+    return _stated(point["hw"], point["model"])
 
 
 @functools.lru_cache(64)
 def _engine(hardware: str, changes: str) -> Engine:
     """Points that follow each other share a chip, and what it has computed."""
     return engine_of(hardware, json.loads(changes))
-
-
-_model = functools.lru_cache(64)(find_model)
 
 
 def point_row(point: Point) -> dict[str, Any]:

@@ -57,7 +57,8 @@ def _kept(file: Path, wanted: Sequence[Point]) -> dict[int, dict[str, Any]]:
             continue  # a line that a stopped run has not finished
         if not 0 <= number < len(wanted) or wanted[number] != point or each["chip"] != chip(point):
             raise ConfigError(
-                f"{file}: is of another sweep, or a chip has changed; give another --output"
+                f"{file}: is of another sweep, or a chip or a model has changed; give another "
+                "--output"
             )
         kept[number] = row
     return kept
@@ -175,6 +176,9 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--workers must be 1 or more, not {options.workers}")
     outputs = contextlib.ExitStack()
     try:
+        for file in (options.output, options.csv):
+            if file is not None and file.resolve() == options.file.resolve():
+                raise ConfigError(f"{file} is the file of the sweep: choose another output")
         outputs.enter_context(claimed(options.output, options.csv))
         rows = _sweep(options)
         if options.csv:

@@ -454,3 +454,10 @@ def test_a_program_is_written_whole_or_not(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err == f"assembler: {file}: No space left on device\n"
     assert file.read_text() == "as it was\n"
     assert sorted(each.name for each in tmp_path.iterdir()) == ["program.hex", "source"]
+
+
+def test_a_name_that_is_too_long_is_one_line(tmp_path):
+    """Shown to fail: OSError of the lock, whose name is longer than the file's."""
+    file = tmp_path / ("a" * 252)
+    with pytest.raises(ConfigError, match=r"a: File name too long$"), claimed(file):
+        pass

@@ -37,10 +37,12 @@ _NO_EFFECT = frozenset(
     begin_suppress_tokens bad_words_ids bos_token_id decoder_start_token_id diversity_penalty
     do_sample early_stopping encoder_no_repeat_ngram_size eos_token_id
     exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id length_penalty
-    max_length min_length no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
+    max_length max_sequence_length min_length no_repeat_ngram_size num_beam_groups num_beams
+    num_return_sequences
     output_attentions output_hidden_states output_scores pad_token_id prefix
     remove_invalid_values repetition_penalty return_dict return_dict_in_generate sep_token_id
-    suppress_tokens temperature top_k top_p typical_p unk_token_id use_return_dict
+    suppress_tokens temperature tokenizer_model_max_length top_k top_p typical_p unk_token_id
+    use_return_dict
     """.split()
 )
 # Of kinds that do not read them: the values that change nothing. Null changes nothing either.
@@ -59,6 +61,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "mlp_bias": (False,),
     "num_experts": (0, 1),
     "num_local_experts": (0, 1),
+    "output_projection": (True,),
     "partial_rotary_factor": (1,),
     "pruned_heads": ({},),
     "qk_layer_norms": (False,),
@@ -70,6 +73,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "tie_encoder_decoder": (False,),
     "use_bias": (False,),
     "use_bidirectional_attention": (False,),
+    "use_mrope": (False,),
     "use_parallel_residual": (False,),
     "use_qk_norm": (False,),
     "use_qkv_bias": (False,),

@@ -126,6 +126,8 @@ def test_published_configurations(name):
         (llama(hidden_act="gelu", layer_types=["full_attention"] * 2), {"activation": "gelu"}),
         (llama(sliding_window=None, use_sliding_window=False, num_local_experts=1,
                partial_rotary_factor=1.0, attn_logit_softcapping=None, made_up=None), {}),
+        (of_kind("qwen2", use_mrope=False, max_sequence_length=4096, num_key_value_heads=2),
+         {"biases": ("q", "k", "v")}),
     ],
 )  # fmt: skip
 def test_fields_of_a_kind(fields, wanted):

@@ -324,7 +324,7 @@ def test_bad_input_is_one_line_and_exit_2(
         (report_module, [*both, *two, "--evaluation", "21"], "101 are needed"),
         (profile_module, ["-o", str(file), "--ratios", "1/1/1/97"], "2 to 5 groups"),
         (profile_module, ["-o", str(tmp_path / "no" / "file"), *two], "to write to"),
-        (profile_module, ["-o", str(file), "--windows", "0"], "one window"),
+        (profile_module, ["-o", str(file), "--windows", "0"], "windows must be at least 1, not 0"),
     ]
     for module, arguments, message in cases:
         assert module.main(arguments) == 2, arguments

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from golden.config import ConfigError
-from sim import compare, run, sweep
+from sim import compare, points, run, sweep
 from sim.claims.measure import energy_ratio, speed_ratio
 from sim.constant import UNITS, Constant, Interval, constant_of
 from sim.cost import Cost, Spent, total
@@ -340,11 +340,39 @@ def test_sweep_resumes_and_does_not_depend_on_workers(tmp_path, capsys, monkeypa
     assert out.read_text().count("\n") == 7  # the cut line has got its end
     monkeypatch.setattr(sweep, "chip", lambda point: "another")
     assert sweep.main(options) == 2
-    assert "or a chip has changed" in capsys.readouterr().err
+    assert "or a chip or a model has changed" in capsys.readouterr().err
     monkeypatch.undo()
     other = sweep_file(tmp_path, batch=[3])
     assert sweep.main([str(other), "-o", str(out)]) == 2
     assert "is of another sweep" in capsys.readouterr().err
+
+
+def test_sweep_refuses_rows_of_a_changed_model(tmp_path, capsys):
+    """Shown to fail: rows of the model that the file had before."""
+    config = {
+        "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 100,
+        "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 96,
+    }  # fmt: skip
+    model = tmp_path / "config.json"
+    model.write_text(json.dumps(config))
+    file = sweep_file(tmp_path, hw=["a100-80gb"], model=[str(model)], set={})
+    options = [str(file), "-o", str(tmp_path / "x.jsonl"), "--workers", "1"]
+    assert sweep.main(options) == 0
+    points._model.cache_clear()
+    points._stated.cache_clear()
+    model.write_text(json.dumps(config | {"num_hidden_layers": 3}))
+    assert sweep.main(options) == 2
+    assert "or a chip or a model has changed" in capsys.readouterr().err
+
+
+def test_sweep_keeps_its_own_file(tmp_path, capsys):
+    """Shown to fail: rows after the JSON of the sweep, which nobody can read then."""
+    file = sweep_file(tmp_path)
+    before = file.read_text()
+    for option in ("--output", "--csv"):
+        assert sweep.main([str(file), option, str(file)]) == 2
+        assert "is the file of the sweep: choose another output" in capsys.readouterr().err
+    assert file.read_text() == before
 
 
 def test_sweep_refuses_an_unknown_objective(tmp_path, capsys):
