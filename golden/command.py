@@ -32,13 +32,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from golden.config import ConfigError
+
 __all__ = [
-    "INTERRUPTED", "TYPED", "Parser", "descendants", "elapsed", "end_children", "hear_early", "run",
+    "INTERRUPTED", "TYPED", "Parser", "check_least", "descendants", "elapsed", "end_children",
+    "hear_early", "run",
 ]  # fmt: skip
 
 INTERRUPTED = 128 + signal.SIGINT  # exit status, as shells report it: 130
@@ -98,6 +101,14 @@ class Parser(argparse.ArgumentParser):
         """Refuse ``--page`` in an installation, which has no pages."""
         if not page.exists():
             self.error(f"--page needs a checkout: docs/{page.name} is missing")
+
+
+def check_least(options: argparse.Namespace, least: Mapping[str, int]) -> None:
+    """ConfigError: an option that is given is below its least value."""
+    for name, low in least.items():
+        value = getattr(options, name)
+        if value is not None and value < low:
+            raise ConfigError(f"{name.replace('_', ' ')} must be at least {low}, not {value}")
 
 
 def elapsed(write: Callable[[str], object]) -> Callable[[str], None]:

@@ -37,7 +37,7 @@ class Config:
 
     def _refuse(self, field: str, allowed: str) -> typing.NoReturn:
         value = self._value(field)
-        if isinstance(value, int) and not isinstance(value, bool) and abs(value) >> _SHOWN_MAX:
+        if isinstance(value, int) and value.bit_length() > _SHOWN_MAX:
             shown = f"a number of {value.bit_length()} bits"
         else:
             shown = repr(value)

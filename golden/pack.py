@@ -27,7 +27,6 @@ Statuses come in program order here; hardware keeps that order within a unit onl
 import argparse
 import contextlib
 import dataclasses
-import operator
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -290,7 +289,7 @@ def _trained(
 
 
 def _method(file: Path) -> tuple["Kllm", dict[str, Any]]:
-    """The method that the calibration file is of, and the file's header.
+    """Reads which method the calibration file is of, and the file's header.
 
     ConfigError, CheckpointError: the file is of no KLLM method alone.
     """
@@ -321,11 +320,12 @@ def calibrated_method(
 
 
 def laid_out(options: argparse.Namespace, config: MachineConfig) -> "LayerOptions":
-    """How layers lie on the machine, before a model is read.
+    """Says how layers lie on the machine, before a model is read.
 
     ConfigError: a field of ``--option``; the machine's widths; a calibration that is of no KLLM
     method, of other widths or of another flow. CheckpointError: the file is no calibration.
     """
+    from golden.kllm.layer.program import check_widths
     from golden.kllm.layer.shape import LayerOptions
 
     if not options.calibration:
@@ -334,11 +334,7 @@ def laid_out(options: argparse.Namespace, config: MachineConfig) -> "LayerOption
         return made
     method, _ = _method(options.calibration)
     made = method.layer_options()
-    widths = {"slot.bits_a": method.activation_bits, "lane.bits_b": method.weight_bits}
-    for field, needed in widths.items():
-        found = operator.attrgetter(field)(config)
-        if found != needed:
-            raise ConfigError(f"MachineConfig.{field} must be {needed} for this layer, not {found}")
+    check_widths(config, method.activation_bits, method.weight_bits)
     return made
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from golden.checkpoint import load
+from golden.command import check_least
 from golden.config import ConfigError
 from golden.eval.accuracy.bench import code_version
 from golden.eval.calibration import CalibrationData, Steps, fingerprint
@@ -43,12 +44,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     if not any(each.calibrated for each in methods):
         raise ConfigError(f"{options.method} needs no calibration")
     check_seed(options.seed)
-    if options.skip < 0:
-        raise ConfigError(f"skip must be at least 0, not {options.skip}")
-    for name, least in (("windows", 1), ("tokens", 2)):
-        value = getattr(options, name)
-        if value is not None and value < least:
-            raise ConfigError(f"{name} must be at least {least}, not {value}")
+    check_least(options, {"skip": 0, "windows": 1, "tokens": 2})
     with claimed(options.output):
         return _run(options, methods)
 

@@ -34,7 +34,7 @@ from golden.checkpoint import (
     reason,
     windows,
 )
-from golden.command import INTERRUPTED
+from golden.command import INTERRUPTED, check_least
 from golden.config import ConfigError
 from golden.eval import estimate
 from golden.eval.accuracy.bench import code_version
@@ -210,7 +210,7 @@ def _lessons(
     content: str,
     used: int,
 ) -> tuple[list[Tensor], dict[str, Any]]:
-    """Windows that methods learn from, and their origin for the report.
+    """Gives the windows that methods learn from, and their origin for the report.
 
     They come after the ``used`` evaluated tokens of content, where the text is the same.
     CheckpointError or ConfigError: the text or the model has not as many tokens.
@@ -320,10 +320,7 @@ def _run(
 ) -> dict[str, Any]:
     """``run`` with its outputs claimed."""
     combinations = {name: parse_all(name) for name in options.method}
-    for name, least in _LEAST.items():
-        value = getattr(options, name)
-        if value is not None and value < least:
-            raise ConfigError(f"{name.replace('_', ' ')} must be at least {least}, not {value}")
+    check_least(options, _LEAST)
     check_seed(options.seed)
     device = choose_device(options.device)
     text = read_text(options.text)

@@ -126,7 +126,7 @@ def check(config: MillionConfig, layers: Iterable[int], prompt: int, steps: int)
 
 
 def _coded(config: MillionConfig, prompt: int, steps: int) -> int:
-    """Tokens of a layer that are codes after the steps."""
+    """Counts the tokens of a layer that are codes after the steps."""
     window, recent, coded = config.window, 0, prompt - config.window.sinks
     for _ in range(steps):
         if not window.recent:

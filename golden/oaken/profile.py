@@ -39,10 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         outputs.enter_context(claimed(options.output))
         ratios = Ratios.parse(options.ratios)
-        for name, least in (("windows", 1), ("tokens", 2)):
-            if getattr(options, name) < least:
-                value = getattr(options, name)
-                raise ConfigError(f"{name} must be at least {least}, not {value}")
+        command.check_least(options, {"windows": 1, "tokens": 2})
         text = checkpoint.read_text(options.text)
         loaded = checkpoint.load(options.model)
         parts = checkpoint.windows(loaded, text, options.windows, options.tokens)

@@ -1,4 +1,4 @@
-"""What a block with AXI4 reads needs of its memory, in words: one text for pages and kits."""
+"""Pages and kits tell by one text what a block with AXI4 reads needs of its memory."""
 
 from amaranth.lib import wiring
 

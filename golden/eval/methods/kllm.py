@@ -372,7 +372,7 @@ class Kllm(Method):
         return real, QuantizedLayer(real.shape, options, weight, codebook | unused, found)
 
     def layer_options(self) -> LayerOptions:
-        """The layout of its layers on the machine. ConfigError: there is no such flow."""
+        """Says how its layers lie on the machine. ConfigError: there is no such flow."""
         for field, wanted in _MACHINE_FLOW.items():
             if getattr(self, field) != wanted:
                 self._refuse(field, f"{wanted} for a layer of the accelerator")

@@ -1,7 +1,6 @@
 """A quantized layer as programs and memories of the accelerator."""
 
 import dataclasses
-import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from golden.config import ConfigError
 from golden.fp16.format import FP16
 from golden.index.nearest import midpoints
 from golden.kllm.config import MachineConfig
@@ -17,13 +15,13 @@ from golden.kllm.flow import site_of
 from golden.kllm.image import weight_image
 from golden.kllm.isa import ROW_ELEMENTS
 from golden.kllm.layer.layout import Job
-from golden.kllm.layer.program import LayerProgram, layer_program
+from golden.kllm.layer.program import LayerProgram, check_widths, layer_program
 from golden.kllm.layer.quantized import QuantizedLayer
 from golden.kllm.vectors import codebook_packet, integer_packet
 
 __all__ = [
     "CompiledLayer",
-    "check_widths",
+    "check_layer_widths",
     "compile_layer",
     "constants",
     "masks",
@@ -139,16 +137,10 @@ def write_vectors(
             row[: len(words)] = words
 
 
-def check_widths(quantized: QuantizedLayer, config: MachineConfig) -> None:
+def check_layer_widths(quantized: QuantizedLayer, config: MachineConfig) -> None:
     """ConfigError: a layer of other widths than the machine."""
-    widths = {
-        "slot.bits_a": max(len(c) for c in quantized.codebook.values()).bit_length() - 1,
-        "lane.bits_b": max(w.bits for w in quantized.weight.values()),
-    }
-    for field, needed in widths.items():
-        found = operator.attrgetter(field)(config)
-        if found != needed:
-            raise ConfigError(f"MachineConfig.{field} must be {needed} for this layer, not {found}")
+    bits_a = max(len(c) for c in quantized.codebook.values()).bit_length() - 1
+    check_widths(config, bits_a, max(w.bits for w in quantized.weight.values()))
 
 
 def compile_layer(
@@ -163,7 +155,7 @@ def compile_layer(
     ConfigError: a layer that the machine has no room for, or of other widths; AssemblyError: no
     rows or slots left.
     """
-    check_widths(quantized, config)
+    check_layer_widths(quantized, config)
     program = layer_program(quantized.shape, quantized.options, config, tokens, context, caches)
     rows = max(first + count for first, count in program.place.values())
     data = np.zeros((rows, ROW_ELEMENTS), dtype="<u2")

@@ -35,6 +35,7 @@ __all__ = [
     "LayerProgram",
     "check_layer",
     "check_room",
+    "check_widths",
     "head_commands",
     "head_program",
     "head_step",
@@ -479,6 +480,14 @@ def check_layer(shape: LayerShape, options: LayerOptions, config: MachineConfig,
             f"MachineConfig.replay_beats must be at least {needed} for this layer, "
             f"not {config.replay_beats}"
         )
+
+
+def check_widths(config: MachineConfig, bits_a: int, bits_b: int) -> None:
+    """ConfigError: a machine of other widths than a layer's activations and weights."""
+    for field, needed in (("slot.bits_a", bits_a), ("lane.bits_b", bits_b)):
+        found = operator.attrgetter(field)(config)
+        if found != needed:
+            raise ConfigError(f"MachineConfig.{field} must be {needed} for this layer, not {found}")
 
 
 def _check_sizes(config: MachineConfig, sizes: Mapping[str, int]) -> None:

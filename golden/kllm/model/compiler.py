@@ -9,7 +9,7 @@ from golden.index.nearest import midpoints
 from golden.kllm.config import MachineConfig
 from golden.kllm.isa import ROW_ELEMENTS
 from golden.kllm.layer.compiler import (
-    check_widths,
+    check_layer_widths,
     constants,
     write_image,
     write_vectors,
@@ -39,7 +39,7 @@ def compile_model(model: QuantizedModel, layout: ModelLayout) -> ModelImage:
         np.zeros(layout.words * config.port_bits // 8, np.uint8) for _ in range(config.ports.ports)
     ]
     for memory, layer in zip(layout.layers, model.layers, strict=True):
-        check_widths(layer, config)
+        check_layer_widths(layer, config)
         write_vectors(rows, memory.place, constants(layer, config))
         write_weights(ports, config, memory.image, layer)
     head = model.head
