@@ -15,6 +15,7 @@ import json
 import os
 import pickle
 import re
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -53,6 +54,7 @@ __all__ = [
 _library: contextvars.ContextVar["_Library | None"] = contextvars.ContextVar(
     "library", default=None
 )
+_IN_TURN = threading.RLock()  # an emission may ask for the ports of a block
 _GARBAGE_LIMIT = 2_000_000  # objects that may wait for a collection, about 300 MB
 SIGNAL_BITS = 1 << 16  # of one signal: Amaranth refuses a wire of more
 _NET_BITS = 20
@@ -440,15 +442,19 @@ def add(m: Module, name: str, block: Block):
 
 
 @contextlib.contextmanager
-def _rare_collections():
-    """Python's collector of cycles takes two fifths of the time of a large design."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+def _emitting():
+    """One thread at a time: its changes of Amaranth's classes would change another's design.
+
+    Python's collector of cycles takes two fifths of the time of a large design.
+    """
+    with _IN_TURN:
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if was_enabled:
+                gc.enable()
 
 
 def emit(block: Block, name: str) -> list[EmittedModule]:
@@ -459,7 +465,7 @@ def emit(block: Block, name: str) -> list[EmittedModule]:
     """
     os.environ.setdefault("AMARANTH_USE_YOSYS", "builtin")
     library = _Library()
-    with _rare_collections():
+    with _emitting():
         library.get(block, top_name=name)
     return [module for module in library.modules.values() if module is not None]
 
@@ -475,7 +481,7 @@ def implicit_ports(block: Block) -> tuple[str, ...]:
     found: set[str] = set()
     seen: set[tuple] = set()
     waiting = [block]
-    with _rare_collections():
+    with _emitting():
         while waiting and found != set(_CLOCK_AND_RESET):
             each = waiting.pop(0)
             seen.add((type(each), each.config))
@@ -495,7 +501,7 @@ def own_module(block: Block) -> tuple[str, dict[str, Block]]:
     """
     os.environ.setdefault("AMARANTH_USE_YOSYS", "builtin")
     library = _Children()
-    with _rare_collections():
+    with _emitting():
         text, _ = _convert(block, "outline", library)
     modules = [module for module in library.modules.values() if module is not None]
     return text[text.index("module \\outline\n") :], {each.name: each.block for each in modules}

@@ -6,7 +6,9 @@ Planted: ``__module__`` put back into the key fails ``test_name_ignores_the_file
 ``test_compound_names_of_keywords`` fails.
 """
 
+import concurrent.futures
 import dataclasses
+import sys
 
 import pytest
 from amaranth import Module
@@ -226,3 +228,17 @@ def test_what_is_made_of_a_text_is_made_once_and_may_be_changed():
         assert made == ["a"]
         made.append("changed")
     assert texts == ["a"]
+
+
+def test_two_threads_emit():
+    """Shown to fail: ``KeyError`` or ``IndexError`` of nets, whose class another thread changed."""
+    block = find("fp16_fma")
+    texts = [each.rtlil for each in emit(block.component(block.config), "top")]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            runs = [pool.submit(emit, block.component(block.config), "top") for _ in range(16)]
+            assert all([each.rtlil for each in run.result()] == texts for run in runs)
+    finally:
+        sys.setswitchinterval(before)
