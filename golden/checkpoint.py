@@ -132,7 +132,9 @@ def _header(model: Path | str | None) -> Path:
     return smollm2_path() if is_default else Path(model or "")
 
 
-_UNREADABLE = (OSError, KeyError, TypeError, ValueError, OverflowError, struct.error)
+_UNREADABLE = (
+    OSError, KeyError, TypeError, ValueError, OverflowError, RecursionError, struct.error
+)  # fmt: skip
 
 
 def head_shape(model: Path | str | None = None) -> tuple[int, int, int] | None:
@@ -329,7 +331,7 @@ def load(
     elif not is_name:
         try:
             kind = json.loads((path / "config.json").read_text())["model_type"]
-        except (OSError, ValueError, KeyError, TypeError):
+        except _UNREADABLE:
             raise CheckpointError(f"{path} has no config.json with a model_type") from None
         _check_architecture(kind, name, architectures)
         with _as_checkpoint_error():

@@ -50,7 +50,7 @@ class Manifest:
             found = json.loads(path.read_text())
         except OSError:
             raise PackError(f"{path} cannot be read") from None
-        except ValueError:
+        except (ValueError, RecursionError):
             raise PackError(f"{path} is no JSON") from None
         if not isinstance(found, dict) or found.get("format") != FORMAT:
             version = found.get("format") if isinstance(found, dict) else None

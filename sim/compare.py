@@ -51,6 +51,10 @@ def _print(rows: Sequence[dict[str, Any]]) -> None:
     console = Console(width=120, soft_wrap=True)
     able = [row for row in rows if "refused" not in row]
     first = able[0]
+    if first is not rows[0]:
+        console.print(
+            f"{rows[0]['hardware']} is refused: times are those of {first['hardware']}, the next"
+        )
     size = f"{first['prompt']} + {first['out']} tokens, batch {first['batch']}"
     decodes = first["out"] > 1
     whole, step, chip = (

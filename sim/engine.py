@@ -31,6 +31,7 @@ class Engine(abc.ABC):
     Settings : the file's ``settings``, a dataclass that checks itself
     divisors, shares : constants that must be above 0, and those that must be 1 at most
     chip_fields : settings and constants that say what the chip is, as ``shaping`` gives them
+    free_fields : settings that change no part of the chip, as what it stores
     energies : constants of the whole chip that each pass's energy is made of
     areas : by name of ``area``, constants that it is made of
     follows : by constant of these, of ``chip_fields`` those that its use follows
@@ -45,6 +46,7 @@ class Engine(abc.ABC):
     divisors: ClassVar[Collection[str]] = ()
     shares: ClassVar[Collection[str]] = ()
     chip_fields: ClassVar[Collection[str]] = ()
+    free_fields: ClassVar[Collection[str]] = ()
     energies: ClassVar[Collection[str]] = ()
     areas: ClassVar[Mapping[str, Collection[str]]] = {}
     follows: ClassVar[Mapping[str, Collection[str]]] = {}
@@ -117,11 +119,13 @@ class Engine(abc.ABC):
         stated, filed = self.hardware.stated.get(name), self.hardware.filed
         if not stated:
             return ""
-        # What the other file's engine has not is this chip's own, before any change.
+        # What shapes no chip of the other file's engine is this chip's own, before any change.
         kind = engines().get(stated["engine"], type(self))
         theirs = {field.name: field.default for field in dataclasses.fields(kind.Settings)}
+        theirs |= stated["settings"]
         own = {field.name: field.default for field in dataclasses.fields(self.Settings)}
-        settings = {**own, **filed["settings"], **theirs, **stated["settings"]}
+        shaped = {key: value for key, value in theirs.items() if key not in kind.free_fields}
+        settings = {**own, **filed["settings"], **shaped}
         constants = {
             key: each["value"] * UNITS[each["unit"]]
             for key, each in {**filed["constants"], **stated["constants"]}.items()
@@ -232,8 +236,14 @@ def shown_error(error: Exception) -> str:
     return f"a value of the hardware or of the model is out of range: {error}"
 
 
-def check_fits(engine: Engine, model: Model, batch: int, context: int) -> None:
-    """ConfigError: the memory lacks room; the line says how much, and what batch would fit."""
+def check_fits(
+    engine: Engine, model: Model, batch: int, context: int, positions: int | None = None
+) -> None:
+    """ConfigError: the memory lacks room; the line says how much, and what batch would fit.
+
+    Or the model has learned fewer than ``positions``, which are ``context`` if None.
+    """
+    model.check_length(context if positions is None else positions)
     engine.check(model, batch, context)
     weights, each = engine.weight_bytes(model), engine.kv_bytes(model, context)
     missing = weights + batch * each - engine.memory.capacity

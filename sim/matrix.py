@@ -126,6 +126,14 @@ class MatrixEngine(Engine):
     constants: ClassVar[Mapping[str, tuple[str, str]]] = CONSTANTS
     Settings: ClassVar[type[Config]] = MatrixSettings
     chip_fields: ClassVar[Collection[str]] = ("cores", "peak", "clock", "vector", "buffer")
+    # Page tables are in no figure, so the longest sequence changes none.
+    free_fields: ClassVar[Collection[str]] = (
+        "split",
+        "weight_bits",
+        "weight_group",
+        "page_bytes",
+        "max_tokens",
+    )
     energies: ClassVar[Collection[str]] = ("watts",)
     areas: ClassVar[Mapping[str, Collection[str]]] = {"paper": ("core_area",)}
     # Cores bring their peak, their vector unit and their buffer.

@@ -78,6 +78,14 @@ class Model(Decoder):
         """Tokens of a sequence of ``tokens`` that its cache holds."""
         return min(tokens, self.window) if self.window else tokens
 
+    def check_length(self, tokens: int) -> None:
+        """ConfigError: the model has no learned position for each of ``tokens``."""
+        if not self.rope and 0 < self.positions < tokens:
+            raise ConfigError(
+                f"{self.name}: tokens of a sequence must be 1..{self.positions}, the positions "
+                f"that it has learned, not {tokens}"
+            )
+
     def attended(self, context: int) -> int:
         """Tokens that the token after ``context`` others attends, itself included."""
         return self.kept(context + 1)

@@ -5,7 +5,7 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ def points(file: Path) -> list[Point]:
     """All combinations; the last field of ``set`` changes fastest. ConfigError: a bad file."""
     try:
         found = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{file}: {error}") from None
     if not isinstance(found, dict):
         raise ConfigError(f"{file}: must be an object of lists")
@@ -58,13 +58,23 @@ def points(file: Path) -> list[Point]:
 _model = functools.lru_cache(64)(find_model)
 
 
+def _files(hardware: str, depth: int = 2) -> Iterator[str]:
+    """What a file of hardware states, and those of its parts, which are chips too."""
+    with contextlib.suppress(ConfigError):
+        fields = fields_of(hardware)[1]
+        yield json.dumps(fields, sort_keys=True)
+        if fields["engine"] == "pair" and depth:
+            for part in fields["settings"].values():
+                if isinstance(part, str):
+                    yield from _files(part, depth - 1)
+
+
 @functools.lru_cache(64)
 def _stated(hardware: str, model: str) -> str:
     """A hash of what the files of both state; what cannot be read states nothing."""
-    found = []
-    for read in (lambda: json.dumps(fields_of(hardware)[1], sort_keys=True), lambda: _model(model)):
-        with contextlib.suppress(ConfigError):
-            found.append(str(read()))
+    found = [*_files(hardware)]
+    with contextlib.suppress(ConfigError):
+        found.append(str(_model(model)))
     return hashlib.sha256("\n".join(found).encode()).hexdigest()[:16]
 
 
@@ -89,7 +99,7 @@ def point_row(point: Point) -> dict[str, Any]:
     except (ConfigError, ArithmeticError) as error:
         return row | {"refused": shown_error(error)}
     except Exception as error:  # one point never costs the others their rows
-        return row | {"refused": f"{type(error).__name__}: {error}"}
+        return row | {"refused": f"{type(error).__name__}: {error}", "failed": True}
     summary = made.summary()
     for name in ("not_scaled", "extrapolated"):
         summary[name] = "; ".join(summary[name])

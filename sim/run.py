@@ -9,12 +9,13 @@ computes every step.
 import argparse
 import contextlib
 import csv
+import dataclasses
 import io
 import itertools
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,8 @@ class Run:
     def __init__(self, engine: Engine, model: Model, batch: int, prompt: int, out: int):
         self.engine, self.model = engine, model
         self.batch, self.prompt, self.out = batch, prompt, out
-        check_fits(engine, model, batch, prompt + out)
+        # The last token is in no pass.
+        check_fits(engine, model, batch, prompt + out, prompt + out - 1)
         self.prefill = Cost(())
         self.decode = Cost(())
         self.is_whole = True
@@ -86,7 +88,14 @@ class Run:
 
     @property
     def cost(self) -> Cost:
-        return total(((1.0, self.prefill), (1.0, self.decode)))
+        found = total(((1.0, self.prefill), (1.0, self.decode)))
+        return dataclasses.replace(found, extrapolated=(*found.extrapolated, *self._beyond()))
+
+    def _beyond(self) -> Iterator[str]:
+        """What the model was not made for."""
+        tokens, most = self.prompt + self.out - 1, self.model.positions
+        if 0 < most < tokens:
+            yield f"{tokens:,} tokens are more than the {most:,} positions of {self.model.name}"
 
     @property
     def seconds(self) -> float:

@@ -137,10 +137,14 @@ def _served(
         made.append(StepTimes(engine, model, longest))
         return made[0]
 
+    def check(tokens: int) -> None:
+        model.check_length(tokens)
+        engine.check(model, 1, tokens)
+
     outcome = serve(
         requests, pages, times, policy,
         window=model.window,
-        check=lambda tokens: engine.check(model, 1, tokens),
+        check=check,
         watch=_watch(engine.hardware.name, len(requests)),
     )  # fmt: skip
     limits = Limits(asked.limit_ttft, asked.limit_token)

@@ -60,7 +60,8 @@ def _kept(file: Path, wanted: Sequence[Point]) -> dict[int, dict[str, Any]]:
                 f"{file}: is of another sweep, or a chip or a model has changed; give another "
                 "--output"
             )
-        kept[number] = row
+        if not row.get("failed"):  # a defect of the simulator, which may be mended by now
+            kept[number] = row
     return kept
 
 

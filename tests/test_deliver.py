@@ -10,11 +10,13 @@ Shown to fail, by what was planted:
 - no waivers: ``test_lint_is_silent``.
 """
 
+import fcntl
 import json
 import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -362,3 +364,18 @@ def test_two_processes(tmp_path):
     for writer in writers:
         assert writer.wait(60) == 0
     assert {file.name for file in tmp_path.iterdir()} == {"top.v", "top.vlt", "top.json"}
+
+
+def test_a_writer_says_that_it_waits(designs, tmp_path, capsys):
+    """Shown to fail: no word while another run has the folder."""
+    handle = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    waits = threading.Thread(target=write, args=([(tmp_path, package(designs["stream_fifo"]))],))
+    waits.start()
+    waits.join(2)
+    assert waits.is_alive()
+    assert not list(tmp_path.iterdir())
+    os.close(handle)
+    waits.join(60)
+    assert (tmp_path / "stream_fifo.v").exists()
+    assert f"another run writes into {tmp_path}: this one waits" in capsys.readouterr().err

@@ -99,7 +99,7 @@ class Profile:
             found = json.loads(Path(path).read_text())
         except OSError as error:
             raise ProfileError(f"cannot read {path}: {error.strerror}") from None
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ProfileError(f"{path} is not JSON") from None
         if not isinstance(found, dict) or found.get("format") != _FORMAT:
             raise ProfileError(f"{path} holds no Oaken thresholds")

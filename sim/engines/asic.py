@@ -117,7 +117,13 @@ class Asic(Engine):
         "vector",
         "buffer",
         "token_lanes",
+        "weight_bits",
+        "activation_bits",
+        "kv_bits",
+        "head_bits",
+        "attention_16",
     )
+    free_fields: ClassVar[Collection[str]] = ("weight_group", "kv_group", "scale_bits")
     energies: ClassVar[Collection[str]] = ("static",)
     areas: ClassVar[Mapping[str, Collection[str]]] = {"paper": ("area",), "ours": ("area",)}
 

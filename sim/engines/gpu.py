@@ -128,6 +128,10 @@ class Gpu(Engine):
         "on_chip": ("B", "registers and caches of both levels; 0: unknown"),
     }  # fmt: skip
     chip_fields: ClassVar[Collection[str]] = ("peak_16", "peak_8", "peak_4", "processors")
+    # Settings say what runs on the GPU.
+    free_fields: ClassVar[Collection[str]] = tuple(
+        field.name for field in dataclasses.fields(GpuSettings)
+    )
     energies: ClassVar[Collection[str]] = ("idle", "busy")
     areas: ClassVar[Mapping[str, Collection[str]]] = {"paper": ("area",)}
     divisors: ClassVar[Collection[str]] = (

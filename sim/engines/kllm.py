@@ -152,6 +152,7 @@ class Kllm(Engine):
         "online",
         "clock",
     )
+    free_fields: ClassVar[Collection[str]] = ("scores", "glu", "fuse", "share", "chunk")
     energies: ClassVar[Collection[str]] = ("core_power", "sram_power")
     areas: ClassVar[Mapping[str, Collection[str]]] = {"paper": ("area",), "ours": ("area_ours",)}
     follows: ClassVar[Mapping[str, Collection[str]]] = {

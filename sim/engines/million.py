@@ -164,6 +164,10 @@ def _engine(model: Model, settings: MillionSettings) -> _Engine:
     return _Engine(config, settings.rate, settings)
 
 
+# Settings that change memories of an engine of attention, and none of its logic.
+_MEMORIES = ("max_tokens", "sinks", "keep", "block", "scope_heads")
+
+
 class Million(MatrixEngine):
     """A chip of a matrix unit and engines of attention on codes."""
 
@@ -186,11 +190,17 @@ class Million(MatrixEngine):
         "lanes",
         "elements",
         "data_bits",
+        "subspaces",
+        "bits",
+        *_MEMORIES,
+    )
+    free_fields: ClassVar[Collection[str]] = tuple(
+        name for name in MatrixEngine.free_fields if name not in _MEMORIES
     )
     areas: ClassVar[Mapping[str, Collection[str]]] = {"ours": ("core_area", "engine_area")}
     follows: ClassVar[Mapping[str, Collection[str]]] = {
-        "core_area": ("cores",),
-        "engine_area": ("cores",),
+        "core_area": ("cores", "subspaces", "bits", *_MEMORIES),  # it has no engine of attention
+        "engine_area": ("cores", *_MEMORIES),  # logic, while ``ram_area`` follows the memories
     }
 
     def engine(self, model: Model) -> _Engine:

@@ -235,7 +235,22 @@ class Oaken(MatrixEngine):
         *MatrixEngine.chip_fields,
         "quant_lanes",
         "dequant_lanes",
+        "block",
         "data_bits",
+        "scale_tokens",
+        "scale_stages",
+        "stages",
+        "sparse_beats",
+        "outstanding",
+        "burst_beats",
+        "reads",
+        "dense_beats",
+        "scale_beats",
+    )
+    free_fields: ClassVar[Collection[str]] = (
+        *MatrixEngine.free_fields,
+        "records",
+        "memory_mode",
     )
 
     def records(self, model: Model) -> Records | None:

@@ -107,7 +107,16 @@ class Qet(MatrixEngine):
         "sram": ("pJ/bit", "of a bit of the codebooks on chip that is read or written"),
     }
     Settings: ClassVar[type[Config]] = QetSettings
-    chip_fields: ClassVar[Collection[str]] = (*MatrixEngine.chip_fields, "data_bits", "ahead")
+    chip_fields: ClassVar[Collection[str]] = (
+        *MatrixEngine.chip_fields,
+        "ratio",
+        "levels",
+        "group",
+        "entry_bits",
+        "method",
+        "data_bits",
+        "ahead",
+    )
 
     def matrix(self, inputs: int, outputs: int) -> _Matrix:
         return _matrix(inputs, outputs, self.settings, self.memory_cycles)

@@ -134,6 +134,9 @@ class VqLlm(MatrixEngine):
     Settings: ClassVar[type[Config]] = VqLlmSettings
     chip_fields: ClassVar[Collection[str]] = (
         *MatrixEngine.chip_fields,
+        "vq",
+        "method",
+        "kv",
         "macs",
         "batch",
         "tokens",

@@ -365,6 +365,54 @@ def test_sweep_refuses_rows_of_a_changed_model(tmp_path, capsys):
     assert "or a chip or a model has changed" in capsys.readouterr().err
 
 
+def test_sweep_refuses_rows_of_a_pair_whose_part_has_changed(tmp_path, capsys):
+    """Shown to fail: a pair's row kept with figures of the part before."""
+    part, pair = tmp_path / "part.json", tmp_path / "pair.json"
+    fields = {"engine": "oaken", "base": "oaken-hbm", "settings": {}, "about": "x"}
+    part.write_text(json.dumps(fields))
+    fields_of_pair = json.loads(known()["kllm-oaken"].read_text())
+    fields_of_pair["settings"]["cache"] = str(part)
+    pair.write_text(json.dumps(fields_of_pair))
+    file = sweep_file(tmp_path, hw=[str(pair)], set={}, batch=[1])
+    options = [str(file), "-o", str(tmp_path / "x.jsonl"), "--workers", "1"]
+    assert sweep.main(options) == 0
+    points._stated.cache_clear()
+    assert sweep.main(options) == 0
+    points._stated.cache_clear()
+    part.write_text(json.dumps(fields | {"settings": {"dequant_lanes": 32}}))
+    assert sweep.main(options) == 2
+    assert "or a chip or a model has changed" in capsys.readouterr().err
+
+
+def test_sweep_tries_again_what_a_defect_has_refused(tmp_path, monkeypatch, capsys):
+    """Shown to fail: the row of a defect kept after its mend."""
+    file = sweep_file(tmp_path, hw=["a100-80gb"], set={}, batch=[1])
+    options = [str(file), "-o", str(tmp_path / "x.jsonl"), "--workers", "1"]
+    with monkeypatch.context() as patched:
+        patched.setattr(engines()["gpu"], "cost", lambda *_: {}["nothing"])
+        assert sweep.main(options) == 0
+    assert "1 refused" in capsys.readouterr().out
+    assert sweep.main(options) == 0
+    assert "0 refused" in capsys.readouterr().out
+
+
+def test_sweep_refuses_deep_json(tmp_path, capsys):
+    """Shown to fail: a traceback of RecursionError."""
+    file = tmp_path / "deep.json"
+    file.write_text("[" * 100_000)
+    assert sweep.main([str(file), "-o", str(tmp_path / "x.jsonl")]) == 2
+    assert capsys.readouterr().err.startswith(f"sim.sweep: {file}: ")
+
+
+def test_comparison_says_that_its_first_chip_is_refused(capsys):
+    """Shown to fail: ratios to the second chip under no word."""
+    rows = compare.compare(["kllm-a4", "a100-80gb"], "opt-6.7b", 1, 4, 2)
+    assert "refused" in rows[0]
+    assert compare.main(["--hw", "kllm-a4", "a100-80gb", "--model", "opt-6.7b", "--prompt", "4",
+                         "--out", "2"]) == 0  # fmt: skip
+    assert "kllm-a4 is refused: times are those of a100-80gb" in capsys.readouterr().out
+
+
 def test_sweep_keeps_its_own_file(tmp_path, capsys):
     """Shown to fail: rows after the JSON of the sweep, which nobody can read then."""
     file = sweep_file(tmp_path)
@@ -623,6 +671,33 @@ def test_a_comparison_keeps_the_chips_that_can(monkeypatch):
     assert rows[1]["tokens_per_second"] > 0
 
 
+def test_every_setting_is_of_the_chip_or_free():
+    """A new setting changes the chip, or its engine says that it does not."""
+    apart = {"kllm": {"machine", "set"}, "pair": {"weights", "cache"}}  # which have own fields
+    for name, kind in engines().items():
+        settings = {field.name for field in dataclasses.fields(kind.Settings)}
+        shaping, free = settings & {*kind.chip_fields}, {*kind.free_fields}
+        assert not shaping & free
+        assert shaping | free | apart.get(name, set()) == settings, name
+
+
+@pytest.mark.parametrize("tokens", [(2048, 1), (2047, 2), (1, 2048), (2048, 2), (1, 2049)])
+def test_learned_positions_end(tokens):
+    """A model with learned positions has no word after the last; RoPE goes on, which is said.
+
+    Shown to fail: figures of OPT at 4,096 tokens.
+    """
+    chip = engine_of("a100-80gb")
+    if sum(tokens) - 1 > 2048:
+        with pytest.raises(ConfigError, match=r"opt-6.7b: tokens .* must be 1\.\.2048"):
+            run.Run(chip, find_model("opt-6.7b"), 1, *tokens)
+    else:
+        assert not run.Run(chip, find_model("opt-6.7b"), 1, *tokens).cost.extrapolated
+    prompt, out = tokens
+    said = run.Run(chip, find_model("llama-7b"), 1, prompt, out).cost.extrapolated
+    assert bool(said) == (prompt + out - 1 > 2048)
+
+
 SET = ["slot.elements=16383", "softmax_elements=16383", "replay_beats=1024"]  # of kllm-a4
 
 
@@ -645,10 +720,19 @@ SET = ["slot.elements=16383", "softmax_elements=16383", "replay_beats=1024"]  # 
         ("oaken-hbm", {}, set()),
         ("oaken-hbm", {"settings.cores": 16}, {"energy"}),  # areas are of a core
         ("oaken-hbm", {"settings.dequant_lanes": 32}, {"energy", "paper"}),
+        ("oaken-hbm", {"settings.scale_tokens": 65536}, {"energy", "paper"}),
+        ("oaken-hbm", {"settings.outstanding": 256}, {"energy", "paper"}),
+        ("oaken-hbm", {"settings.stages": 16}, {"energy", "paper"}),
+        ("oaken-hbm", {"settings.max_tokens": 4096, "settings.split": False}, set()),
         ("oaken-lpddr", {"constants.clock.value": 2.0}, {"energy", "paper"}),
         ("million-3b", {}, set()),
         ("million-3b", {"settings.macs": 32}, {"energy", "ours"}),
+        ("million-3b", {"settings.scope_heads": True}, {"energy"}),  # area has the memories
+        ("million-4b", {"settings.max_tokens": 1024}, {"energy"}),
+        ("million-4b", {"settings.bits": 7}, {"energy", "ours"}),
         ("olive", {}, set()),
+        ("olive", {"settings.weight_bits": 16}, {"energy", "paper"}),
+        ("qet-4x", {"settings.ratio": 2}, {"energy"}),
         ("olive", {"constants.matrix.value": 29001}, {"energy", "paper"}),
         ("a100-qserve", {}, set()),
         ("a100-80gb", {"constants.peak_16.value": 600}, {"energy", "paper"}),
