@@ -17,7 +17,7 @@ from synth.tables.common import add_sets, library_sets
 from synth.timing import TimingReport, delays_of, program_of, time_block
 from synth.yosys import YosysError
 
-__all__ = ["GROUPS", "UNTIMED", "main", "timing_tables"]
+__all__ = ["GROUPS", "main", "timing_tables"]
 
 PAGE = pages_directory().parent / "timing.md"
 CLOCK_NS = 2.0  # of the runs; the netlists do not depend on it
@@ -42,15 +42,10 @@ _BLOCKS: _Blocks = (
     ("oaken_quant_engine", "lanes=8"),
     ("oaken_kv_engine", "--config=small"),
 )
-# Not timed, as their mapping takes long: the engines that decode vectors, which are rivals and no
-# parts of million_attention, and million_attention, whose parts have rows of their own.
-UNTIMED = ("million_decode", "million_attention")
 # section of the page -> its blocks
 GROUPS: dict[str, _Blocks] = {
     "timing": _BLOCKS,
-    "timing_million": tuple(
-        (name, "--config=small") for name in sorted(MILLION) if not name.startswith(UNTIMED)
-    ),
+    "timing_million": tuple((name, "--config=small") for name in sorted(MILLION)),
 }
 
 HELP = """\
