@@ -3,8 +3,7 @@
 A page holds ``<!-- generated: NAME -->`` ... ``<!-- end generated -->``. The command replaces the
 text between the two. NAME is ``diagram``, ``parameters``, ``ports``, ``timing`` or ``registers``.
 Other names belong to other tools. A room's own pages of docs and the indexes of blocks and
-decisions are filled in the same way. A ``diagram`` shows docs/blocks/diagrams/BLOCK.svg, which the
-command writes too.
+decisions are filled in the same way. ``make site`` draws a picture for each ``diagram``.
 """
 
 import contextlib
@@ -26,7 +25,7 @@ from hdl.registry import Registered, all_blocks, rooms
 from hdl.verilog import port_rows
 
 __all__ = [
-    "diagram_file",
+    "DIAGRAM",
     "documents",
     "fill",
     "fill_document",
@@ -36,21 +35,16 @@ __all__ = [
     "shows_diagram",
 ]
 
-_DIAGRAM = "<!-- generated: diagram -->"
+DIAGRAM = "<!-- generated: diagram -->"  # where the page of a block has its picture
 
 
 def pages_directory() -> Path:
     return Path(__file__).resolve().parent.parent / "docs" / "blocks"
 
 
-def diagram_file(name: str) -> Path:
-    """The picture that the page of block ``name`` shows."""
-    return pages_directory() / "diagrams" / f"{name}.svg"
-
-
 def shows_diagram(page: str) -> bool:
     """Whether the text ``page`` of a block has a place for its picture."""
-    return _DIAGRAM in page
+    return DIAGRAM in page
 
 
 def picture(name: str) -> str:
@@ -148,9 +142,10 @@ def _registers(block: Registered) -> str:
 def fill(name: str, text: str) -> str:
     """The page ``text`` of block ``name`` with its generated tables brought up to date."""
     block = all_blocks()[name]
-    image = f"![Parts and streams of {name}](diagrams/{name}.svg)\n"
+    draw = f"python -m hdl.build {name} --diagram"
+    drawn = f"`{draw}` draws its parts and streams, as the site does.\n"
     made = {
-        "diagram": lambda: image + _of_configuration(block),
+        "diagram": lambda: drawn + _of_configuration(block),
         "parameters": lambda: _parameters(block),
         "ports": lambda: _ports(block),
         "timing": lambda: _timing(block),
@@ -209,10 +204,6 @@ def fill_document(name: str, text: str) -> str:
     return golden.markers.fill(text, documents()[name])
 
 
-def _is_same(file: Path, text: str) -> bool:
-    return file.exists() and file.read_text() == text
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = command.Parser(prog="python -m hdl.pages", description=__doc__)
     parser.add_argument("--check", action="store_true", help="name stale pages, exit 1")
@@ -236,17 +227,13 @@ def main(arguments: list[str] | None = None) -> int:
             continue
         # Another run may fill sections of the page that this one only copies.
         with contextlib.nullcontext() if options.check else in_turn(page):
-            files = {page: filler(name, page.read_text())}
-            if filler is fill and shows_diagram(files[page]):
-                files[diagram_file(name)] = picture(name)
-            old = [file for file, text in files.items() if not _is_same(file, text)]
-            if old:
+            text = page.read_text()
+            filled = filler(name, text)
+            if filled != text:
                 stale.append(name)
                 if not options.check:
-                    for file in old:
-                        file.parent.mkdir(exist_ok=True)
-                        with replacing(file) as part:
-                            part.write_text(files[file])
+                    with replacing(page) as part:
+                        part.write_text(filled)
     print(f"{'stale' if options.check else 'rewritten'}: {', '.join(stale) or 'none'}")
     if missing:
         print(f"hdl.pages: missing: {', '.join(missing)}", file=sys.stderr)

@@ -1,7 +1,7 @@
 """``python -m tb.build_report [blocks] [chip] [benches] [rooms]``: tables of docs/build.md.
 
 ``blocks``: time, memory and Verilog of every registered block at its default configuration, and
-Verilator's lint of it. ``chip``: the same module by module for each room's chip.
+Verilator's lint of it. ``chip``: the same for each room's chip.
 ``benches``: each testbench in the run whose report is ``--junit``. ``rooms``: all tests of that run
 by folder, next to the run of ``--before``. All times are processor seconds, which a busy machine
 changes little.
@@ -32,7 +32,7 @@ __all__ = ["block_tables", "chip_tables", "lint_seconds", "main"]
 PAGE = ROOT / "docs" / "build.md"
 _SECTIONS = {
     "blocks": ("build_blocks",),
-    "chip": ("build_chip", "build_modules"),
+    "chip": ("build_chip",),
     "benches": ("build_benches",),
     "rooms": ("build_rooms",),
 }
@@ -68,20 +68,20 @@ def _convert(name: str, config) -> tuple[Delivery, float, float]:
     return design, spent, max(resource.getrusage(each).ru_maxrss for each in who) / 1024
 
 
-def _lint_modules(design: Delivery) -> Iterator[tuple[str, int, int, float]]:
-    """(name, bytes, lines, lint seconds) of each module, its children being black boxes."""
+def _lint_modules(design: Delivery) -> Iterator[float]:
+    """Lint seconds of each module, its children being black boxes."""
     texts = module_texts(design.verilog)
     stubs = {module: stub(text) for module, text in texts.items()}
     for module, text in texts.items():
         children = "".join(stubs[child] for child in instantiated(text, set(texts)))
         around = f"/* verilator lint_off UNDRIVEN */\n{children}/* verilator lint_on UNDRIVEN */\n"
-        yield module, len(text), text.count("\n"), lint_seconds(module, around + text)
+        yield lint_seconds(module, around + text)
 
 
 def _block_row(name: str) -> tuple[str, ...]:
     design, seconds, peak = _convert(name, configuration(name, None, []))
     try:
-        lint = f"{sum(seconds for *_, seconds in _lint_modules(design)):.1f}"
+        lint = f"{sum(_lint_modules(design)):.1f}"
     except AssertionError as error:
         lint = "fails"
         print(error, file=sys.stderr)
@@ -117,7 +117,7 @@ def block_tables() -> dict[str, str]:
 
 
 def chip_tables(whole: bool = False) -> dict[str, str]:
-    """Sections ``build_chip`` and ``build_modules``.
+    """Section ``build_chip``.
 
     whole: lint the design in one go as well. Verilator then takes more than 8 GB, because it
     makes a copy of a module for each instance.
@@ -144,20 +144,12 @@ def _chip_tables(name: str, named: str, whole: bool) -> dict[str, str]:
         ("emission, s of the processor", f"{seconds:.1f}"),
         ("emission, MiB at most", f"{peak:,.0f}"),
     ]
-    parts = list(_lint_modules(design))
-    parts.sort(key=lambda part: -part[1])
-    lines = [
-        (f"`{module}`", f"{size / 1000:,.1f}", f"{lines:,}", f"{lint:.2f}")
-        for module, size, lines, lint in parts
-    ]
+    lint = sum(_lint_modules(design))
     if whole:
         seconds = lint_seconds(name, design.verilog)
         rows.append(("lint of the whole, s of the processor", f"{seconds:.1f}"))
-    rows.append(("lint module by module, all, s", f"{sum(part[3] for part in parts):.1f}"))
-    return {
-        "build_chip": table(head, rows),
-        "build_modules": table(("module", "Verilog, KB", "lines", "lint, s"), lines),
-    }
+    rows.append(("lint module by module, all, s", f"{lint:.1f}"))
+    return {"build_chip": table(head, rows)}
 
 
 def processor_seconds(report: Path) -> dict[str, list[float]]:

@@ -27,7 +27,7 @@ from hdl.build import main
 from hdl.diagram import diagram, draw
 from hdl.emit import add, own_module
 from hdl.layers import Arc, Box, arrange
-from hdl.pages import diagram_file, pages_directory, picture, shows_diagram
+from hdl.pages import pages_directory, picture, shows_diagram
 from hdl.parts import End, Parts, parts
 from hdl.ports import In, Out, Payload
 from hdl.registry import all_blocks, find, rooms
@@ -163,9 +163,8 @@ def test_a_row_has_a_width():
 
 # -- pictures -----------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", SHOWN)
-def test_picture_is_up_to_date(name):
+def test_picture_has_the_width_of_a_page(name):
     text = picture(name)
-    assert diagram_file(name).read_text() == text, "run make docs"
     root = ET.fromstring(text)
     left, _, width, _ = map(float, root.attrib["viewBox"].split())
     assert width <= 1200, "far wider than a page"
@@ -175,9 +174,7 @@ def test_picture_is_up_to_date(name):
         assert left <= x <= left + width
 
 
-def test_each_room_has_a_picture_and_no_picture_is_an_orphan():
-    files = {file.stem for file in diagram_file("x").parent.iterdir()}
-    assert files == set(SHOWN)
+def test_each_room_has_a_picture():
     for name, room in rooms().items():
         assert set(room.blocks) & set(SHOWN), f"no page of {name} has a diagram"
 
@@ -186,6 +183,7 @@ def test_same_bytes_every_run():
     program = (
         "import sys; from hdl.pages import picture; sys.stdout.write(picture('oaken_kv_engine'))"
     )
+    texts = {picture("oaken_kv_engine")}
     for hash_seed in ("1", "77"):
         made = subprocess.run(
             [sys.executable, "-c", program],
@@ -195,7 +193,8 @@ def test_same_bytes_every_run():
             text=True,
             check=True,
         )
-        assert made.stdout == diagram_file("oaken_kv_engine").read_text()
+        texts.add(made.stdout)
+    assert len(texts) == 1
 
 
 def test_names_are_escaped_and_a_block_without_parts_is_one_box():

@@ -2,7 +2,8 @@
 
 The pages are written for the repository's host. README.md becomes the first page. A file outside
 docs/ that a page links to becomes a file of the site. Mermaid's diagrams become SVG. The pages of
-blocks and of decisions get their places in the nav from the generated indexes.
+blocks get the pictures of their parts. They and the decisions get their places in the nav from the
+generated indexes.
 """
 
 import posixpath
@@ -14,8 +15,11 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # of the module below
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # of the packages
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # of the module beside this one
 from flowchart import svg
+
+from hdl.pages import DIAGRAM, picture
 
 ROOT = Path(__file__).resolve().parents[2]
 # Files of the root that are pages too, and their names in the site.
@@ -105,7 +109,7 @@ def on_config(config: MkDocsConfig) -> None:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages of the root, the files that pages link to, and the style sheet."""
+    """Add pages of the root, files that pages link to, pictures of blocks, and the style sheet."""
     needed: set[str] = set()
     texts = {f"docs/{file.src_uri}": file.content_string for file in files.documentation_pages()}
     texts |= {name: (ROOT / name).read_text() for name in PAGES}
@@ -115,13 +119,21 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, place, content=_linked(texts[name], name)[0]))
     for name in sorted(needed):
         files.append(File.generated(config, _place(name), content=(ROOT / name).read_text()))
+    for source, text in texts.items():
+        if source.startswith("docs/blocks/") and DIAGRAM in text:
+            name = Path(source).stem
+            files.append(File.generated(config, _picture(name), content=picture(name)))
     style = (ROOT / "docs" / "_site" / "site.css").read_text()
     files.append(File.generated(config, "assets/site.css", content=style))
     return files
 
 
+def _picture(name: str) -> str:
+    return f"blocks/diagrams/{name}.svg"
+
+
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links of the site, and diagrams as SVG."""
+    """Change links to those of the site, and diagrams to pictures."""
     if page.file.src_uri not in PAGES.values():
         markdown = _linked(markdown, f"docs/{page.file.src_uri}")[0]
 
@@ -131,4 +143,6 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return match[0].replace("```mermaid", "```text")
         return f'<div class="chart">{made}</div>\n'
 
-    return _MERMAID.sub(drawn, markdown)
+    name = Path(page.file.src_uri).stem
+    image = f"{DIAGRAM}\n![Parts and streams of {name}](diagrams/{name}.svg)\n"
+    return _MERMAID.sub(drawn, markdown).replace(f"{DIAGRAM}\n", f"{image}\n")

@@ -37,7 +37,6 @@ __all__ = ["GOLDEN", "PAGE", "image", "talk", "tokenizer_of"]
 PAGE = ROOT / "docs" / "talk.md"
 PICTURE = "timeline.svg"
 GOLDEN = "golden"  # folder of golden's tokens
-PAGE_PICTURE = ROOT / "docs" / "talk" / PICTURE
 
 
 def image(options: Options) -> ModelPack:
@@ -215,10 +214,6 @@ def _report(
         rewrite(PAGE, {"talk_check": _checked(settings, session, words)})
         console.print(f"{PAGE.relative_to(ROOT)}: talk_check")
     elif options.page:
-        if last is not None:
-            PAGE_PICTURE.parent.mkdir(exist_ok=True)
-            with replacing(PAGE_PICTURE) as part:
-                part.write_text(picture)
         made = {
             "talk_text": _quoted(session, tokenizer, prompt),
             "talk_tokens": _markdown(session, paces, options, prompt),
