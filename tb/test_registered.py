@@ -1,4 +1,4 @@
-"""What holds of every registered block: lint, netlist, page, same bytes, no initial values.
+"""What holds of every registered block: lint, netlist, names, page, same bytes, no initial values.
 
 The page takes its ports from ``hdl.emit.implicit_ports``, which emits no children. The lint test
 compares that with the whole emission. The benches of fp16 must run the arithmetic of every operator
@@ -8,6 +8,7 @@ Shown to fail:
 
 - ``implicit_ports`` that never looks at the children: `kllm_scaler` and `oaken_decomposer` have no
   clock;
+- ``take, ends = Signal(), Signal()`` in one block: two signals without a name;
 - no bench of a product of two binary32 words rounded to binary16: `million_output` has one.
 """
 
@@ -33,6 +34,8 @@ SMALLEST = {
     name: block.configs.get("small", next(iter(block.configs.values()), block.config))
     for name, block in BLOCKS.items()
 }
+# What Amaranth calls a Signal that it cannot name. In Verilog it is signal_4.
+_UNNAMED = re.compile(r"\\\$signal[^\s]*")
 
 
 @pytest.mark.parametrize("name", BLOCKS)
@@ -43,6 +46,8 @@ def test_lint_and_netlist(name):
         emitted = convert(block.component(SMALLEST[name]), name, "axi")
         design = package(emitted)
     assert implicit_ports(block.component(SMALLEST[name])) == emitted.modules[-1].implicit_ports
+    unnamed = {each.name: len(set(_UNNAMED.findall(each.rtlil))) for each in emitted.modules}
+    assert not any(unnamed.values()), "Amaranth names one Signal per assignment, or by name="
     lint(design)
     check(design)
     operators = [each.block for each in emitted.modules if type(each.block) in COMPLETE]

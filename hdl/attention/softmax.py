@@ -127,15 +127,21 @@ class AttentionSoftmax(Block):
         m, config = Module(), self.config
         row = Signal(config.row_layout, reset_less=True)
         beats = range(config.buffer.depth + 1)
-        count, judged = Signal(beats), Signal(beats)  # beats moved, and weighed or compared
-        all_counted, all_judged = Signal(), Signal()
+        # beats moved, and weighed or compared
+        count = Signal(beats)
+        judged = Signal(beats)
+        all_counted = Signal()
+        all_judged = Signal()
         m.d.comb += [all_counted.eq(count == row.beats), all_judged.eq(judged == row.beats)]
         places = inside(judged, row.length, config.width)
 
         # First pass: the largest of a beat, then of all.
         seek = Signal()
-        best, best_valid = Signal(FP16.bits, reset_less=True), Signal()
-        best_wrong, wrong = Signal(reset_less=True), Signal()  # a NaN or +infinity
+        best = Signal(FP16.bits, reset_less=True)
+        best_valid = Signal()
+        # a NaN or +infinity
+        best_wrong = Signal(reset_less=True)
+        wrong = Signal()
         top = Signal(FP16.bits)  # key of the largest so far; 0 lies below that of every number
         key, is_wrong = largest(m, self.score.p.word, places)
         m.d.comb += seek.eq(self.score.valid & self.score.ready)
@@ -168,7 +174,8 @@ class AttentionSoftmax(Block):
         m.d.comb += [self.total.p.sum.eq(total), self.total.p.reciprocal.eq(reciprocal.p.y)]
 
         # Third pass: the RAM's output is the register that ``weight`` shows.
-        shown, fetch = Signal(), Signal()
+        shown = Signal()
+        fetch = Signal()
         m.d.comb += [
             buffer.read_en.eq(fetch),
             buffer.read_addr.eq(count),

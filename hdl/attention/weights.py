@@ -194,7 +194,8 @@ class AttentionWeights(Block):
                 "past": largest(m, words, places, f"past_{query}"),
                 "window": largest(m, [self.window_score.p.word[query]], [Const(1, 1)]),
             }
-            top, wrong = Signal(FP16.bits, name=f"top_{query}"), Signal(name=f"wrong_{query}")
+            top = Signal(FP16.bits, name=f"top_{query}")
+            wrong = Signal(name=f"wrong_{query}")
             best, is_wrong = top, wrong
             for name, (key, special) in found.items():
                 key_seen = Signal(FP16.bits, name=f"{name}_key_{query}", reset_less=True)
@@ -229,16 +230,22 @@ class AttentionWeights(Block):
     def _give(self, m: Module, memories: dict, rows: Queue) -> Signal:
         """Weights of the scores in the RAMs, their sums; the result: a row left the RAMs."""
         config = self.config
-        row, half = rows.o.p, Signal()
+        row = rows.o.p
+        half = Signal()
         bads = queue(m, "bads", config.queries, _ROWS)
         beats = _beats(m, "given_beats", row.past, config.keys)
         index = Signal(range(max(config.beats, config.window) + 1))
-        has_begun, was_window = Signal(), Signal()  # of this row: a beat; its exact keys
-        shown, flags = Signal(), Signal(_FLAGS, reset_less=True)
+        # of this row: a beat; its exact keys
+        has_begun = Signal()
+        was_window = Signal()
+        shown = Signal()
+        flags = Signal(_FLAGS, reset_less=True)
         places = Signal(config.keys, reset_less=True)
         origin = Signal(config.judged_layout["origin"].shape, reset_less=True)
         bad = Signal(config.queries, reset_less=True)
-        advance, fetch, final = Signal(), Signal(), Signal(_FLAGS)
+        advance = Signal()
+        fetch = Signal()
+        final = Signal(_FLAGS)
         is_past = let(m, "is_past", was_window | (row.window == 0))
         m.d.comb += [
             final.is_past.eq(is_past),
@@ -304,7 +311,8 @@ class AttentionWeights(Block):
         m.d.comb += [port.p.last.eq(flags.last) for port in (window, past)]
 
         sums = queue(m, "sums", config.total_layout["sum"].shape, _ROWS)
-        partial_valid, partial_row = Signal(), Signal(reset_less=True)
+        partial_valid = Signal()
+        partial_row = Signal(reset_less=True)
         m.d.sync += [
             partial_valid.eq(weighed.i.valid & weighed.i.ready),
             partial_row.eq(weighed.i.p.flags.row),

@@ -120,10 +120,12 @@ class AxiLiteRegisters(Block):
         bus = self.axil
         answers = queue(m, "b_queue", bus.b.p.shape(), _ANSWERS)
         link(m, answers.o, bus.b)
-        has_aw, has_w = Signal(), Signal()
+        has_aw = Signal()
+        has_w = Signal()
         index = Signal(self.config.address_bits - 2, reset_less=True)
         w = Signal(bus.w.p.shape(), reset_less=True)
-        perform, answer = Signal(), Signal(2)
+        perform = Signal()
+        answer = Signal(2)
         m.d.comb += [
             bus.aw.ready.eq(~has_aw | perform),
             bus.w.ready.eq(~has_w | perform),
@@ -157,7 +159,8 @@ class AxiLiteRegisters(Block):
         link(m, answers.o, bus.r)
         has_ar = Signal()
         index = Signal(config.address_bits - 2, reset_less=True)
-        perform, answer = Signal(), answers.i.p
+        perform = Signal()
+        answer = answers.i.p
         m.d.comb += [
             bus.ar.ready.eq(~has_ar | perform),
             perform.eq(has_ar & answers.i.ready),

@@ -112,7 +112,9 @@ class AxiReadPort(Block):
         offset = Signal(offset_bits, reset_less=True)
         left = Signal(config.length_bits)
         beats = Signal(range(most + 1))  # of the burst to request now
-        room, is_final, issue = Signal(range(page_words + 1)), Signal(), Signal()
+        room = Signal(range(page_words + 1))
+        is_final = Signal()
+        issue = Signal()
 
         layout = data.StructLayout({"addr": len(page) + len(offset), "len": 8})
         requests = skid(m, "requests", layout)

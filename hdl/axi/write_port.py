@@ -175,7 +175,9 @@ class AxiWritePort(Block):
             owes.is_void.eq(job.is_void),
         ]
 
-        ends, closes = Signal(), Signal()  # the command; the packet's last command
+        # the command; the packet's last command
+        ends = Signal()
+        closes = Signal()
         m.d.comb += [
             ends.eq((step.goes & step.is_last) | (job.is_void & owed.i.ready)),
             closes.eq(ends & job.closing),
@@ -213,7 +215,9 @@ class AxiWritePort(Block):
         head = owed.o.p
         answers = skid(m, "answers", self.config.done_layout)
         link(m, answers.o, self.done)
-        is_asked, worst, resp = owed.o.valid, Signal(2), Signal(2)
+        is_asked = owed.o.valid
+        worst = Signal(2)
+        resp = Signal(2)
         takes = Signal()
         m.d.comb += [
             # A 3 outlasts a 2; EXOKAY, which nobody requested, is OKAY.
@@ -308,8 +312,13 @@ def _issue(m: Module, config, job: _Job, packet: _Packet, i, free, burst_free) -
     """
     room = Signal(range(config.page_words + 1))
     count, burst = (Signal(range(config.burst_words + 1), name=name) for name in ("count", "burst"))
-    begins, is_last_beat, asks, wants = Signal(), Signal(), Signal(), Signal()
-    may, step, taken = Signal(), Signal(), Signal()
+    begins = Signal()
+    is_last_beat = Signal()
+    asks = Signal()
+    wants = Signal()
+    may = Signal()
+    step = Signal()
+    taken = Signal()
     m.d.comb += [
         room.eq(config.page_words - job.offset),
         count.eq(Mux(room < config.burst_words, room, config.burst_words)),
@@ -339,7 +348,8 @@ def _place(m: Module, job: _Job, packet: _Packet, step: _Step, word) -> _Word:
         stage = Signal(len(word), name=f"turned_{k}")
         m.d.comb += stage.eq(Mux(job.turn[k], turned.rotate_left(8 << k), turned))
         turned = stage
-    low, inside = Signal(word_bytes), Signal(word_bytes)
+    low = Signal(word_bytes)
+    inside = Signal(word_bytes)
     m.d.comb += [
         low.eq((Const(1) << job.turn) - 1),  # places of the word before
         inside.eq(Mux(step.is_last, (Const(2) << job.final) - 1, -1)),
@@ -368,7 +378,8 @@ def _close(m: Module, packet: _Packet, step: _Step, closes, last) -> Value:
 
     Returns whether the packet that closes had more or fewer words than its commands.
     """
-    runs_short, misfits = Signal(), Signal()
+    runs_short = Signal()
+    misfits = Signal()
     m.d.comb += runs_short.eq(packet.is_short | (step.goes & step.asks & packet.has_ended))
     is_late = ~packet.has_ended & ~(step.taken & last)
     with m.If(closes):
@@ -390,7 +401,8 @@ def _load(m: Module, config, job: _Job, commands, ends) -> None:
     """The next command, when none is there or the present one ``ends``."""
     size = config.size_bits
     command = commands.p
-    start, end = Signal(config.place), Signal(range(max(config.bytes_max, 2)))
+    start = Signal(config.place)
+    end = Signal(range(max(config.bytes_max, 2)))
     m.d.comb += [
         commands.ready.eq(((job.left == 0) & ~job.is_void) | ends),
         start.eq(Mux(job.is_open, 0, command.address[:size])),

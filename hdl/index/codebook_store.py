@@ -162,9 +162,14 @@ class IndexCodebookStore(Block):
         ]
 
         book = Signal(range(config.books + 1))  # books: the load is complete
-        place, final = Signal(range(config.book_words + 1)), Signal(range(config.book_words + 1))
-        loading, fault = Signal(), Signal(len(CodebookFault))
-        take, complete, ends_book, ends = Signal(), Signal(), Signal(), Signal()
+        place = Signal(range(config.book_words + 1))
+        final = Signal(range(config.book_words + 1))
+        loading = Signal()
+        fault = Signal(len(CodebookFault))
+        take = Signal()
+        complete = Signal()
+        ends_book = Signal()
+        ends = Signal()
         wrong = Signal(len(CodebookFault))  # with the word that is taken
         magnitudes = [word[:-1] for word in self.load.p.word]
         nonfinite = any_of([magnitude >= FP16.infinity for magnitude in magnitudes])

@@ -103,7 +103,8 @@ class IndexHistogramBank(Block):
         for element in range(config.elements):
             rams = [add(m, f"ram_{side}_{element}", Memory1R1W(config.memory)) for side in range(2)]
             index = self.index[element]
-            counts, outside = Signal(name=f"counts_{element}"), Signal(name=f"outside_{element}")
+            counts = Signal(name=f"counts_{element}")
+            outside = Signal(name=f"outside_{element}")
             m.d.comb += [
                 outside.eq(self.inlier[element] & (index >= self.rows)),
                 counts.eq(self.take & self.inlier[element] & ~outside),

@@ -248,7 +248,10 @@ class IndexHistogramParallel(Block):
         with m.If(hand_over):
             for word, held in enumerate(shadow):
                 row = bins[word * word_bins : (word + 1) * word_bins]
-                slots = [Signal(config.slot_shape(slot)) for slot in range(word_bins)]
+                slots = [
+                    Signal(config.slot_shape(slot), name=f"slot_{word}_{slot}")
+                    for slot in range(word_bins)
+                ]
                 for slot, register in zip(slots, row, strict=False):
                     m.d.comb += slot.eq(register)
                 m.d.sync += held.as_value().eq(Cat(slots))
@@ -472,7 +475,8 @@ def _popcount(m: Module, match, elements: int, name: str):
     The fields leave room for the carries, so every addition is a row of small independent
     adders. A simulator does the whole row in one machine word.
     """
-    value, width = Signal(_FIELD * elements, name=f"match_{name}"), _FIELD * elements
+    value = Signal(_FIELD * elements, name=f"match_{name}")
+    width = _FIELD * elements
     m.d.comb += value.eq(match)
     while width > _FIELD:
         low = _FIELD * (-(-width // _FIELD // 2))

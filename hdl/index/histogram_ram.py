@@ -144,16 +144,22 @@ class IndexHistogramRam(Block):
         full = Signal(2)  # a bit per set: it waits to be read, or is read
         rows = Array(Signal(range(config.rows + 1), name=f"rows_{side}") for side in range(2))
         bad = Signal(2)
-        clearing, clear_row = Signal(init=1), Signal(config.bits)
+        clearing = Signal(init=1)
+        clear_row = Signal(config.bits)
         with m.If(clearing):
             m.d.sync += [clear_row.eq(clear_row + 1), clearing.eq(~clear_row.all())]
 
         # Counting: beats into the set that is free, the final write one cycle after the transfer.
         packets = queue(m, "packets", config.packet_layout, _PACKETS)
         link(m, self.packet, packets.i)
-        counting, is_open, take, done = Signal(), Signal(), Signal(), Signal()
-        bad_before, outside = Signal(), Signal()
-        ended, ended_set = Signal(), Signal()
+        counting = Signal()
+        is_open = Signal()
+        take = Signal()
+        done = Signal()
+        bad_before = Signal()
+        outside = Signal()
+        ended = Signal()
+        ended_set = Signal()
         amount = Signal(config.bank.amount_layout, reset_less=True)
         head = packets.o.p
         m.d.comb += [
@@ -179,9 +185,15 @@ class IndexHistogramRam(Block):
             m.d.sync += full.bit_select(ended_set, 1).eq(1)
 
         # Reading: the RAMs' outputs are the register that ``o`` shows. A row shown is cleared.
-        part, row = Signal(range(max(2, config.parts))), Signal(config.bits)
-        fetch_set, fetch, final_row, final = Signal(), Signal(), Signal(), Signal()
-        shown, shown_set, shown_last = Signal(), Signal(), Signal()
+        part = Signal(range(max(2, config.parts)))
+        row = Signal(config.bits)
+        fetch_set = Signal()
+        fetch = Signal()
+        final_row = Signal()
+        final = Signal()
+        shown = Signal()
+        shown_set = Signal()
+        shown_last = Signal()
         shown_part, shown_row = Signal.like(part), Signal.like(row)
         m.d.comb += [
             fetch.eq(full.bit_select(fetch_set, 1) & (~shown | self.o.ready)),

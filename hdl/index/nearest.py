@@ -141,12 +141,14 @@ class IndexNearest(Block):
         # Midpoints: a ring that the scaling turns once per token, so that neither loading nor
         # reading needs a multiplexer. Its first ``unused`` words are of no packet.
         in_flight = Signal(3)  # scales taken whose last beat is still to come: 4 at most
-        loaded, loading = Signal(), Signal()
+        loaded = Signal()
+        loading = Signal()
         count = Signal(range(bounds + 2))  # words of this packet so far, held at one too many
         ring = [
             Signal(FP16.bits, name=f"ring_{i}", reset_less=True) for i in range(unused + bounds)
         ]
-        take_midpoint, turn = Signal(), Signal()
+        take_midpoint = Signal()
+        turn = Signal()
         m.d.comb += [
             self.midpoints.ready.eq(in_flight == 0),
             take_midpoint.eq(self.midpoints.valid & self.midpoints.ready),
@@ -165,11 +167,13 @@ class IndexNearest(Block):
             m.d.sync += [word.eq(after) for word, after in zip(ring, turned, strict=True)]
 
         # Scales: one waits while another is multiplied.
-        waiting, scaling = Signal(), Signal()
+        waiting = Signal()
+        scaling = Signal()
         next_scale = Signal(FP16.bits, reset_less=True)
         scale = Signal(FP16.bits, reset_less=True)
         left = Signal(range(max(turns, 2)))  # turns of the ring still to start, less one
-        take_scale, start = Signal(), Signal()
+        take_scale = Signal()
+        start = Signal()
         m.d.comb += [
             self.scale.ready.eq(~waiting & ~loading & ~self.midpoints.valid),
             take_scale.eq(self.scale.valid & self.scale.ready),
@@ -191,8 +195,11 @@ class IndexNearest(Block):
         # Thresholds: collected for the next token while the current one's are in use.
         collected = Signal(range(turns + 1))
         in_use = Signal()
-        complete, hand_over, collect = Signal(), Signal(), Signal()
-        take_x, end = Signal(), Signal()
+        complete = Signal()
+        hand_over = Signal()
+        collect = Signal()
+        take_x = Signal()
+        end = Signal()
         following = [
             Signal(signed(FP16.bits), name=f"following_{i}", reset_less=True)
             for i in range(unused + bounds)
@@ -237,7 +244,8 @@ class IndexNearest(Block):
             self.o.valid.eq(held[1]),
         ]
         above = [Signal(bounds, name=f"above_{e}", reset_less=True) for e in range(config.elements)]
-        above_last, above_fault = Signal(reset_less=True), Signal(reset_less=True)
+        above_last = Signal(reset_less=True)
+        above_fault = Signal(reset_less=True)
         above_tag = Signal(max(config.tag_bits, 1), reset_less=True)
         with m.If(moves[0]):
             m.d.sync += [held[0].eq(take_x), above_last.eq(self.x.p.last), above_fault.eq(~loaded)]

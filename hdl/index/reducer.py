@@ -112,7 +112,8 @@ class IndexReducer(Block):
 
         # Stage 1: products. Multiplying by the 11-bit significand and shifting after is smaller
         # than multiplying by the entry as a 25-bit integer.
-        product_valid, product_last = Signal(), Signal()
+        product_valid = Signal()
+        product_last = Signal()
         sum_valid = Signal()  # a finished sum waits for the rounder
         move = Signal()  # stages 1 and 2 advance
         m.d.comb += [move.eq(~sum_valid | rounder.i.ready), self.i.ready.eq(move)]

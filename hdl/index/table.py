@@ -78,7 +78,8 @@ class IndexTable(Block):
         groups = TABLE_ROW // width
         table = [Signal(16, name=f"table_{j}", reset_less=True) for j in range(entries)]
         at = Signal(range(entries))
-        held, filled = Signal(), Signal()
+        held = Signal()
+        filled = Signal()
         index = [
             Signal(config.bits_a, name=f"index_{e}", reset_less=True) for e in range(TABLE_ROW)
         ]
@@ -91,8 +92,11 @@ class IndexTable(Block):
         with m.If(self.table.valid & self.table.ready):
             m.d.sync += [Array(table)[at].eq(self.table.p.word), at.eq(at + 1)]
 
-        lowest, after = Signal(TABLE_ROW), Signal(TABLE_ROW)
-        complete, all_looked_up, step = Signal(), Signal(), Signal()
+        lowest = Signal(TABLE_ROW)
+        after = Signal(TABLE_ROW)
+        complete = Signal()
+        all_looked_up = Signal()
+        step = Signal()
         m.d.comb += [
             lowest.eq(missing & -missing),
             after.eq(Mux(self.outlier.valid, missing & ~lowest, missing)),

@@ -131,7 +131,8 @@ class KllmDispatcher(Block):
     def elaborate(self, platform) -> Module:
         m = Module()
         units = list(Unit)
-        aborting, moved = Signal(), Signal()
+        aborting = Signal()
+        moved = Signal()
         complete, words = _assemble(m, self.word, aborting, moved)
         issued = [Signal(AFTER_BITS, name=f"issued_{unit:d}") for unit in units]
         completed = [Signal(AFTER_BITS, name=f"completed_{unit:d}") for unit in units]
@@ -165,7 +166,8 @@ class KllmDispatcher(Block):
             ]
             with m.If(moved & issue.known & is_here):
                 m.d.sync += issued[unit].eq(issued[unit] + 1)
-            command, taken = self.command[unit], Signal(name=f"taken_{unit:d}")
+            command = self.command[unit]
+            taken = Signal(name=f"taken_{unit:d}")
             begun = _begin(m, unit, waiting.o, tags, completed, aborting, self.release)
             ends_here = _end(
                 m, unit, begun, tags.o, self.status[unit],
@@ -237,7 +239,9 @@ def _assemble(m: Module, word, aborting, moved) -> tuple[Signal, list[Signal]]:
 
 def _decode(m: Module, words: list[Signal]) -> tuple[Signal, Signal, Signal]:
     """(unit, known, malformed) of a command's opcode and of the bits that must be 0."""
-    unit, known, malformed = Signal(3), Signal(), Signal()
+    unit = Signal(3)
+    known = Signal()
+    malformed = Signal()
     unused_after = Cat(*words[1:FIRST_OPERAND_WORD])[AFTER_BITS * len(Unit) :]
     operands = words[FIRST_OPERAND_WORD:]
     m.d.comb += malformed.eq(1)
@@ -265,7 +269,8 @@ def _screen(m: Module, words, complete, moved, issued, completed) -> _Issue:
     unit_of, known, malformed = _decode(m, words)
     ahead = Signal(len(Unit))  # after[u] is beyond what was issued to u
     # Kept, as the signed distance to an old wait turns over while its command is queued.
-    met_now, met = Signal(len(Unit)), Signal(len(Unit))
+    met_now = Signal(len(Unit))
+    met = Signal(len(Unit))
     for unit in Unit:
         m.d.comb += [
             ahead[unit].eq((issued[unit] - after[unit])[AFTER_BITS - 1]),
@@ -273,7 +278,8 @@ def _screen(m: Module, words, complete, moved, issued, completed) -> _Issue:
         ]
     checked = Signal()
     fault = Signal(_STATUS_BITS)
-    to_unit, is_known = Signal(3), Signal()
+    to_unit = Signal(3)
+    is_known = Signal()
     m.d.sync += checked.eq(complete & ~moved)
     with m.If(complete):
         m.d.sync += [
@@ -340,7 +346,9 @@ def _begin(m: Module, unit: Unit, waiting, tags, completed, aborting, release) -
 
 def _both(m: Module, started, command, released, release) -> Value:
     """Offers a command and its release; 1 when the engine has taken both."""
-    gone, taken = Signal(2), Signal(2)  # command, release
+    # command, release
+    gone = Signal(2)
+    taken = Signal(2)
     m.d.comb += [
         command.valid.eq(started & ~gone[0]),
         release.valid.eq(released & ~gone[1]),

@@ -148,7 +148,9 @@ def _active(m: Module, i, o, stages: int) -> tuple[Signal, Signal, Signal]:
     a word of the active function.
     """
     inside = Signal(range(16 * stages + 16))
-    current, active, enter = Signal(3), Signal(3), Signal()
+    current = Signal(3)
+    active = Signal(3)
+    enter = Signal()
     m.d.comb += [
         active.eq(Mux(inside == 0, i.p.function, current)),
         enter.eq(i.valid & (i.p.function == active)),
@@ -162,7 +164,9 @@ def _active(m: Module, i, o, stages: int) -> tuple[Signal, Signal, Signal]:
 
 def _plain(m: Module, o_ready, x, active, enter) -> tuple[Signal, Signal, Signal]:
     """(valid, word, free): IDENTITY and RELU, one register."""
-    valid, word, free = Signal(), Signal(16, reset_less=True), Signal()
+    valid = Signal()
+    word = Signal(16, reset_less=True)
+    free = Signal()
     m.d.comb += free.eq(~valid | o_ready)
     with m.If(free):
         m.d.sync += valid.eq(0)

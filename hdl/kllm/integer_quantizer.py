@@ -216,7 +216,8 @@ class KllmIntegerQuantizer(Block):
         dividend = Signal(_SCALE_STEPS, reset_less=True)  # bits to come, then quotient bits
         exponent = Signal(FP16.exp_bits, reset_less=True)
         left = Signal(range(_SCALE_STEPS + 1))
-        busy, done = Signal(), Signal()
+        busy = Signal()
+        done = Signal()
         scale = Signal(FP16.bits, reset_less=True)
         word = unpack(m, self.largest.p.word, FP16, "largest")
         trial = Signal(bits + 1)
@@ -286,7 +287,7 @@ class KllmIntegerQuantizer(Block):
                 )
             ),
         )
-        part = Signal(range(parts)) if parts > 1 else Const(0, 1)
+        part = Signal(range(parts), name="part") if parts > 1 else Const(0, 1)
         is_last = Signal()
         words = self.i.p.word.as_value()
         tag_i, tag_o = data.View(tag, divide.i.p.tag), data.View(tag, divide.o.p.tag)

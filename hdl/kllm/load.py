@@ -86,7 +86,8 @@ class KllmLoad(Block):
         rows, dst = operand(command, Opcode.LOAD, "rows"), operand(command, Opcode.LOAD, "dst")
         address = operand(command, Opcode.LOAD, "address")
         row = Signal(range(self.config.vectors.rows))
-        error, faults = Signal(), Signal(len(CommandStatus))
+        error = Signal()
+        faults = Signal(len(CommandStatus))
         row_address = Cat(Const(0, (ROW_BYTES - 1).bit_length()), address)
         is_final = row == rows - 1
         # Operands cannot reach the end of a larger memory.

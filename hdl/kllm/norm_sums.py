@@ -219,7 +219,9 @@ class KllmNormSums(Block):
         x_to_come = Signal(_OUTLIERS_BITS, reset_less=True)  # less those of the mask, modulo 2**16
         i_done = Signal(reset_less=True)
         refused = Signal(reset_less=True)  # by its header
-        take_i, take_x, x_left = Signal(), Signal(), Signal(_OUTLIERS_BITS)
+        take_i = Signal()
+        take_x = Signal()
+        x_left = Signal(_OUTLIERS_BITS)
 
         ring, loaded, packet_ends = _codebook(m, config, self.codebook, phase)
         counts, mask_count, beat_held = _count(m, config, self.i.p, left, take_i, phase)
@@ -316,10 +318,12 @@ class KllmNormSums(Block):
 
 def _codebook(m: Module, config: KllmNormSumsConfig, codebook, phase: _Phase):
     """(ring, loaded, packet_ends): centroids in a ring that the reduction turns once per token."""
-    loaded, bad = Signal(), Signal()
+    loaded = Signal()
+    bad = Signal()
     words = Signal(range(config.bins + 2))  # so far, held at one too many
     word = codebook.p.word
-    take_word, bad_word = Signal(), Signal()
+    take_word = Signal()
+    bad_word = Signal()
     ring = [Signal(FP16.bits, name=f"ring_{j}", reset_less=True) for j in range(config.bins)]
     m.d.comb += [
         codebook.ready.eq(phase.loading),
@@ -347,7 +351,8 @@ def _codebook(m: Module, config: KllmNormSumsConfig, codebook, phase: _Phase):
 
 def _count(m: Module, config: KllmNormSumsConfig, i, left, take_i, phase: _Phase):
     """(counts, mask_count, beat_held): population counts of a beat, a cycle later the bins."""
-    within, inlier = Signal(config.elements), Signal(config.elements)
+    within = Signal(config.elements)
+    inlier = Signal(config.elements)
     m.d.comb += [
         within.eq(Cat(left > e for e in range(config.elements))),
         inlier.eq(within & ~i.outlier),

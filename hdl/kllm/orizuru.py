@@ -168,7 +168,8 @@ class KllmOrizuru(Block):
         config = self.config
         elements, log = config.elements, config.elements.bit_length() - 1
         rows = config.trees_config.nodes[0]
-        length, status = Signal(16, reset_less=True), Signal(len(OrizuruStatus), reset_less=True)
+        length = Signal(16, reset_less=True)
+        status = Signal(len(OrizuruStatus), reset_less=True)
         counts = {tree: Signal(16, name=f"k_{tree}", reset_less=True) for tree in TREES}
         left = Signal(17, reset_less=True)  # beats before the one that must have last, and it
         flush = Signal(range(load_cycles + 1), reset_less=True)

@@ -283,7 +283,7 @@ class OrizuruTreesShared(Block):
         # The token in the trees.
         tree_end = _End(
             row=Signal.like(end.row, name="tree_last_row", reset_less=True),
-            tail=Signal(RADIX, reset_less=True),
+            tail=Signal(RADIX, name="tree_tail", reset_less=True),
         )
         with m.If(self.start):
             m.d.sync += [tree_end.row.eq(end.row), tree_end.tail.eq(end.tail)]
@@ -384,7 +384,7 @@ def _load_rows(m: Module, row, rows: int) -> tuple[_End, _Stage]:
     closes = Signal(reset_less=True)
     end = _End(
         row=Signal(range(max(2, rows)), name="last_row", reset_less=True),
-        tail=Signal(RADIX, reset_less=True),
+        tail=Signal(RADIX, name="tail", reset_less=True),
     )
     with m.If(row.en):
         m.d.sync += [
@@ -446,7 +446,8 @@ def _steps(m: Module, tree: str, advance, levels: int, others) -> tuple[Signal, 
     """(read, step): the read of a repair, after that of the other tree; bit l: level l is next."""
     waits = Signal(name=f"waits_{tree}")
     step = Signal(levels, name=f"step_{tree}")
-    wants, read = let(m, f"wants_{tree}", advance | waits), Signal(name=f"read_{tree}")
+    wants = let(m, f"wants_{tree}", advance | waits)
+    read = Signal(name=f"read_{tree}")
     m.d.comb += read.eq(wants if others is None else wants & ~others)
     m.d.sync += [waits.eq(wants & ~read), step.eq(Cat(read, step)[:levels])]
     return read, step

@@ -105,8 +105,11 @@ class KllmOutlier(Block):
         left = Signal(range(config.columns + 1))  # sums still to go out
         full = Signal()  # the sums are complete and wait for their copy
         is_open = Signal()  # the accumulators hold a part of this packet
-        product_valid, product_last = Signal(), Signal()
-        read, hand_over, move = Signal(), Signal(), Signal()
+        product_valid = Signal()
+        product_last = Signal()
+        read = Signal()
+        hand_over = Signal()
+        move = Signal()
         m.d.comb += [
             self.o.valid.eq(left != 0),
             self.o.p.last.eq(left == 1),

@@ -272,7 +272,8 @@ class KllmQuantizer(Block):
 
         # Rows to clustering, integer rows to the dividers; indices or integers to their slots.
         beat = splitter.beat
-        cluster_ready, divide_ready = Signal(), Signal()
+        cluster_ready = Signal()
+        divide_ready = Signal()
         m.d.comb += beat.ready.eq(Mux(beat.p.integer, divide_ready, cluster_ready))
         rows = StreamView(beat.p, beat.valid & ~beat.p.integer, cluster_ready)
         link(m, rows, clustering.x, discard=("integer", "s"))

@@ -94,7 +94,8 @@ class KllmReadback(Block):
         faults = Signal(len(CommandStatus))
         at = _Place()
         held = Signal(descriptor_layout)
-        entry_rows, sent = Signal(11), Signal()
+        entry_rows = Signal(11)
+        sent = Signal()
         m.d.comb += [
             entry_rows.eq((held.length + (ROW_ELEMENTS - 1)) // ROW_ELEMENTS),
             sent.eq(self.o.valid & self.o.ready),
@@ -196,7 +197,8 @@ def _check(m: Module, config: KllmReadbackConfig, command, faults) -> None:
 
 def _rows(m: Module, at: _Place, request, answer, o, sent, rows) -> None:
     """State ROWS: ``rows`` rows of the vector memory."""
-    words, leaves = answer.p.word.as_value(), Signal(name="row_leaves")
+    words = answer.p.word.as_value()
+    leaves = Signal(name="row_leaves")
     m.d.comb += [
         o.valid.eq(answer.valid),
         o.p.data.eq(words.word_select(at.part, 32)),
@@ -229,7 +231,8 @@ def _slot_states(m: Module, block: KllmReadback, at: _Place, held, entry_rows, s
             with m.If(at.part == 3):
                 m.d.sync += at.part.eq(0)
                 m.next = "ENTRIES"
-    entries, leaves = block.slot_entries, Signal(name="entries_leave")
+    entries = block.slot_entries
+    leaves = Signal(name="entries_leave")
     with m.State("ENTRIES"):
         with m.Switch(at.part):
             for n in range(_ENTRY_WORDS):

@@ -153,7 +153,8 @@ class KllmSlotMemory(Block):
 
         # Descriptors, cleared after reset before anyone is served.
         memory = ram("descriptor_ram", config.slot.slots, descriptor_layout.size)
-        clearing, place = Signal(init=1), Signal(range(config.slot.slots))
+        clearing = Signal(init=1)
+        place = Signal(range(config.slot.slots))
         write = self.descriptor
         m.d.comb += [
             memory.write[0].valid.eq(write.valid | clearing),

@@ -159,7 +159,8 @@ class KllmWeightBuffer(Block):
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
-        has_room, scales_have_room = Signal(), Signal()
+        has_room = Signal()
+        scales_have_room = Signal()
         gathered = _gather(
             m, config, self.job, list(self.word),
             has_room, scales_have_room,
@@ -237,7 +238,8 @@ def _gather(m: Module, config, job, words, has_room, scales_have_room) -> _Gathe
     groups = Signal(GROUP_BITS, reset_less=True)  # that still end
     at = Signal(config.length_bits + 1)
     is_scale = Signal()
-    keep, keep_scales = Signal(), Signal()
+    keep = Signal()
+    keep_scales = Signal()
     m.d.comb += [
         job.ready.eq(~gathering),
         is_scale.eq(at == beats),
@@ -274,8 +276,13 @@ def _weights(m: Module, config, gathered: _Gathered, passes, w, has_room) -> Sig
     level = Signal(range(depth + 1))  # rows written and not freed
     unread = Signal(range(depth + 1))  # rows written and not read in this pass
     at = Signal(config.length_bits)
-    shown, shown_last, shown_end = Signal(), Signal(), Signal()
-    fetch, is_last, free, blocked = Signal(), Signal(), Signal(), Signal()
+    shown = Signal()
+    shown_last = Signal()
+    shown_end = Signal()
+    fetch = Signal()
+    is_last = Signal()
+    free = Signal()
+    blocked = Signal()
     w_ended = Signal()
 
     m.d.comb += [
@@ -329,9 +336,13 @@ def _scales(m: Module, config, gathered: _Gathered, passes, s_b, have_room) -> S
         for k in range(2)
     ]
     held = Signal(2)  # which of them hold scales
-    newest, eldest = Signal(), Signal()  # the set to fill, the set in use
+    # the set to fill, the set in use
+    newest = Signal()
+    eldest = Signal()
     column = Signal(range(max(config.columns, 2)))
-    go, is_last, freed = Signal(), Signal(), Signal()
+    go = Signal()
+    is_last = Signal()
+    freed = Signal()
     raw_layout = data.StructLayout({"word": FP16.bits, "fold": 1, "end": 1})
     multiply = add(
         m,

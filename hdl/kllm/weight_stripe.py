@@ -127,7 +127,8 @@ class KllmWeightStripe(Block):
                     m.d.sync += at.eq(Mux(at == turns - 1, 0, at + 1))
             return at
 
-        busy, restart = Signal(), Signal()
+        busy = Signal()
+        restart = Signal()
         ended = Signal(config.ports)  # ports whose words of this job are through
         port_moves = [Signal(name=f"port_moves_{p}") for p in range(config.ports)]
         slot_moves = [Signal(name=f"slot_moves_{s}") for s in range(config.slots)]

@@ -300,9 +300,9 @@ class _Found:
         extra = Signal(range(config.ports.ports + 1))
         m.d.comb += extra.eq(remainder * config.common)
         return cls(
-            job=Signal(config.job_layout, reset_less=True),
-            refused=Signal(reset_less=True),
-            quotient=Signal(2 * config.quotient_digits, reset_less=True),
+            job=Signal(config.job_layout, name="found_job", reset_less=True),
+            refused=Signal(name="found_refused", reset_less=True),
+            quotient=Signal(2 * config.quotient_digits, name="found_quotient", reset_less=True),
             remainder=remainder,
             extra=extra,
         )
@@ -320,7 +320,8 @@ class _Heard:
 def _digit(m: Module, dividend, remainder, divisor: int) -> tuple[Signal, Signal]:
     """(digit, rest) of a division to base 4: how often the divisor goes into the next two bits."""
     grown = Signal(range(max(4 * divisor, 2)))
-    digit, rest = Signal(2), Signal.like(remainder)
+    digit = Signal(2)
+    rest = Signal.like(remainder)
     m.d.comb += [grown.eq(Cat(dividend[-2:], remainder)), rest.eq(grown)]
     for times in range(1, 4):
         with m.If(grown >= times * divisor):
@@ -339,7 +340,9 @@ def _jobs(m: Module, config: KllmWeightSupplyConfig, job, found: _Found, heard: 
     dividend = Signal(2 * digits, reset_less=True)
     left = Signal(range(digits + 1), reset_less=True)
     too_many = Signal()
-    asking, telling, pending = Signal(config.ports.ports), Signal(config.lane.lanes), Signal(3)
+    asking = Signal(config.ports.ports)
+    telling = Signal(config.lane.lanes)
+    pending = Signal(3)
     digit, rest = _digit(m, dividend, found.remainder, config.divisor)
     m.d.comb += too_many.eq(found.quotient >= (1 << _WORDS_BITS) - 2)
     taken = found.job
@@ -421,10 +424,16 @@ def _replays(m: Module, config: KllmWeightSupplyConfig, jobs, rms, buffers) -> N
         "factors",
         Memory1R1W(MemoryConfig(depth=1 << _TOKEN_BITS, width=FP32.bits)),
     )
-    group, token = Signal(GROUP_BITS), Signal(_TOKEN_BITS)
-    is_first, is_final, is_end = Signal(), Signal(), Signal()
+    group = Signal(GROUP_BITS)
+    token = Signal(_TOKEN_BITS)
+    is_first = Signal()
+    is_final = Signal()
+    is_end = Signal()
     fetched = Signal()  # the RAM shows this token's factor
-    running, has_factor, go, drain = Signal(), Signal(), Signal(), Signal()
+    running = Signal()
+    has_factor = Signal()
+    go = Signal()
+    drain = Signal()
     m.d.comb += [
         running.eq(jobs.valid & ~job.refused),
         is_first.eq(group == 0),

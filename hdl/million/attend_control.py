@@ -135,7 +135,10 @@ class MillionAttendControl(Block):
         group = Signal(range(max(2, passes)))
         slot = Signal(slot_bits(config.cache), reset_less=True)
         before = Signal(range(max(2, heads)))  # head whose V codes are still to be read
-        is_last_pass, is_last, is_first, has_codes = Signal(), Signal(), Signal(), Signal()
+        is_last_pass = Signal()
+        is_last = Signal()
+        is_first = Signal()
+        has_codes = Signal()
         rest = config.cache.head.group - (passes - 1) * config.rate.queries
         m.d.comb += [
             is_last_pass.eq(group == passes - 1),

@@ -74,10 +74,13 @@ class Walk:
 
     def __init__(self, m: Module, config: CodebookReaderConfig, job, step: Value):
         parts = config.parts
-        self.row, self.part = Signal(range(config.pq.entries)), Signal(range(max(2, parts)))
+        self.row = Signal(range(config.pq.entries))
+        self.part = Signal(range(max(2, parts)))
         offset = Signal(config.address)  # row * parts + part
-        self.first_row, self.last_row = self.row == 0, Signal()
-        self.last, self.address = Signal(), job.base + offset
+        self.first_row = self.row == 0
+        self.last_row = Signal()
+        self.last = Signal()
+        self.address = job.base + offset
         m.d.comb += [
             self.last_row.eq(self.row == job.last_row),
             self.last.eq(self.last_row & (self.part == parts - 1)),

@@ -129,17 +129,17 @@ class MillionControl(Block):
         m, config = Module(), self.config
         cache = config.cache
         state = State(
-            request=Signal(REQUEST_LAYOUT, reset_less=True),
-            tokens=Signal(_TOKENS_LAYOUT, reset_less=True),
-            status=Signal(4, reset_less=True),
-            open=Signal(cache.sequences),
-            present=Signal(_CODEBOOK_LAYOUT),
-            waiting=Signal(_CODEBOOK_LAYOUT),
-            vector=Signal(config.encode.vector_bits),
-            slot=Signal(slot_bits(cache)),
-            is_sink=Signal(),
-            sinks=Signal(range(max(2, cache.window.sinks + 1))),
-            recent=Signal(KEYS_BITS),
+            request=Signal(REQUEST_LAYOUT, name="request", reset_less=True),
+            tokens=Signal(_TOKENS_LAYOUT, name="tokens", reset_less=True),
+            status=Signal(4, name="status", reset_less=True),
+            open=Signal(cache.sequences, name="open"),
+            present=Signal(_CODEBOOK_LAYOUT, name="present"),
+            waiting=Signal(_CODEBOOK_LAYOUT, name="waiting"),
+            vector=Signal(config.encode.vector_bits, name="vector"),
+            slot=Signal(slot_bits(cache), name="slot"),
+            is_sink=Signal(name="is_sink"),
+            sinks=Signal(range(max(2, cache.window.sinks + 1)), name="sinks"),
+            recent=Signal(KEYS_BITS, name="recent"),
         )
         shape = MemoryConfig(depth=config.encode.vectors, width=_TOKENS_LAYOUT.size)
         memory = add(m, "tokens", Memory1R1W(shape))

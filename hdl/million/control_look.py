@@ -13,7 +13,9 @@ def look(m: Module, control, state: State, rests) -> None:
     """Requests, their ranges, and codebooks for those that need some."""
     cache, request = control.config.cache, state.request
     present, waiting = state.present, state.waiting
-    out_of_range, unknown, is_load_sound = Signal(), Signal(), Signal()
+    out_of_range = Signal()
+    unknown = Signal()
+    is_load_sound = Signal()
     m.d.comb += [
         out_of_range.eq((request.sequence >= cache.sequences) | (request.layer >= cache.layers)),
         unknown.eq(~Array(state.open)[request.sequence]),

@@ -75,7 +75,8 @@ def write(m: Module, control, state: State, no_attends) -> None:
     """K and V to the window, and codes for the tokens that leave it or pass through it."""
     cache, request, tokens = control.config.cache, state.request, state.tokens
     window, encode = cache.window, control.encode.p
-    is_sink, is_direct = state.is_sink, Signal()
+    is_sink = state.is_sink
+    is_direct = Signal()
     place = Signal(RING_BITS + 1)
     m.d.comb += [
         is_direct.eq((request.op == Op.PREFILL) | (window.recent == 0)),

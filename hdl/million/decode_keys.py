@@ -208,8 +208,11 @@ class MillionDecodeKeys(Block):
         config, count = self.config, self.config.rate.queries
         vectors = data.ArrayLayout(self.config.lookup.word_layout.elem_shape, count)
         beat_bits = FP16.bits * config.rate.lanes
-        full, taken, copies = Signal(), Signal(), Signal()
-        following, current = Signal(vectors.size, reset_less=True), Signal(vectors, reset_less=True)
+        full = Signal()
+        taken = Signal()
+        copies = Signal()
+        following = Signal(vectors.size, reset_less=True)
+        current = Signal(vectors, reset_less=True)
         special = Signal(count * config.query_beats, reset_less=True)
         m.d.comb += [self.q.ready.eq(~full), taken.eq(self.q.valid & self.q.ready)]
         m.d.sync += [full.eq((full & ~begin) | (taken & self.q.p.last)), copies.eq(begin)]

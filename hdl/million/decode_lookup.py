@@ -109,7 +109,10 @@ class MillionDecodeLookup(Block):
             jobs.i.p.entries.eq(self.job.p.entries),
         ]
         job = Signal(data.StructLayout(kept), reset_less=True)
-        active, marker, final, opens = Signal(), Signal(), Signal(), Signal()
+        active = Signal()
+        marker = Signal()
+        final = Signal()
+        opens = Signal()
         beats = Signal(range(max(2, -(-config.max_keys // config.rate.keys))))  # taken of this job
         is_there = self._codebooks(m, self.begins & jobs.o.p.switch)
         m.d.comb += [
@@ -162,9 +165,13 @@ class MillionDecodeLookup(Block):
         """
         config, codebook = self.config, self.codebook
         # After a reset buffer 1 counts as in use and full: the first switch frees it.
-        full, filling, using = Signal(2, init=2), Signal(), Signal(init=1)
-        row, part = Signal(config.pq.bits), Signal(range(max(2, config.parts)))
-        taken, row_ends = Signal(), Signal()
+        full = Signal(2, init=2)
+        filling = Signal()
+        using = Signal(init=1)
+        row = Signal(config.pq.bits)
+        part = Signal(range(max(2, config.parts)))
+        taken = Signal()
+        row_ends = Signal()
         m.d.comb += [
             codebook.ready.eq(~full.bit_select(filling, 1)),
             taken.eq(codebook.valid & codebook.ready),
@@ -176,11 +183,14 @@ class MillionDecodeLookup(Block):
                 row.eq(Mux(codebook.p.last, 0, row + row_ends)),
                 filling.eq(filling ^ codebook.p.last),
             ]
-        writes, last = Signal(), Signal(reset_less=True)
-        buffer, write_row = Signal(reset_less=True), Signal.like(row, reset_less=True)
+        writes = Signal()
+        last = Signal(reset_less=True)
+        buffer = Signal(reset_less=True)
+        write_row = Signal.like(row, reset_less=True)
         write_part = Signal.like(part, reset_less=True)
         word = Signal.like(codebook.p.word, reset_less=True)
-        filled, freed = Signal(2), Signal(2)
+        filled = Signal(2)
+        freed = Signal(2)
         m.d.sync += [
             writes.eq(taken), last.eq(codebook.p.last), buffer.eq(filling),
             write_row.eq(row), write_part.eq(part), word.eq(codebook.p.word),

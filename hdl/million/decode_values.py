@@ -134,8 +134,12 @@ def weighted_sums(m: Module, config: MillionDecodeValuesConfig, lookup, weight, 
     pq, rate = config.pq, config.rate
     # ``ended``: the last elements of a job are shown. One cycle later their products are added,
     # and from the next on the sums leave.
-    ended, added, gives, leaves = Signal(), Signal(), Signal(), Signal()
-    step, first = Signal(), Signal(reset_less=True)
+    ended = Signal()
+    added = Signal()
+    gives = Signal()
+    leaves = Signal()
+    step = Signal()
+    first = Signal(reset_less=True)
     m.d.comb += ended.eq(lookup.shown & lookup.last)
     m.d.sync += [
         added.eq(ended),

@@ -163,7 +163,8 @@ class MillionEncodeControl(Block):
         head = Signal(range(max(2, cache.head.heads)))
         status = Signal(4, reset_less=True)
         side = Signal(2, reset_less=True)  # of a restored token: K, V, both are done
-        appends, ends = Signal(), Signal()
+        appends = Signal()
+        ends = Signal()
         m.d.comb += [
             appends.eq(~job.discard & (~job.restored | (side == now.has_k))),
             ends.eq(Mux(job.restored, side == 2, now.coded >= job.until)),
@@ -236,7 +237,10 @@ class MillionEncodeControl(Block):
 
     def _elaborate_heads(self, m: Module, job, head, appends, side) -> None:
         """Rows and jobs of the encoder, head by head; the job ``restore`` at the same time."""
-        fetched, encoded, sent, is_last = Signal(), Signal(), Signal(), Signal()
+        fetched = Signal()
+        encoded = Signal()
+        sent = Signal()
+        is_last = Signal()
         m.d.comb += is_last.eq(job.restored | (head == self.config.cache.head.heads - 1))
         with m.State("HEADS"):
             m.d.comb += [

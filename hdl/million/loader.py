@@ -101,9 +101,11 @@ class MillionLoader(Block):
         load = Signal(LOAD_LAYOUT, reset_less=True)
         kv = Signal()
         words = range(cache.books * cache.pq.entries * parts + 1)
-        left, beat = Signal(words), Signal(range(max(2, ratio)))
+        left = Signal(words)
+        beat = Signal(range(max(2, ratio)))
         word = Signal(config.word_layout, reset_less=True)
-        full, sent = Signal(), Signal()
+        full = Signal()
+        sent = Signal()
         fault = Signal(len(CodebookFault))
         m.d.comb += [
             sent.eq(full & Mux(kv, self.word[_V].ready, self.word[_K].ready)),

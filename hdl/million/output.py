@@ -132,7 +132,9 @@ class MillionOutput(Block):
         words = config.rate.window_macs // elements  # cycles of a transfer of ``window``
         walk = Walk(m, "walk", queries=queries, parts=config.parts, cells=size // elements)
         job = Signal(config.total_layout, reset_less=True)
-        drains, fetch, release = Signal(), Signal(), Signal()
+        drains = Signal()
+        fetch = Signal()
+        release = Signal()
         memory, is_full = self._past(m, release)
         inverses, invert, inverted = self._inverses(m, job)
         if config.exact:
@@ -141,7 +143,9 @@ class MillionOutput(Block):
             link(m, self.window, window.i)
 
         # The RAM's output is the register that the elements are selected from.
-        shown, move, takes = Signal(), Signal(), Signal()
+        shown = Signal()
+        move = Signal()
+        takes = Signal()
         place = Signal(_place_layout(config), reset_less=True)
         m.d.comb += [
             fetch.eq(drains & ~walk.done & (~shown | move)),
@@ -203,8 +207,11 @@ class MillionOutput(Block):
         config = self.config
         memory = add(m, "past_sums", Memory1R1W(config.memory))
         queries = config.rate.queries
-        query, part = Signal(range(max(2, queries))), Signal(range(max(2, config.parts)))
-        is_full, take, fills = Signal(), Signal(), Signal()
+        query = Signal(range(max(2, queries)))
+        part = Signal(range(max(2, config.parts)))
+        is_full = Signal()
+        take = Signal()
+        fills = Signal()
         is_last = let(m, "past_is_last", query == queries - 1)
         m.d.comb += [
             self.past.ready.eq(~is_full),
@@ -234,8 +241,10 @@ class MillionOutput(Block):
         divider = FpReciprocal(FpReciprocalConfig(a=FP32, o=FP32, stages=_RECIPROCAL_STAGES))
         reciprocal = add(m, "reciprocal", divider)
         inverses = [Signal(FP32.bits, name=f"inverse_{n}", reset_less=True) for n in range(queries)]
-        invert, inverted = Signal(), Signal()
-        sent, got = Signal(range(queries + 1)), Signal(range(queries + 1))
+        invert = Signal()
+        inverted = Signal()
+        sent = Signal(range(queries + 1))
+        got = Signal(range(queries + 1))
         total = sums.word_select(sent[: max(1, (queries - 1).bit_length())], bits)
         m.d.comb += [
             to_float.i.valid.eq(invert & (sent != queries)),

@@ -116,9 +116,13 @@ class MillionPqEncoder(Block):
         link(m, self.x, buffer.x)
 
         # The word that is requested next; a request stays until it is granted.
-        moves, begins, room, under_way = Signal(), Signal(), Signal(), Signal()
+        moves = Signal()
+        begins = Signal()
+        room = Signal()
+        under_way = Signal()
         walk = Walk(m, config, jobs.p, begins)
-        now, asked = Signal(config.flags_layout), Signal(config.flags_layout, reset_less=True)
+        now = Signal(config.flags_layout)
+        asked = Signal(config.flags_layout, reset_less=True)
         m.d.comb += [
             moves.eq(~self.read_en | self.read_grant),
             begins.eq(moves & jobs.valid & buffer.full & (under_way | room)),

@@ -78,7 +78,8 @@ class MillionQuerySplitter(Block):
         queries = config.rate.queries
         walk = Walk(m, "walk", queries=queries, beats=config.beats)
         job = Signal(config.job_layout, reset_less=True)
-        is_real, moves = Signal(), Signal()
+        is_real = Signal()
+        moves = Signal()
         m.d.comb += [
             self.job.ready.eq(walk.done & (~self.slopes.valid | self.slopes.ready)),
             walk.start.eq(self.job.valid & self.job.ready),

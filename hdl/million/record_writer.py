@@ -77,7 +77,9 @@ class MillionRecordWriter(Block):
         m, config = Module(), self.config
         size = config.words * config.data_bits
         held = Signal(size, reset_less=True)
-        has_record, has_words, ends = Signal(), Signal(), Signal()
+        has_record = Signal()
+        has_words = Signal()
+        ends = Signal()
         at = Signal(range(max(2, config.words)))
         is_last = at == config.words - 1
         m.d.comb += [

@@ -86,10 +86,15 @@ class MillionRestorer(Block):
         m, config = Module(), self.config
         words, heads = config.writer.words, config.heads
         job, restored = self.job.p, self.restored
-        at, head = Signal(range(max(2, words))), Signal(range(max(2, heads)))
+        at = Signal(range(max(2, words)))
+        head = Signal(range(max(2, heads)))
         sizes = Signal(range(heads + 1))
-        has_words, has_sizes = Signal(), Signal()  # of the job, all
-        opens, closes = Signal(), Signal()  # a word may move; one moves
+        # of the job, all
+        has_words = Signal()
+        has_sizes = Signal()
+        # a word may move; one moves
+        opens = Signal()
+        closes = Signal()
         is_last = at == words - 1
         m.d.comb += [
             has_sizes.eq((sizes == heads) | job.discard),

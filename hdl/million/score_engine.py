@@ -126,12 +126,16 @@ class MillionScoreEngine(Block):
         slot_bits = (keys - 1).bit_length()
         jobs = _jobs(m, config, self.job)
         job = jobs.p
-        take, marker = Signal(), Signal()  # a beat is taken; a job ends
+        # a beat is taken; a job ends
+        take = Signal()
+        marker = Signal()
         tables = _Tables(m, config, self.entry, marker)
 
         # Which keys the beat has
         beats = Signal(range(max(2, -(-config.max_keys // keys))))  # taken of this job
-        final, room, can_end = Signal(), Signal(), Signal()
+        final = Signal()
+        room = Signal()
+        can_end = Signal()
         dead = Signal(keys)  # slots beyond the keys
         start = Signal()  # job and table are there
         m.d.comb += [
@@ -149,7 +153,8 @@ class MillionScoreEngine(Block):
             m.d.sync += beats.eq(beats + 1)
 
         # What goes with the beat: flags to the end, distance and slope for a cycle
-        bad, beyond = Signal(rate.queries), Signal(keys)
+        bad = Signal(rate.queries)
+        beyond = Signal(keys)
         entry_bad = [any_beyond(self.code.p.code[p], job.entries) for p in range(keys)]
         m.d.comb += [
             bad.eq(tables.bad | Cat(is_special(word) for word in job.slope)),
@@ -218,7 +223,9 @@ def _jobs(m: Module, config: MillionScoreEngineConfig, job):
 def _ends(m: Module, config: MillionScoreEngineConfig, marker, stage: Stage, bad, end) -> Value:
     """One word of ``end`` per ``marker``; returns whether a job may end in this cycle."""
     ends = queue(m, "ends", config.end_layout, 2)
-    ended, found, now = Signal(), Signal(), Signal()
+    ended = Signal()
+    found = Signal()
+    now = Signal()
     end_bad = Signal.like(bad, reset_less=True)
     m.d.comb += [
         now.eq(found | (stage.valid & stage.flags.beyond.any())),
@@ -239,7 +246,8 @@ class _Tables:
 
     def __init__(self, m: Module, config: MillionScoreEngineConfig, entry, release):
         self.config = config
-        full, filling = Signal(2), Signal()
+        full = Signal(2)
+        filling = Signal()
         self.using = Signal()
         bads = Array(
             Signal(config.rate.queries, name=f"bad_{n}", reset_less=True) for n in range(2)
@@ -248,14 +256,17 @@ class _Tables:
 
         # Where the entry goes; it is written one cycle after it was taken.
         query = Signal(range(max(2, config.rate.queries)))
-        row, part = Signal(config.pq.bits), Signal(range(max(2, config.parts)))
-        taken, last_query = Signal(), Signal()
+        row = Signal(config.pq.bits)
+        part = Signal(range(max(2, config.parts)))
+        taken = Signal()
+        last_query = Signal()
         m.d.comb += [
             entry.ready.eq(~full.bit_select(filling, 1)),
             taken.eq(entry.valid & entry.ready),
             last_query.eq(query == config.rate.queries - 1),
         ]
-        self.writes, self.write_last = Signal(), Signal(reset_less=True)
+        self.writes = Signal()
+        self.write_last = Signal(reset_less=True)
         self.write_buffer = Signal(reset_less=True)
         self.write_row, self.write_part = Signal.like(row), Signal.like(part)
         self.write_query, self.write_word = Signal.like(query), Signal.like(entry.p.word)
@@ -273,7 +284,8 @@ class _Tables:
             with m.If(entry.p.last):
                 m.d.sync += [part.eq(0), filling.eq(~filling), bads[filling].eq(entry.p.bad)]
 
-        filled, freed = Signal(2), Signal(2)
+        filled = Signal(2)
+        freed = Signal(2)
         m.d.comb += [
             filled.eq((self.writes & self.write_last) << self.write_buffer),
             freed.eq(release << self.using),

@@ -63,7 +63,8 @@ class MillionScoreLane(Block):
         sign, significand, shift = grid_parts(self.slope)
         product = Signal(FP16.precision + DISTANCE_BITS, reset_less=True)
         product_shift = Signal(len(shift), reset_less=True)
-        product_sign, bias_sign = Signal(reset_less=True), Signal(reset_less=True)
+        product_sign = Signal(reset_less=True)
+        bias_sign = Signal(reset_less=True)
         bias = Signal(signed(_BIAS_BITS), reset_less=True)
         magnitude = let(m, "bias_magnitude", (product << product_shift)[: _BIAS_BITS - 1])
         # A negative one is complemented; its one is added with the sum.

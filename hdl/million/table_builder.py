@@ -105,7 +105,8 @@ class MillionTableBuilder(Block):
         link(m, self.q, buffer.x)
 
         # Which entry begins in this cycle
-        room, begins = Signal(), Signal()
+        room = Signal()
+        begins = Signal()
         now = Signal(config.flags_layout)
         query = Signal(range(max(2, queries)))
         last_query = query == queries - 1

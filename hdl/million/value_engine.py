@@ -136,7 +136,9 @@ class MillionValueEngine(Block):
         # Beats of weights and codes, together.
         job = jobs.o.p
         beats = Signal(range(max(2, -(-config.max_keys // keys))))  # taken of this job
-        open_, final, take = Signal(), Signal(), Signal()
+        open_ = Signal()
+        final = Signal()
+        take = Signal()
         m.d.comb += [
             open_.eq(jobs.o.valid & ~job.none & histogram.i.ready),
             final.eq(beats == job.last_key[slot_bits:]),

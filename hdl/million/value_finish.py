@@ -128,7 +128,9 @@ class MillionValueFinish(Block):
         job = jobs.o.p
 
         # A job begins with its first bins, when ``end`` has a place.
-        begun, begins, job_ends = Signal(), Signal(), Signal()
+        begun = Signal()
+        begins = Signal()
+        job_ends = Signal()
         m.d.comb += [
             begins.eq(self.bins.valid & jobs.o.valid & ~begun & ends.i.ready),
             ends.i.valid.eq(begins),
@@ -138,7 +140,10 @@ class MillionValueFinish(Block):
         m.d.sync += begun.eq((begun | begins) & ~job_ends)
 
         # Words of the codebook: the next is read when the one before is used up.
-        fresh, held_valid, have, release = Signal(), Signal(), Signal(), Signal()
+        fresh = Signal()
+        held_valid = Signal()
+        have = Signal()
+        release = Signal()
         held = Signal(len(self.read_data), reset_less=True)
         word = Signal(len(self.read_data))
         flags = Signal(_FLAGS, reset_less=True)  # of the word; of any query
@@ -155,7 +160,8 @@ class MillionValueFinish(Block):
 
         # Stage 0: bins of a query. Stage 1: products. Stage 2: sums.
         query = Signal(range(max(2, queries)))
-        last_query, fire = Signal(), Signal()
+        last_query = Signal()
+        fire = Signal()
         moves = [Signal(name=f"move_{n}") for n in range(3)]
         valid = [Signal(name=f"valid_{n}") for n in range(3)]  # of the registers of each stage
         stages = [Signal(_FLAGS, name=f"flags_{n}", reset_less=True) for n in range(3)]
@@ -186,7 +192,8 @@ class MillionValueFinish(Block):
             ]
         with m.If(moves[1]):
             m.d.sync += [valid[1].eq(valid[0]), stages[1].eq(stages[0])]
-        adds, gives = Signal(), Signal()
+        adds = Signal()
+        gives = Signal()
         m.d.comb += [adds.eq(valid[1] & moves[2]), gives.eq(adds & stages[1].give)]
         with m.If(gives):
             m.d.sync += [valid[2].eq(1), stages[2].eq(stages[1])]
@@ -211,7 +218,8 @@ class MillionValueFinish(Block):
         config = self.config
         part = Signal(range(max(2, config.parts)))
         row = Signal(range(config.pq.entries))
-        last_row, last_part = Signal(), Signal()
+        last_row = Signal()
+        last_part = Signal()
         m.d.comb += [
             last_row.eq(row + 1 == job.entries),
             last_part.eq(part == config.parts - 1),

@@ -90,11 +90,19 @@ class MillionVectorBuffer(Block):
         steps = max(1, config.rate.lanes // config.rate.macs)  # wide words of a beat
         ram = add(m, "ram", Memory1R1W(memory))
 
-        filling, using, oldest = Signal(), Signal(), Signal()
-        full, occupied = Signal(2), Signal(2)
-        step, beat = Signal(range(max(2, steps))), Signal(range(max(2, beats)))
-        part, vector = Signal(range(max(2, config.parts))), Signal(range(max(2, config.vectors)))
-        write, ends_word, ends_vector, ends = Signal(), Signal(), Signal(), Signal()
+        filling = Signal()
+        using = Signal()
+        oldest = Signal()
+        full = Signal(2)
+        occupied = Signal(2)
+        step = Signal(range(max(2, steps)))
+        beat = Signal(range(max(2, beats)))
+        part = Signal(range(max(2, config.parts)))
+        vector = Signal(range(max(2, config.vectors)))
+        write = Signal()
+        ends_word = Signal()
+        ends_vector = Signal()
+        ends = Signal()
         m.d.comb += [
             write.eq(self.x.valid & ~occupied.bit_select(filling, 1)),
             self.x.ready.eq(~occupied.bit_select(filling, 1) & (step == steps - 1)),
@@ -108,7 +116,9 @@ class MillionVectorBuffer(Block):
             m.d.sync += part.eq(after(part, config.parts))
         with m.If(ends_vector):
             m.d.sync += vector.eq(after(vector, config.vectors))
-        filled, taken, freed = Signal(2), Signal(2), Signal(2)
+        filled = Signal(2)
+        taken = Signal(2)
+        freed = Signal(2)
         m.d.comb += [
             filled.eq(ends << filling), taken.eq(self.take << using),
             freed.eq(self.give_back << oldest),
@@ -131,7 +141,8 @@ class MillionVectorBuffer(Block):
             ram.read_addr.eq(self.read_addr),
             self.read_data.eq(ram.read_data),
         ]
-        first, special = Signal(), Signal()
+        first = Signal()
+        special = Signal()
         m.d.comb += [
             first.eq((part == 0) & (beat == 0) & (step == 0)),
             special.eq(Cat(is_special(each) for each in self.x.p.word).any()),

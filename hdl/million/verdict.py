@@ -124,9 +124,13 @@ class MillionVerdict(Block):
         m, config = Module(), self.config
         begun = Signal(BEGUN_LAYOUT, reset_less=True)
         worst = Signal(4)
-        reads, groups = Signal(16), Signal(16)  # whose ends are outstanding
-        joins, is_open = Signal(), Signal()
-        bad_code, failed = Signal(), Signal(config.rate.queries)
+        # whose ends are outstanding
+        reads = Signal(16)
+        groups = Signal(16)
+        joins = Signal()
+        is_open = Signal()
+        bad_code = Signal()
+        failed = Signal(config.rate.queries)
         group, total = self.group.p, self.total.p
         m.d.comb += [
             bad_code.eq(self.score_end.p.bad_code | self.value_end.p.bad_code),

@@ -128,7 +128,8 @@ class ExactKeys:
     """
 
     def __init__(self, m: Module, config: MillionWindowConfig, of, job):
-        self.restart, self.advance = Signal(name="keys_restart"), Signal(name="keys_advance")
+        self.restart = Signal(name="keys_restart")
+        self.advance = Signal(name="keys_advance")
         self.rewind = Signal(name="keys_rewind")
         self.index = Signal(range(config.rows), name="keys_index")
         self.row = Signal(range(config.slots * config.rows), name="keys_row")

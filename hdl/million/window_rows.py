@@ -91,10 +91,12 @@ class MillionWindowRows(Block):
         # One word at a time: read, kept, given.
         is_open, kv, row, step = opened("fetched", self.fetch)
         free = Mux(kv, ~self.v_en, ~self.k_en)
-        read, kept = Signal(), Signal()
+        read = Signal()
+        kept = Signal()
         word = Signal(config.memory.width, reset_less=True)
         last = Signal(reset_less=True)
-        fetch, given = Signal(), Signal()
+        fetch = Signal()
+        given = Signal()
         m.d.comb += fetch.eq(is_open & ~read & ~kept & free)
         for n, (memory, name) in enumerate(zip(memories, "kv", strict=True)):
             wanted = getattr(self, f"{name}_en")

@@ -58,7 +58,10 @@ class MillionWindowScores(Block):
         m, config = Module(), self.config
         queries, steps = config.rate.queries, config.steps
         job = Signal(config.job_layout, reset_less=True)
-        is_open, begin, go, release = Signal(), Signal(), Signal(), Signal()
+        is_open = Signal()
+        begin = Signal()
+        go = Signal()
+        release = Signal()
         count = let(m, "count", job.sinks + job.recent)
         walk = Walk(m, "walk", keys=count, steps=steps, queries=queries)
         keys = ExactKeys(m, config, self.job.p, job)
@@ -109,7 +112,8 @@ class MillionWindowScores(Block):
         with m.If(adds):
             m.d.sync += [score.eq(total), ring[0].eq(Mux(at.last, 0, total))]
             m.d.sync += [b.eq(a) for a, b in itertools.pairwise(ring)]
-        complete, final = Signal(), Signal(_FLAGS, reset_less=True)
+        complete = Signal()
+        final = Signal(_FLAGS, reset_less=True)
         m.d.sync += [complete.eq(adds & at.last), final.eq(at)]
         shape = FixedToFloatConfig(
             width=config.score_bits, grid_exponents=(PRODUCT_GRID,), o=FP16,
@@ -147,8 +151,11 @@ class MillionWindowScores(Block):
         memory = add(m, "queries", Memory1R1W(shape))
         words = regroup(m, "query_words", lanes, macs)
         place = Signal(range(max(2, size)))
-        full, fill_half, half = Signal(range(3)), Signal(), Signal()
-        take, fills = Signal(), Signal()
+        full = Signal(range(3))
+        fill_half = Signal()
+        half = Signal()
+        take = Signal()
+        fills = Signal()
         m.d.comb += [
             words.i.valid.eq(self.q.valid),
             words.i.p.data.eq(self.q.p.word),

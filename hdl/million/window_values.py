@@ -43,7 +43,10 @@ class MillionWindowValues(Block):
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
         job = Signal(Payload(**config.keys_parts), reset_less=True)
-        is_open, begin, go, release = Signal(), Signal(), Signal(), Signal()
+        is_open = Signal()
+        begin = Signal()
+        go = Signal()
+        release = Signal()
         count = let(m, "count", job.sinks + job.recent)
         has_keys = let(m, "has_keys", count != 0)
         passes = let(m, "passes", Mux(has_keys, count, 1))  # without keys: a product of 0
@@ -89,7 +92,8 @@ class MillionWindowValues(Block):
             value.eq(self.v_data),
         ]
         raw = unpack(m, weight, FP16, "weight")
-        shown, shown_last = Signal(), Signal(reset_less=True)
+        shown = Signal()
+        shown_last = Signal(reset_less=True)
         for n in range(config.rate.window_macs):
             word = unpack(m, value.word_select(n, FP16.bits), FP16, f"value_{n}")
             sign, product, shift = product_registers(m, f"{n}", raw, word)
@@ -125,8 +129,11 @@ class MillionWindowValues(Block):
         shape = MemoryConfig(depth=2 * size, width=layout.size)
         memory = add(m, "weights", Memory1R1W(shape))
         place = Signal(range(max(2, size)))
-        full, fill_half, half = Signal(range(3)), Signal(), Signal()
-        take, fills = Signal(), Signal()
+        full = Signal(range(3))
+        fill_half = Signal()
+        half = Signal()
+        take = Signal()
+        fills = Signal()
         m.d.comb += [
             self.weight.ready.eq(full != 2),
             take.eq(self.weight.valid & self.weight.ready),

@@ -198,7 +198,9 @@ class OakenDequantEngine(Block):
         )
         tag = data.View(_TAG_LAYOUT, inliers.i.p.tag)
         meets = let(m, "meets", self.dense.valid & found.valid & token.valid)
-        error, bad = Signal(), Signal()  # of the request so far
+        # of the request so far
+        error = Signal()
+        bad = Signal()
         now_bad = let(m, "now_bad", bad | found.p.bad | token.p.bad)
         now_error = let(
             m, "now_error", error | now_bad | found.p.error | token.p.error | self.dense.p.error

@@ -107,7 +107,8 @@ class OakenDequantScales(Operator):
             return phase
 
         def point(m: Module, f: dict) -> dict:
-            quotient, code = f["quotient"], Signal(rows, name="zero_code")
+            quotient = f["quotient"]
+            code = Signal(rows, name="zero_code")
             with m.If(f["is_zero"]):
                 m.d.comb += code.eq(1)
             with m.Elif(f["is_large"] | quotient.all()):

@@ -288,9 +288,13 @@ class OakenKvEngine(Block):
 
         # The vector of the APPEND that has been looked up goes to the engine, or nowhere. The
         # engine may take its request and the vector in any order.
-        asked, ended = Signal(), Signal()
-        is_asked, is_ended = Signal(), Signal()  # the same, with this cycle
-        forward, swallow = Signal(), Signal()
+        asked = Signal()
+        ended = Signal()
+        # the same, with this cycle
+        is_asked = Signal()
+        is_ended = Signal()
+        forward = Signal()
+        swallow = Signal()
         m.d.comb += [
             engine.request.valid.eq(look.loaded & look.present & ~asked),
             engine.request.p.blocks.eq(config.cache.kv.elements // config.cache.kv.block),
@@ -381,7 +385,9 @@ class OakenKvEngine(Block):
         request = requests.o.p
         status = Signal(4)
         end = own_ends.i.p
-        sent, told, is_changing = Signal(), Signal(), Signal()
+        sent = Signal()
+        told = Signal()
+        is_changing = Signal()
         m.d.comb += [
             Value.cast(sink.p).eq(request.as_value()[: REQUEST_LAYOUT.size]),
             end.tag.eq(request.tag),
@@ -482,7 +488,8 @@ class _Before:
     """
 
     def __init__(self, m: Module, queue, depth: int, waiting):
-        taken, given = Signal(name="control_taken"), Signal(name="control_given")
+        taken = Signal(name="control_taken")
+        given = Signal(name="control_given")
         place = Signal(range(depth + 1), name="control_place")
         m.d.comb += [
             taken.eq(queue.o.valid & queue.o.ready),

@@ -187,7 +187,8 @@ class OakenKvReader(Block):
             tags.o.ready.eq(o.valid & self.o.ready & o.p.last),
         ]
 
-        malformed, bad = Signal(), Signal()
+        malformed = Signal()
+        bad = Signal()
         status = engine.status
         m.d.comb += [
             bad.eq(malformed | (status.p.status != Status.OK)),

@@ -111,10 +111,14 @@ class OakenKvReads(Block):
         """The READ on ``i`` to ``request``, in one piece or head by head, each with a place."""
         config, heads = self.config, self.config.reader.kv.heads
         request = self.i.p.request
-        settled, split, split_now = Signal(), Signal(), Signal()
-        probing, probed = Signal(), Signal(config.place_bits)
+        settled = Signal()
+        split = Signal()
+        split_now = Signal()
+        probing = Signal()
+        probed = Signal(config.place_bits)
         done_heads = Signal(8)
-        is_final, go = Signal(), Signal()
+        is_final = Signal()
+        go = Signal()
         piece = Signal(REQUEST_LAYOUT)
         m.d.comb += [
             split_now.eq(
@@ -191,8 +195,12 @@ class OakenKvReads(Block):
         joined = queue(m, "joined", STATUS_LAYOUT, 2)
         entry = Signal(_ENTRY_LAYOUT)
         ends, ended, whole = self.ends, self.ends.p, joined.i.p
-        found, before, merged = Signal(4), Signal(4), Signal(4)
-        ahead, more, freed = Signal(), Signal(), Signal()
+        found = Signal(4)
+        before = Signal(4)
+        merged = Signal(4)
+        ahead = Signal()
+        more = Signal()
+        freed = Signal()
         m.d.comb += [
             entry.eq(Array(Value.cast(each) for each in places.entries)[places.oldest]),
             ahead.eq((ended.status == Status.OK) | (ended.status >= Status.SLAVE_ERROR)),

@@ -144,10 +144,13 @@ class OakenKvWriter(Block):
 
         # The vector whose records are in flight. Sizes and words walk through its slots each
         # on its own; both are done before the next vector starts.
-        void, scale = Signal(), Signal(SCALE_LAYOUT, reset_less=True)
+        void = Signal()
+        scale = Signal(SCALE_LAYOUT, reset_less=True)
         slots = range(2 * kv.heads + 1)
-        sizing, size_slot = Signal(), Signal(slots)
-        writing, word_slot = Signal(), Signal(slots)
+        sizing = Signal()
+        size_slot = Signal(slots)
+        writing = Signal()
+        word_slot = Signal(slots)
         scale_slot = 2 * kv.heads
 
         m.d.comb += self.start.ready.eq(~sizing & ~writing)
@@ -241,7 +244,8 @@ class OakenKvWriter(Block):
             ),
         )
         total_bits = config.kv.sparse_bytes_max.bit_length()
-        total, size = Signal(total_bits), Signal(total_bits)
+        total = Signal(total_bits)
+        size = Signal(total_bits)
         sizes = queue(m, "sizes", total_bits, _SIZES)
         # The bytes of a head's last block go into the queue of words as its size goes into that
         # of sizes.

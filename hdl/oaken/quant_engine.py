@@ -305,7 +305,9 @@ class OakenQuantEngine(Block):
         info = queue(m, "info", self._info_layout, _INFO_DEPTH)
         checked = info.i.p
         request = self.request.p
-        told, telling = Signal(), Signal()  # the queue has, or gets, the request now on its port
+        # the queue has, or gets, the request now on its port
+        told = Signal()
+        telling = Signal()
         m.d.comb += [
             telling.eq(told | info.i.ready),
             info.i.valid.eq(self.request.valid & ~told),
@@ -330,7 +332,8 @@ class OakenQuantEngine(Block):
         count = Signal(range(max(self.config.beats_max, 2)))
         over = Signal()  # the beats that the request needs are all here
         spoiled = Signal()  # by NaN or infinity in an earlier beat
-        at_end, status = Signal(), Signal(4)
+        at_end = Signal()
+        status = Signal(4)
         drop = let(m, "drop", status != Status.OK)
         m.d.comb += at_end.eq(known.blocks_ok & ~over & (count == known.end))
         with m.If(~known.thresholds_ok):

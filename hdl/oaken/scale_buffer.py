@@ -95,13 +95,15 @@ class OakenScaleBuffer(Block):
         write_row, base_row, read_row = (
             Signal(range(depth), name=name) for name in ("write_row", "base_row", "read_row")
         )
-        active, beyond = Signal(), Signal(reset_less=True)
+        active = Signal()
+        beyond = Signal(reset_less=True)
         tokens = Signal(TOKEN_BITS, reset_less=True)
         tokens_left = Signal(TOKEN_BITS, reset_less=True)
         heads_left = Signal(8, reset_less=True)
         absent = Signal(reset_less=True)  # the words of this head are not held
 
-        shown, forced = Signal(), Signal(reset_less=True)
+        shown = Signal()
+        forced = Signal(reset_less=True)
         free = let(m, "free", ~shown | self.o.ready)
         give = let(m, "give", active & free & (absent | (level > ahead)))
         fetch = let(m, "fetch", give & ~absent)

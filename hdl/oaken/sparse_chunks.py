@@ -99,7 +99,9 @@ class OakenSparseChunks(Block):
 
         end_piece = let(m, "end_piece", (word.end - (word.end != 0))[place_bits:])
         piece = Signal(range(max(pieces, 2)))
-        is_first, is_final = Signal(init=1), Signal()  # of its word
+        # of its word
+        is_first = Signal(init=1)
+        is_final = Signal()
         if pieces > 1:
             following = Signal(range(pieces))
             m.d.comb += piece.eq(Mux(is_first, word.first[place_bits:], following))

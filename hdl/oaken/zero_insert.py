@@ -240,7 +240,8 @@ def _find(m: Module, config: OakenZeroInsertConfig, window: _Window, place: _Pla
     entries = Signal(8 * lanes)
     count_byte = window.bytes[:8]
     left = Signal(INDEX_BITS + 1)
-    has_count, count_bad = Signal(), Signal()
+    has_count = Signal()
+    count_bad = Signal()
     there = Cat(window.level > k for k in range(lanes + 1))
     visible, wanted, inside, earlier, ordered = (
         Signal(lanes, name=name) for name in ("visible", "wanted", "inside", "earlier", "ordered")
@@ -302,7 +303,9 @@ def _prefix(m: Module, bits) -> Signal:
 def _decide(m: Module, config, window: _Window, place: _Place, found: _Found, o_free) -> _Move:
     """Give a beat, skip, or wait."""
     read = Signal(range(config.lanes + 2))
-    go, now_bad, advance = Signal(), Signal(), Signal()
+    go = Signal()
+    now_bad = Signal()
+    advance = Signal()
     m.d.comb += [
         go.eq(place.running & o_free & (place.bad | ~found.wait)),
         now_bad.eq(place.bad | found.fault),
@@ -356,7 +359,8 @@ def _walk(m: Module, place: _Place, found: _Found, move: _Move) -> None:
 
 def _begin(m: Module, place: _Place, request, done) -> None:
     """Take the next request when none is carried out or the present one is ``done``."""
-    ready, load = Signal(), Signal()
+    ready = Signal()
+    load = Signal()
     m.d.comb += [
         ready.eq(~(place.running | place.skipping | place.draining) | done),
         request.ready.eq(ready),

@@ -334,7 +334,9 @@ class PagingMmu(Block):
 
         # Sequences that requests may name: opened, and no FREE of them was accepted.
         known = Signal(config.cache.sequences)
-        refusal, is_good, may = Signal(4), Signal(), Signal()
+        refusal = Signal(4)
+        is_good = Signal()
+        may = Signal()
         is_held = self._elaborate_refusal(m, request, known, refusal, changes)
         m.d.comb += [is_good.eq(refusal == Status.OK), may.eq(entry.o.valid & ~is_held)]
         targets = [
@@ -358,7 +360,10 @@ class PagingMmu(Block):
     def _elaborate_refusal(self, m: Module, request, known, refusal, changes: "_Ring"):
         """Drive ``refusal`` of a request; returns whether it waits for a TRIM in flight."""
         cache, op = self.config.cache, request.op
-        is_known, is_named, has_shape, is_trimming = Signal(), Signal(), Signal(), Signal()
+        is_known = Signal()
+        is_named = Signal()
+        has_shape = Signal()
+        is_trimming = Signal()
         head_end = Signal(9)
         m.d.comb += [
             head_end.eq(request.head + request.heads),
@@ -388,7 +393,8 @@ class PagingMmu(Block):
     def _elaborate_targets(self, m: Module, targets, request, is_good, may):
         """APPEND, READ, TRIM and FREE to their parts; returns (none of them, one is taken)."""
         op = request.op
-        is_here, given = Signal(), Signal()
+        is_here = Signal()
+        given = Signal()
         m.d.comb += is_here.eq(1)
         for ring, sink, ops in targets:
             is_its = Signal(name=f"{ring.name}_is_its")
@@ -409,7 +415,8 @@ class PagingMmu(Block):
 
     def _elaborate_open(self, m: Module, parts: "_Parts", request, may):
         """OPEN, and what is no request at all; returns (a sequence opens, the request is taken)."""
-        opening, open_given = Signal(), Signal()
+        opening = Signal()
+        open_given = Signal()
         opened, response = parts.opened.i, parts.open_response
         m.d.comb += [
             parts.open_command.p.op.eq(PageOp.OPEN),
@@ -464,11 +471,14 @@ class _Ring:
 
     def __init__(self, m: Module, name: str, depth: int, status):
         self.name = name
-        self.enters, self.is_live = Signal(name=f"{name}_enters"), Signal(name=f"{name}_is_live")
+        self.enters = Signal(name=f"{name}_enters")
+        self.is_live = Signal(name=f"{name}_is_live")
         self.entering = Signal(8, name=f"{name}_entering")
-        self.has_room, self.is_used = Signal(name=f"{name}_room"), Signal(name=f"{name}_used")
+        self.has_room = Signal(name=f"{name}_room")
+        self.is_used = Signal(name=f"{name}_used")
         index = range(max(depth, 2))
-        head, tail = Signal(index, name=f"{name}_head"), Signal(index, name=f"{name}_tail")
+        head = Signal(index, name=f"{name}_head")
+        tail = Signal(index, name=f"{name}_tail")
         level = Signal(range(depth + 1), name=f"{name}_level")
         self._live = [Signal(name=f"{name}_live_{k}") for k in range(depth)]
         self._sequence = [

@@ -155,7 +155,9 @@ class PagingMmuChannel(Block):
 
         # The page after this one.
         follower = Signal(20, reset_less=True)
-        asking, awaiting, has_follower = Signal(), Signal(), Signal()
+        asking = Signal()
+        awaiting = Signal()
+        has_follower = Signal()
         m.d.comb += [
             self.command.valid.eq(asking),
             self.command.p.op.eq(PageOp.NEXT),
@@ -174,8 +176,10 @@ class PagingMmuChannel(Block):
         words = Signal(range(config.burst_words + 1), reset_less=True)
         address = Signal(config.address_bits, reset_less=True)
         room = Signal(range(boundary + 1))
-        most, fits = Signal.like(words), Signal()
-        is_end, is_page_end = Signal(reset_less=True), Signal(reset_less=True)
+        most = Signal.like(words)
+        fits = Signal()
+        is_end = Signal(reset_less=True)
+        is_page_end = Signal(reset_less=True)
         rest = Signal(range(page_words + 1))  # words of the page from position on
         m.d.comb += [
             room.eq(boundary - position[: (boundary - 1).bit_length()]),
@@ -251,7 +255,8 @@ class PagingMmuChannel(Block):
         )
         kept = [name for name in config.i_layout.members if name not in ("error", "final")]
         # Codes other than SLVERR (2) and DECERR (3) are no errors.
-        worst, error = Signal(2), Signal(2)
+        worst = Signal(2)
+        error = Signal(2)
         code = self.i.p.error
         m.d.comb += error.eq(worst | Mux(code[1], code, 0))
         m.d.comb += [

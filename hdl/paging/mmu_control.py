@@ -254,7 +254,8 @@ class _Work:
 def _work(request) -> _Work:
     status = Signal(4, reset_less=True)
     op = Signal(4, reset_less=True)
-    row, slot = Signal(9), Signal(9)
+    row = Signal(9)
+    slot = Signal(9)
     is_alone = Signal(reset_less=True)
     return _Work(request, status, op, row, slot, is_alone)
 
@@ -298,7 +299,8 @@ def _bounds(m: Module, config: PagingMmuControlConfig, request) -> _Bounds:
     index = request.sequence[: (config.sequences - 1).bit_length()]
     kept_one = kept.bit_select(index, 1) if config.sequences > 1 else kept
     is_above = Signal()
-    lowest, least = Signal(shape.width, reset_less=True), Signal(shape.width, reset_less=True)
+    lowest = Signal(shape.width, reset_less=True)
+    least = Signal(shape.width, reset_less=True)
     m.d.comb += [
         base.eq(index * (config.vectors + 1) if config.sequences > 1 else 0),
         is_above.eq(kept_one & (request.token < ram.read_data)),

@@ -118,7 +118,8 @@ class PagingMmuLookup(Block):
         link(m, transfers.o, self.transfer)
         request = requests.o.p
         done = Signal(8)  # heads of this READ that are looked up
-        head, is_final = Signal(8), Signal()
+        head = Signal(8)
+        is_final = Signal()
         m.d.comb += [
             head.eq(request.head + done),
             is_final.eq(done + 1 == request.heads),
@@ -453,7 +454,8 @@ class PagingMmuReader(Block):
         kv = end.kv if self.config.kv_apart else None
         dones = [(outlet, channel.done) for outlet, channel in channels.items()]
         errors = [outlet.only(kv, done.p.error) for outlet, done in dones]
-        refused, over = Signal(), Signal()
+        refused = Signal()
+        over = Signal()
         worst = Signal(2)  # 2 | 3 is 3
         status = Signal(4)
         m.d.comb += [
@@ -513,11 +515,17 @@ def _plan(kv: RecordShape) -> tuple[list[_Step], list[_Step]]:
             kinds.append(kv.per_head[0])  # whether the READ goes ahead
         kinds.append(counted)
     once = [
-        _Step(f"ASK {kind.name if kind else 'the start'}", kind, Signal(), True, kind == counted)
+        _Step(
+            f"ASK {kind.name if kind else 'the start'}",
+            kind,
+            Signal(name=f"asks_{kind.name if kind else 'start'}"),
+            True,
+            kind == counted,
+        )
         for kind in kinds
     ]
     by_head = [
-        _Step(f"ASK {kind.name} of a head", kind, Signal(), False)
+        _Step(f"ASK {kind.name} of a head", kind, Signal(name=f"asks_{kind.name}_of_head"), False)
         for kind in kv.per_head
         if not kind.is_fixed
     ]
@@ -540,9 +548,13 @@ class _Front:
 
 def _front(kv: RecordShape, request) -> _Front:
     names = [kind.name for kind in kv.per_vector]
-    transfers = {name: Signal(TRANSFER_LAYOUT, reset_less=True) for name in names}
+    transfers = {
+        name: Signal(TRANSFER_LAYOUT, name=f"{name}_transfer", reset_less=True) for name in names
+    }
     status = Signal(4, reset_less=True)
     tokens = Signal(TOKEN_BITS, reset_less=True)
     skips = {name: Signal(TOKEN_BITS, name=f"skip_{name}", reset_less=True) for name in kv.skips}
-    done, head, is_final = Signal(8), Signal(8), Signal()
+    done = Signal(8)
+    head = Signal(8)
+    is_final = Signal()
     return _Front(request, status, tokens, done, head, is_final, transfers, skips)

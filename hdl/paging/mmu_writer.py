@@ -121,7 +121,8 @@ class PagingMmuWriter(Block):
     def _elaborate_answers(self, m: Module, port) -> "_Writes":
         owed = Signal(range(2 * self.config.kv.slots + 1))
         worst = Signal(2)
-        written, answered = Signal(), Signal()
+        written = Signal()
+        answered = Signal()
         m.d.comb += [
             written.eq(port.command.valid & port.command.ready),
             port.done.ready.eq(1),
@@ -304,6 +305,7 @@ def _append(request) -> _Append:
     slot = Signal(9)
     size = Signal(BYTES_BITS, reset_less=True)
     answer = Signal(PAGE_RESPONSE_LAYOUT, reset_less=True)
-    straddles, has_begun = Signal(), Signal()
+    straddles = Signal()
+    has_begun = Signal()
     op = Signal(4)
     return _Append(request, status, slot, size, answer, straddles, has_begun, op)

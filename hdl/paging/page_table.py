@@ -437,7 +437,8 @@ class PagingPageTable(Block):
         entry, free_head, free_pages = rams.entry, t.free.head, t.free.pages
         with m.State("EXTEND"):
             room = Signal(range(page_bytes + 1))
-            fits, straddles = Signal(), Signal()
+            fits = Signal()
+            straddles = Signal()
             m.d.comb += [
                 room.eq(page_bytes - entry.end),
                 fits.eq(command.bytes <= room),
@@ -771,7 +772,8 @@ def _given(m: Module, config: CacheConfig, words: _Words, states: Array) -> _Giv
     slot = Signal(range(max(config.kv.slots, 2)), reset_less=True)
     start = Signal(words.token, reset_less=True)
     is_known = command.sequence < config.sequences
-    is_open, is_closing = Signal(), Signal()
+    is_open = Signal()
+    is_closing = Signal()
     m.d.comb += [
         sequence.eq(command.sequence),
         is_open.eq(is_known & (states[sequence] == OPEN)),

@@ -53,9 +53,13 @@ class QetLoader(Block):
         m, config = Module(), self.config
         stages = config.stages
         shown = Signal(config.info_layout, reset_less=True)
-        loading, judged, fault = Signal(), Signal(), Signal(len(CodebookFault))
+        loading = Signal()
+        judged = Signal()
+        fault = Signal(len(CodebookFault))
         at = Signal(range(len(stages) + 1))  # stage of the next word; beyond: the load is full
-        place, take, full = Signal.like(self.place), Signal(), Signal()
+        place = Signal.like(self.place)
+        take = Signal()
+        full = Signal()
         counts = [shown[f"entries_{n}"] for n in range(len(stages))]
         ends_stage = any_of((at == n) & (place == count - 1) for n, count in enumerate(counts))
         ends = (at == len(stages) - 1) & ends_stage
@@ -147,11 +151,14 @@ class QetCodebooks(Block):
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
-        side, is_used, waits = Signal(), Signal(), Signal()
+        side = Signal()
+        is_used = Signal()
+        waits = Signal()
         used, following = (
             Signal(config.info_layout, name=name, reset_less=True) for name in ("held", "following")
         )
-        now, entries = Signal(), config.stage.entries
+        now = Signal()
+        entries = config.stage.entries
         m.d.comb += [
             now.eq(side ^ self.adopt),
             self.waits.eq(waits),

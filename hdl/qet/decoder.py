@@ -97,7 +97,10 @@ class QetDecoder(Block):
         ]
 
         # Look-up: the RAMs hold the entries of the row that ``full`` says is there.
-        full, takes, moves = Signal(), Signal(), unswaps[0].i.ready  # the stages move together
+        # the stages move together
+        full = Signal()
+        takes = Signal()
+        moves = unswaps[0].i.ready
         waits = let(m, "waits", books[0].waits)  # a load comes to all stages at once
         m.d.comb += [
             row.ready.eq((~full | moves) & kept.i.ready & (~row.p.switch | waits)),

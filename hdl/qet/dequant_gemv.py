@@ -99,7 +99,10 @@ class QetDequantGemv(Block):
     def _elaborate_x(self, m: Module, sums):
         """Whether the vectors of each job have a NaN or an infinity: a queue."""
         found = queue(m, "found", 1, 2)
-        wrong, special, ends, p = Signal(), Signal(), Signal(), self.x.p
+        wrong = Signal()
+        special = Signal()
+        ends = Signal()
+        p = self.x.p
         m.d.comb += [
             special.eq(any_of(is_special(word) for word in p.word)),
             self.x.ready.eq(sums.x.ready & found.i.ready),
@@ -117,7 +120,9 @@ class QetDequantGemv(Block):
         """One job after another: checked, run, answered."""
         config = self.config
         job = Signal(config.job_layout, reset_less=True)
-        void, beyond, done = Signal(), Signal(), Signal()
+        void = Signal()
+        beyond = Signal()
+        done = Signal()
         own = {Fault.JOB: void, Fault.CODE: beyond, Fault.NONFINITE: nonfinite.p}
         y, p = self.y, self.status.p
         m.d.comb += [

@@ -69,10 +69,14 @@ class QetEncodeStage(Block):
             kept.i.p.eq(self.i.p.flags),
             *(word.eq(column) for word, column in zip(words, self.i.p.word, strict=True)),
         ]
-        row, flags, leaves = swap.o, kept.o.p, Signal()
+        row = swap.o
+        flags = kept.o.p
+        leaves = Signal()
         m.d.comb += [swap.o.ready.eq(leaves), kept.o.ready.eq(leaves)]
 
-        begins, walks, wins = Signal(), Signal(), Signal()
+        begins = Signal()
+        walks = Signal()
+        wins = Signal()
         at = Signal(range(stage.entries))
         now = Signal(data.StructLayout({"first": 1, "last": 1, "wins": 1, "index": len(at)}))
         m.d.comb += [

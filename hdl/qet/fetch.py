@@ -88,8 +88,10 @@ class QetFetch(Block):
         size = let(m, "book_bytes", entries * config.image.entry_bytes)
         reader = self._reader(m, "books", 0, config.books, size)
         left = Signal.like(job.tiles, name="loads_left")
-        began, refused = Signal(), Signal()
-        verdict, resp = self.verdict, Signal(2)
+        began = Signal()
+        refused = Signal()
+        verdict = self.verdict
+        resp = Signal(2)
         m.d.comb += [
             self.info.valid.eq((left != 0) & ~began),
             *(self.info.p[name].eq(job[name]) for name, _ in config.info_layout),
@@ -121,7 +123,11 @@ class QetFetch(Block):
         rows = let(m, "rows", Mux(self.is_void, 1, job.rows))
         tiles = let(m, "tiles", Mux(self.is_void, 1, job.tiles))
         walk = Walk(m, "walk", tiles=tiles, rows=rows)
-        begins, wrong, go, may, resp = Signal(), Signal(), Signal(), Signal(), Signal(2)
+        begins = Signal()
+        wrong = Signal()
+        go = Signal()
+        may = Signal()
+        resp = Signal(2)
         row, bits = self.row, config.shape.row_bits
         m.d.comb += [
             walk.start.eq(self.start),

@@ -62,7 +62,9 @@ class QetResidual(Block):
             QetUnswapConfig(levels=levels, networks=networks, bits=FP16.bits)
         ))  # fmt: skip
         passed = queue(m, "passed", flags_layout(), 2)
-        element, stored, rounds = Signal(range(group + 1)), Signal(range(group + 1)), Signal()
+        element = Signal(range(group + 1))
+        stored = Signal(range(group + 1))
+        rounds = Signal()
         exponent = Signal.like(self.exponent, reset_less=True)
         flags = Signal.like(self.flags, reset_less=True)
         differences = Signal.like(Value.cast(self.difference), reset_less=True)

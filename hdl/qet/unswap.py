@@ -72,7 +72,8 @@ class QetUnswap(Block):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        held, full = Signal(self.config.o_layout, reset_less=True), Signal()
+        held = Signal(self.config.o_layout, reset_less=True)
+        full = Signal()
         m.d.comb += [
             self.i.ready.eq(~full | self.o.ready),
             self.o.valid.eq(full),

@@ -68,7 +68,8 @@ class StreamFifo(Block):
         )
         # State that the proofs in tb/formal speak of.
         row = range(max(2, config.depth))  # no zero-width signal at depth 1
-        self.write_row, self.read_row = Signal(row), Signal(row)
+        self.write_row = Signal(row)
+        self.read_row = Signal(row)
         self.rows = [  # of storage="flipflop"
             Signal(config.layout, name=f"row_{row}", reset_less=True)
             for row in range(config.depth if config.storage == "flipflop" else 0)
@@ -87,7 +88,9 @@ class StreamFifo(Block):
         depth = self.config.depth
         level = Signal(range(depth + 1))
         write_row, read_row = self.write_row, self.read_row
-        push, take, fetch = Signal(), Signal(), Signal()
+        push = Signal()
+        take = Signal()
+        fetch = Signal()
 
         m.d.comb += [
             self.level.eq(level),

@@ -78,7 +78,8 @@ class StreamNarrow(Block):
         m = Module()
         width, ratio = self.config.width, self.config.ratio
         place = self.place
-        bad, final = Signal(), Signal()
+        bad = Signal()
+        final = Signal()
         count = Signal(range(ratio + 1))
         m.d.comb += bad.eq(self.i.payload.count == 0)
         if ratio + 1 < 1 << len(count):  # count can be above ratio at all

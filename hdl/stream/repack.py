@@ -109,7 +109,8 @@ class StreamRepack(Block):
 
         # Bytes of the word on i that count, from place 0 on.
         i = self.i.p
-        end, fresh = Signal(range(size + 1)), Signal(range(size + 1))
+        end = Signal(range(size + 1))
+        fresh = Signal(range(size + 1))
         is_beyond = i.end > size if size + 1 < 1 << len(end) else Const(0)
         m.d.comb += [
             end.eq(Mux(is_beyond, size, i.end)),
@@ -125,7 +126,10 @@ class StreamRepack(Block):
             m.d.comb += stage.eq(Mux(i.first[bit], placed >> (8 << bit), placed))
             placed = stage
 
-        is_final, emits, takes, is_more = Signal(), Signal(), Signal(), Signal()
+        is_final = Signal()
+        emits = Signal()
+        takes = Signal()
+        is_more = Signal()
         rest = Signal(range(capacity + 1))  # bytes that stay; below out_bytes when i is taken
         m.d.comb += [
             is_more.eq(count > out if capacity > out else 0),  # than one word of o

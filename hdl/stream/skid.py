@@ -58,8 +58,10 @@ class StreamSkidBuffer(Block):
     def elaborate(self, platform) -> Module:
         m = Module()
         width = self.config.layout.size
-        valid, skid_valid = Signal(), Signal()
-        word, skid_word = Signal(width, reset_less=True), self.skid_word
+        valid = Signal()
+        skid_valid = Signal()
+        word = Signal(width, reset_less=True)
+        skid_word = self.skid_word
         m.d.comb += [
             self.i.ready.eq(~skid_valid),
             self.o.valid.eq(valid),

@@ -72,7 +72,8 @@ class StreamWiden(Block):
     def elaborate(self, platform) -> Module:
         m = Module()
         width, ratio = self.config.width, self.config.ratio
-        valid, last = Signal(), Signal(reset_less=True)
+        valid = Signal()
+        last = Signal(reset_less=True)
         count = Signal(range(ratio + 1))  # words gathered
         words = [Signal(width, name=f"word_{k}", reset_less=True) for k in range(ratio)]
         place = Signal(range(ratio + 1))

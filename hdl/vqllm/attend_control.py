@@ -41,7 +41,10 @@ class VqAttendControl(Block):
         known = [Signal(name=f"known_{k}") for k in range(config.books)]
         request = Signal(config.request_layout, reset_less=True)
         book = self.book.p
-        is_sound, is_inside, is_known, idle = Signal(), Signal(), Signal(), Signal()
+        is_sound = Signal()
+        is_inside = Signal()
+        is_known = Signal()
+        idle = Signal()
         m.d.comb += [
             is_sound.eq(
                 (book.entries != 0)

@@ -57,9 +57,14 @@ class VqAttendCore(Block):
         work = self.work.p
         passes = shape.passes
         is_refused = Signal()
-        given, begun = Signal(range(2 * passes + 1)), Signal(range(2 * passes + 1))
-        is_v, token = Signal(), Signal(range(shape.max_tokens))
-        shown_v, shown_last, final, ends = Signal(), Signal(), Signal(), Signal()
+        given = Signal(range(2 * passes + 1))
+        begun = Signal(range(2 * passes + 1))
+        is_v = Signal()
+        token = Signal(range(shape.max_tokens))
+        shown_v = Signal()
+        shown_last = Signal()
+        final = Signal()
+        ends = Signal()
         m.d.comb += [
             is_refused.eq(work.status != Status.OK),
             lookup.job.valid.eq(self.work.valid & ~is_refused & (given != 2 * passes)),
@@ -105,7 +110,8 @@ class VqAttendCore(Block):
         parts = {"resp": 2, "large": 1, "nonfinite": 1}
         faults = data.StructLayout(parts)
         judged = queue(m, "judged", faults, 2)
-        seen, now = Signal(faults), Signal(faults)
+        seen = Signal(faults)
+        now = Signal(faults)
         words = [book.p.data.word_select(n, 16) for n in range(config.shape.data_bits // 16)]
         large, nonfinite = wrong_entry(words)
         is_sound = ~book.p.resp[1]
@@ -153,7 +159,8 @@ class VqAttendCore(Block):
         link(m, self.x, sums.x)
         words = queue(m, "words", config.sums.w_layout, _BEATS)
         link(m, words.o, sums.w)
-        held, is_k = Signal(range(_BEATS + 1)), Signal()
+        held = Signal(range(_BEATS + 1))
+        is_k = Signal()
         m.d.comb += [
             is_k.eq(lookup.shown & ~shown_v),
             words.i.valid.eq(is_k),
@@ -162,7 +169,8 @@ class VqAttendCore(Block):
             words.i.p.last.eq(lookup.last),
         ]
         m.d.sync += held.eq(held + (lookup.take & ~is_v) - (words.o.valid & words.o.ready))
-        given, is_given = Signal(range(shape.passes + 1)), Signal()
+        given = Signal(range(shape.passes + 1))
+        is_given = Signal()
         is_open = self.work.valid & (work.status == Status.OK)
         m.d.comb += [
             sums.job.valid.eq(is_open & (given != shape.passes)),

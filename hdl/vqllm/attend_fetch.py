@@ -89,7 +89,8 @@ class VqAttendFetch(Block):
             else:
                 m.d.comb += words.eq(job.tokens * (shape.token_bits // shape.data_bits))
             first, step = {"k": job.codes_k, "v": job.codes_v}, job.stride
-        busy, is_v = Signal(name=f"{name}_busy"), Signal(name=f"{name}_is_v")
+        busy = Signal(name=f"{name}_busy")
+        is_v = Signal(name=f"{name}_is_v")
         at = Signal(range(max(2, shape.passes)), name=f"{name}_at")
         address = Signal(config.address_bits, name=f"{name}_address", reset_less=True)
         is_last = at == shape.passes - 1

@@ -38,10 +38,15 @@ class VqAttendVerdict(Block):
         queries = config.shape.queries
         kept = data.StructLayout({"tag": 8, "status": 4, "gives": 1})
         waiting = queue(m, "waiting", kept, _WAITING)
-        end, full = Signal(config.end_layout, reset_less=True), Signal()
-        is_refused, leaves = Signal(), Signal()
-        counts, special, failed = Signal(queries), Signal(queries), Signal(queries)
-        all_failed, status = Signal(), Signal(4)
+        end = Signal(config.end_layout, reset_less=True)
+        full = Signal()
+        is_refused = Signal()
+        leaves = Signal()
+        counts = Signal(queries)
+        special = Signal(queries)
+        failed = Signal(queries)
+        all_failed = Signal()
+        status = Signal(4)
         m.d.comb += [
             self.end.ready.eq(~full),
             is_refused.eq(end.status != Status.OK),
@@ -83,7 +88,9 @@ class VqAttendVerdict(Block):
         with m.If(self.end.valid & ~full):
             m.d.sync += [full.eq(1), end.eq(self.end.p)]
 
-        given, taken = Signal(range(_WAITING + 1)), Signal()  # requests whose outputs have left
+        # requests whose outputs have left
+        given = Signal(range(_WAITING + 1))
+        taken = Signal()
         m.d.comb += [
             self.status.valid.eq(waiting.o.valid & (~waiting.o.p.gives | (given != 0))),
             self.status.p.tag.eq(waiting.o.p.tag),

@@ -77,7 +77,10 @@ class VqBookShare(Block):
         same = Cat(each.ar.valid & (each.ar.p == first) for each in self.reader)
         is_first = Signal(count, init=(1 << count) - 1)
         mates = Array(Signal(count, name=f"mates_{k}") for k in range(count))  # of the last burst
-        waits, mate_waits, missing, takes = Signal(), Signal(), Signal(), Signal()
+        waits = Signal()
+        mate_waits = Signal()
+        missing = Signal()
+        takes = Signal()
         waited = Signal(range(max(2, config.patience + 1, config.mate_patience + 1)))
         patient, mate_patient = (
             waited < limit if limit else Const(0)

@@ -50,10 +50,14 @@ class VqCacheLoader(Block):
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
         info, stages = self.load_info.p, config.vq.stages
-        loading, complete, take = Signal(), Signal(), Signal()
-        ends_stage, ends = Signal(), Signal()
+        loading = Signal()
+        complete = Signal()
+        take = Signal()
+        ends_stage = Signal()
+        ends = Signal()
         wrong = Signal(len(CodebookFault))
-        width, counts = config.load_entries, Signal(config.load_entries)
+        width = config.load_entries
+        counts = Signal(config.load_entries)
         found = [wrong_entry(word) for word in self.load.p.word]
         large, nonfinite = (
             any_of(each[kind] & counts[k] for k, each in enumerate(found)) for kind in range(2)

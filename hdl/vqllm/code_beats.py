@@ -54,7 +54,8 @@ class VqCodeBeats(Block):
             return m
         each = shape.token_bits // shape.data_bits
         kept = Signal((each - 1) * shape.data_bits, reset_less=True)
-        worst, part = Signal(2), Signal(range(each))
+        worst = Signal(2)
+        part = Signal(range(each))
         is_last = part == each - 1
         m.d.comb += [
             beat.valid.eq(word.valid & is_last),

@@ -98,8 +98,11 @@ class VqDequantizer(Block):
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
-        stages, last = config.vq.stages, Signal()
-        is_sum, sum_last, move = Signal(), Signal(reset_less=True), Signal()
+        stages = config.vq.stages
+        last = Signal()
+        is_sum = Signal()
+        sum_last = Signal(reset_less=True)
+        move = Signal()
         with m.If(move):
             m.d.sync += [is_sum.eq(self.i.valid), sum_last.eq(self.i.p.last)]
         shape = FixedToFloatConfig(

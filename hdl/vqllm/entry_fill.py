@@ -66,7 +66,8 @@ class VqEntryFill(Block):
             m.d.comb += beats.i.p.point.eq(self.shown.point)
 
         # The entry that comes
-        head, have = beats.o.p, Signal(lanes)
+        head = beats.o.p
+        have = Signal(lanes)
         missing = let(m, "missing", asks.o.p.far & ~have)
         lane = let(m, "lane", missing & (~missing + 1))
         place_now = any_of(Mux(lane[k], asks.o.p.place[k], 0) for k in range(lanes))
@@ -77,11 +78,15 @@ class VqEntryFill(Block):
             Mux(is_refused, 0, self.r.p.data.word_select(place_now, 8 * config.entry_bytes)[:bits]),
         )
         wrong = any_of(wrong_entry([entry.word_select(n, 16) for n in range(config.vq.size)]))
-        resp, bad = Signal(2), Signal()
+        resp = Signal(2)
+        bad = Signal()
         resp_now = let(m, "resp_now", Mux(is_refused & (self.r.p.resp > resp), self.r.p.resp, resp))
 
         # The beat that leaves
-        is_last, can_leave, leaves, takes = Signal(), Signal(), Signal(), Signal()
+        is_last = Signal()
+        can_leave = Signal()
+        leaves = Signal()
+        takes = Signal()
         m.d.comb += [
             is_last.eq(~(missing & ~lane).any()),
             can_leave.eq(beats.o.valid & (~self.entry.valid | self.entry.ready)),

@@ -82,8 +82,10 @@ class VqExchange(Block):
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
         source = self._elaborate_steps(m) if config.in_place else self.i
-        held, full = Signal(config.i_layout, reset_less=True), Signal()
-        at, final = Signal(range(config.shape.pieces)), Signal()
+        held = Signal(config.i_layout, reset_less=True)
+        full = Signal()
+        at = Signal(range(config.shape.pieces))
+        final = Signal()
         m.d.comb += [
             final.eq(at == ((1 << held.halvings) - 1 if config.variable else config.shape.steps)),
             source.ready.eq(~full | (self.o.ready & final)),
@@ -117,8 +119,14 @@ class VqExchange(Block):
     def _elaborate_steps(self, m: Module) -> StreamView:
         """The vectors, each piece where it is needed; in ``pieces`` cycles."""
         shape, bits = self.config.shape, FP16.bits * self.config.shape.need
-        busy, step, done, last = Signal(), Signal(range(shape.pieces)), Signal(), Signal()
-        swapped = StreamView(Signal(self.config.i_layout, name="swapped"), busy & done, Signal())
+        busy = Signal()
+        step = Signal(range(shape.pieces))
+        done = Signal()
+        last = Signal()
+        swapped_ready = Signal()
+        swapped = StreamView(
+            Signal(self.config.i_layout, name="swapped"), busy & done, swapped_ready
+        )
         take = Signal()
         m.d.comb += [
             done.eq(step == shape.steps),

@@ -97,9 +97,15 @@ class VqFetch(Block):
         config = self.config
         piece = Signal(config.piece_layout, reset_less=True)
         entries = Signal.like(loaded.p.entries, reset_less=True)
-        starts, go, may_begin = Signal(), Signal(), Signal()
-        poisoned, switch = Signal(), Signal()  # no sound codebooks; the first beat of a load
-        ended, drains, wrong = Signal(), Signal(), Signal()
+        starts = Signal()
+        go = Signal()
+        may_begin = Signal()
+        # no sound codebooks; the first beat of a load
+        poisoned = Signal()
+        switch = Signal()
+        ended = Signal()
+        drains = Signal()
+        wrong = Signal()
         walk = Walk(m, "beats", rows=piece.rows, beats=piece.beats)
         jobs = queue(m, "core_jobs", self.core_job.p.shape(), 2)
         link(m, jobs.o, self.core_job)
@@ -132,7 +138,8 @@ class VqFetch(Block):
         # Of a beat
         lanes, stages = config.core.cache.lookups, config.core.cache.vq.stages
         bits = config.core.cache.vq.code_bits
-        is_coded, short = Signal(), Signal()
+        is_coded = Signal()
+        short = Signal()
         code = [codes.p.data.word_select(k, bits) for k in range(lanes)]
         tail = [piece.tail > v for v in range(lanes // stages)]
         use = Cat(~walk.last.beats | tail[k // stages] for k in range(lanes))

@@ -53,12 +53,18 @@ class VqFetchLoad(Block):
         link(m, loaded.o, self.loaded)
 
         header = _HEADER(word.data[: _HEADER.size])
-        is_other, ends_stage, ends_word, ends = Signal(), Signal(), Signal(), Signal()
-        stage, entry = Signal(range(max(2, stages))), Signal(range(max(2, cache.shared)))
+        is_other = Signal()
+        ends_stage = Signal()
+        ends_word = Signal()
+        ends = Signal()
+        stage = Signal(range(max(2, stages)))
+        entry = Signal(range(max(2, cache.shared)))
         width = cache.load_entries
         parts = cache.word_entries // width  # of a word, one after another
         place = Signal(range(max(2, parts)))
-        skips, entries, takes = Signal(), Signal.like(header.entries), Signal()
+        skips = Signal()
+        entries = Signal.like(header.entries)
+        takes = Signal()
         status = Signal(config.status_layout)
         some = word.data.word_select(place, 8 * cache.entry_bytes * width)
         refused = Mux(word.resp[1], Fault.NO_CODEBOOK.value, 0)
@@ -133,9 +139,12 @@ class VqFetchLoad(Block):
         config = self.config
         cache, stages = config.core.cache, config.core.cache.vq.stages
         loads = queue(m, "loads", config.load_layout, 2)
-        load, stage = self.load.p, Signal(range(max(2, stages)))
+        load = self.load.p
+        stage = Signal(range(max(2, stages)))
         address = Signal(cache.address_bits, reset_less=True)  # of the entries of ``stage``
-        is_first, is_last, words = Signal(), Signal(), Signal.like(reader.command.p.words)
+        is_first = Signal()
+        is_last = Signal()
+        words = Signal.like(reader.command.p.words)
         shift = (cache.word_entries - 1).bit_length()
         m.d.comb += [
             is_first.eq(stage == 0),

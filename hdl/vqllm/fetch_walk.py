@@ -52,13 +52,16 @@ class VqFetchWalk(Block):
         job = Signal(config.job_layout, reset_less=True)
         address = Signal(config.address_bits, reset_less=True)
         left, share = Signal.like(job.rows), Signal.like(job.rows)
-        piece, begins = Signal.like(job.pieces), Signal()
-        known, tile = Signal(), Signal(DESCRIPTOR["tile"], reset_less=True)
+        piece = Signal.like(job.pieces)
+        begins = Signal()
+        known = Signal()
+        tile = Signal(DESCRIPTOR["tile"], reset_less=True)
         bits = Signal(words * config.core.cache.data_bits, reset_less=True)
         resp = Signal(2)
         found = _LAYOUT(bits[: _LAYOUT.size])
         fault = Signal(len(Fault))
-        stripe, is_last = Signal.like(job.rows), Signal()
+        stripe = Signal.like(job.rows)
+        is_last = Signal()
         m.d.comb += [
             stripe.eq(Mux(left < job.stripe, left, job.stripe)),
             is_last.eq(piece == job.pieces - 1),
@@ -155,7 +158,10 @@ class VqFetchWalk(Block):
         load = queue(m, "loads", config.load_layout, 2)
         for name, each in (("piece", piece), ("code", code), ("load", load)):
             link(m, each.o, getattr(self, name))
-        takes, sent, void, loads = Signal(), Signal(), Signal(), Signal()
+        takes = Signal()
+        sent = Signal()
+        void = Signal()
+        loads = Signal()
         p = piece.i.p
         m.d.comb += [
             void.eq(fault.any() | (found.beats == 0)),

@@ -141,8 +141,10 @@ class VqGemv(Block):
     def _elaborate_x(self, m: Module, users, cores, clear):
         """Each vector goes to all cores that take part; whether a job's vectors are finite."""
         found = queue(m, "found", 1, 4)
-        wrong, special = Signal(), Signal()
-        takes, ends = Signal(), Signal()
+        wrong = Signal()
+        special = Signal()
+        takes = Signal()
+        ends = Signal()
         p = self.x.p
         ready = Cat(core.x.ready | ~users.p[k] for k, core in enumerate(cores)).all()
         m.d.comb += [

@@ -69,7 +69,9 @@ class VqGemvControl(Block):
         config = self.config
         cores, image = config.cores, config.image
         most = cores.bit_length() - 1
-        job, held, void = Signal(config.job_layout, reset_less=True), Signal(), Signal()
+        job = Signal(config.job_layout, reset_less=True)
+        held = Signal()
+        void = Signal()
         p = self.job.p
         room, shift = (Signal(range(max(2, most + 1)), name=name) for name in ("room", "shift"))
         aligned = image.word_bytes.bit_length() - 1

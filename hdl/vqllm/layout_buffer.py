@@ -78,10 +78,14 @@ class VqLayoutBuffer(Block):
         pieces, top = shape.pieces, shape.steps
 
         # Sides that are written to the end and not yet read to the end
-        full, filled, emptied = Signal(2), Signal(2), Signal(2)
+        full = Signal(2)
+        filled = Signal(2)
+        emptied = Signal(2)
         m.d.sync += full.eq((full | filled) & ~emptied)
 
-        put, put_side, go = Signal(range(pieces)), Signal(), Signal()
+        put = Signal(range(pieces))
+        put_side = Signal()
+        go = Signal()
         last = Signal(2, reset_less=True)
         m.d.comb += [
             go.eq(self.i.valid & ~full.bit_select(put_side, 1)),
@@ -93,8 +97,12 @@ class VqLayoutBuffer(Block):
             with m.If(put == top):
                 m.d.sync += [put_side.eq(~put_side), last.bit_select(put_side, 1).eq(self.i.p.last)]
 
-        get, get_side, read = Signal(range(pieces)), Signal(), Signal()
-        shown, shown_last, valid = Signal.like(get), Signal(reset_less=True), Signal()
+        get = Signal(range(pieces))
+        get_side = Signal()
+        read = Signal()
+        shown = Signal.like(get)
+        shown_last = Signal(reset_less=True)
+        valid = Signal()
         m.d.comb += [
             read.eq(full.bit_select(get_side, 1) & (~valid | self.o.ready)),
             emptied.eq((read & (get == top)) << get_side),

@@ -44,9 +44,16 @@ class VqLookIssue(Block):
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
         lanes, stages = config.lookups, config.vq.stages
-        held, is_held = Signal(config.look_layout, reset_less=True), Signal()
-        busy, done, free, move, waits = Signal(), Signal(), Signal(), Signal(), Signal()
-        near, far = Signal(lanes), Signal(lanes)  # lanes that wait; none while idle
+        held = Signal(config.look_layout, reset_less=True)
+        is_held = Signal()
+        busy = Signal()
+        done = Signal()
+        free = Signal()
+        move = Signal()
+        waits = Signal()
+        # lanes that wait; none while idle
+        near = Signal(lanes)
+        far = Signal(lanes)
 
         # Tiers
         index = [code[config.vq.point_bits :] for code in held.code]
@@ -104,7 +111,8 @@ class VqLookIssue(Block):
             m.d.comb += self.row[bank].eq(_chosen(mask, rows))
         asked = let(m, "asked", _lowest([far[k] for k in range(lanes)]))
         sites = [Cat(self.beat.index[k], _constant(config, k % stages)) for k in range(lanes)]
-        left_near, left_far = Signal(lanes), Signal(lanes)
+        left_near = Signal(lanes)
+        left_far = Signal(lanes)
         m.d.comb += [
             self.now.eq(any_of(taken)),
             self.ask.valid.eq(busy & far.any()),

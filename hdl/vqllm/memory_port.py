@@ -73,8 +73,10 @@ class VqReadBuffer(Block):
         words = queue(m, "words", r.p.shape(), config.words, storage=storage)
         link(m, self.axi.r, words.i)
         link(m, words.o, r)
-        held, room = Signal(range(config.words + 1)), Signal()
-        asks, gives = Signal(range(config.words + 1)), Signal()
+        held = Signal(range(config.words + 1))
+        room = Signal()
+        asks = Signal(range(config.words + 1))
+        gives = Signal()
         m.d.comb += [
             ar.p.eq(self.inner.ar.p),
             room.eq(held + self.inner.ar.p.len < config.words),

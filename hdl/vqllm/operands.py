@@ -43,14 +43,21 @@ class VqOperands(Block):
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
-        used, filled = Signal(init=1), Signal()  # the buffer in use; the one that is filled
-        is_used, full = Signal(), Signal(2)
+        # the buffer in use; the one that is filled
+        used = Signal(init=1)
+        filled = Signal()
+        is_used = Signal()
+        full = Signal(2)
         place = Signal(range(config.words + 1))  # ``words``: the vector has no room left
-        vector, group = Signal(range(max(2, config.batch))), Signal(range(max(2, config.groups)))
+        vector = Signal(range(max(2, config.batch)))
+        group = Signal(range(max(2, config.groups)))
         vectors, side_words = config.batch * config.groups, config.words * config.groups
         bad = Array(Signal(vectors, name=f"bad_{side}", reset_less=True) for side in range(2))
         length = Array(Signal.like(self.length, name=f"length_{side}") for side in range(2))
-        take, ends, side, has_room = Signal(), Signal(), Signal(), Signal()
+        take = Signal()
+        ends = Signal()
+        side = Signal()
+        has_room = Signal()
         special = any_of(is_special(word) for word in self.x.p.word)
         m.d.comb += [
             self.x.ready.eq(~full.bit_select(filled, 1)),
@@ -74,8 +81,12 @@ class VqOperands(Block):
                 memory.write_data.eq(self.x.p.word),
                 self.word[b].eq(memory.read_data),
             ]
-        begins, is_first = Signal(init=1), Signal(init=1)  # of a buffer; its first vector
-        is_full, wrong = Signal(), Signal()  # no room for another vector; this one is not right
+        # of a buffer; its first vector
+        begins = Signal(init=1)
+        is_first = Signal(init=1)
+        # no room for another vector; this one is not right
+        is_full = Signal()
+        wrong = Signal()
         m.d.comb += [
             is_full.eq((vector == config.batch - 1) & (group == config.groups - 1)),
             wrong.eq(

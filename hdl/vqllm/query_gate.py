@@ -39,9 +39,11 @@ class VqQueryGate(Block):
         done = queue(m, "done", config.special_layout, _AHEAD)
         link(m, done.o, self.special)
         job, passes = self.job.p, config.shape.passes
-        active, takes = Signal(), Signal()
+        active = Signal()
+        takes = Signal()
         walk = Walk(m, "walk", queries=job.queries, beats=passes)
-        mask, found = Signal(config.shape.queries), Signal(config.shape.queries)
+        mask = Signal(config.shape.queries)
+        found = Signal(config.shape.queries)
         special = any_of(is_special(word) for word in self.q.p.word)
         m.d.comb += [
             active.eq(~walk.done),

@@ -60,7 +60,8 @@ class VqReadShare(Block):
         readers = [self.reader[k] for k in range(config.readers)]
         requests = skid(m, "requests", self.axi.ar.payload.shape())
         order = queue(m, "order", range(max(2, config.readers)), config.outstanding)
-        can_issue, some = Signal(), Signal()
+        can_issue = Signal()
+        some = Signal()
         chosen, before = [], []
         for k, reader in enumerate(readers):
             held = Signal(range(config.room + 1), name=f"held_{k}")

@@ -76,11 +76,16 @@ class VqReduce(Block):
         cores, lanes, batch = config.cores, config.lanes, config.sums.batch
         jobs = queue(m, "jobs", config.job_layout, 2)
         link(m, self.job, jobs.i)
-        job, busy = Signal(config.job_layout, reset_less=True), Signal()
+        job = Signal(config.job_layout, reset_less=True)
+        busy = Signal()
         left, in_stripe = Signal.like(job.rows), Signal.like(job.rows)  # rows before the last
-        at, chunk = Signal(range(max(2, cores))), Signal(range(max(2, cores)))
-        size, is_last_chunk, is_last = Signal(range(cores + 1)), Signal(), Signal()
-        ends_round, go = Signal(), Signal()
+        at = Signal(range(max(2, cores)))
+        chunk = Signal(range(max(2, cores)))
+        size = Signal(range(cores + 1))
+        is_last_chunk = Signal()
+        is_last = Signal()
+        ends_round = Signal()
+        go = Signal()
         sums = queue(m, "sums", config.sums.sum_layout, 2)
         link(m, sums.o, self.sum)
 
@@ -101,8 +106,10 @@ class VqReduce(Block):
             ends_round.eq(at + size == cores),
             *(part.ready.eq(go & use) for part, use in zip(self.part, uses, strict=True)),
         ]
-        total, bad = Signal(config.sums.sums_layout), Signal(batch)
-        kept, kept_bad = Signal.like(total, reset_less=True), Signal(batch, reset_less=True)
+        total = Signal(config.sums.sums_layout)
+        bad = Signal(batch)
+        kept = Signal.like(total, reset_less=True)
+        kept_bad = Signal(batch, reset_less=True)
         of_lane = [range(lane, cores, lanes) for lane in range(lanes)]
         for b in range(batch):
             terms = [

@@ -37,8 +37,10 @@ class VqRowScales(Block):
         link(m, self.axi.r, reader.axi.r)
         words = config.data_bits // FP16.bits
         counts = queue(m, "counts", ROWS_BITS, 2)
-        row, place = Signal(ROWS_BITS), Signal(range(words))
-        is_last, takes = Signal(), Signal()
+        row = Signal(ROWS_BITS)
+        place = Signal(range(words))
+        is_last = Signal()
+        takes = Signal()
         command, o = reader.command, reader.o
         m.d.comb += [
             command.valid.eq(self.job.valid & counts.i.ready),

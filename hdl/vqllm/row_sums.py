@@ -75,12 +75,15 @@ class VqRowSums(Block):
 
         # Which beat is taken
         job = Signal(config.job_layout, reset_less=True)
-        begin, go, room, may = Signal(), Signal(), Signal(), Signal()
+        begin = Signal()
+        go = Signal()
+        room = Signal()
+        may = Signal()
         has_groups = config.groups > 1
         walk = Walk(
             m, "walk", rows=job.rows, beats=job.beats, groups=job.groups if has_groups else 1
         )
-        group = Signal(config.group_bits) if has_groups else Const(0, 0)
+        group = Signal(config.group_bits, name="group") if has_groups else Const(0, 0)
         now = Signal(config.flags_layout)
         bad = Signal(config.batch * config.groups, reset_less=True)
         m.d.comb += [

@@ -70,7 +70,10 @@ class VqTableBuild(Block):
         # Which entry is taken
         job = Signal(config.job_layout, reset_less=True)
         bad = Signal(config.batch, reset_less=True)
-        begin, go, side, opens = Signal(), Signal(), Signal(), Signal(init=1)
+        begin = Signal()
+        go = Signal()
+        side = Signal()
+        opens = Signal(init=1)
         held = Signal(range(3))  # slices in use
         walk = Walk(
             m, "walk", slices=job.beats, stages=config.vq.stages, rows=store.entries,

@@ -50,10 +50,16 @@ class VqTableSums(Block):
         m.d.comb += [slices.i.valid.eq(self.begins), slices.i.p.eq(self.slice)]
 
         # Which row is taken
-        used, row, side = slices.o.p, Signal(range(max(2, config.rows))), Signal()
-        full, room = Signal(range(3)), Signal()  # slices that are built
-        go, is_last = Signal(), Signal()
-        now, code = Signal(config.flags_layout), self.code.p
+        used = slices.o.p
+        row = Signal(range(max(2, config.rows)))
+        side = Signal()
+        # slices that are built
+        full = Signal(range(3))
+        room = Signal()
+        go = Signal()
+        is_last = Signal()
+        now = Signal(config.flags_layout)
+        code = self.code.p
         m.d.comb += [
             self.code.ready.eq(full.any() & (room | ~used.final)),
             go.eq(self.code.valid & self.code.ready),

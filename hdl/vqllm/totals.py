@@ -28,8 +28,10 @@ class Totals:
     ):
         early, at = stages[-2], stages[-1]
         memory = add(m, "partials", Memory1R1W(config.partials))
-        total, forward = Signal(config.sums_layout, reset_less=True), Signal()
-        before, added = Signal(config.sums_layout), Signal(config.sums_layout)
+        total = Signal(config.sums_layout, reset_less=True)
+        forward = Signal()
+        before = Signal(config.sums_layout)
+        added = Signal(config.sums_layout)
         total_wrong = Signal(len(wrong), reset_less=True)  # of the row so far
         wrong_now = Signal(len(wrong))
         so_far = _by_group(m, config, early, at, total, added) if config.has_groups else total
@@ -60,9 +62,12 @@ class Totals:
 
         size = latency + 2
         sums = queue(m, "sums", config.sum_layout, size, storage="memory")
-        is_sum, held = Signal(), Signal(range(size + 1))
+        is_sum = Signal()
+        held = Signal(range(size + 1))
         kept = Signal(at.flags.shape(), reset_less=True)
-        self.begins, self.room, self.o = Signal(), Signal(), sums.o
+        self.begins = Signal()
+        self.room = Signal()
+        self.o = sums.o
         m.d.sync += [
             is_sum.eq(ends),
             kept.eq(at.flags),
@@ -83,7 +88,8 @@ class Totals:
 def _by_group(m: Module, config, early: Stage, at: Stage, total, added) -> Signal:
     """The sum so far of the row and of the beat's group."""
     memory = add(m, "totals", Memory1R1W(config.totals))
-    again, so_far = Signal(), Signal(config.sums_layout)
+    again = Signal()
+    so_far = Signal(config.sums_layout)
     m.d.comb += [
         memory.read_en.eq(early.valid),
         memory.read_addr.eq(early.flags.group),

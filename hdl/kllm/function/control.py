@@ -124,11 +124,13 @@ class KllmFunctionControl(Block):
         faults = Signal(len(CommandStatus))
         operation = Signal(Operation)
         scalar = Signal(FP16.bits, reset_less=True)
-        asked, second_slot = Signal(), Signal()
+        asked = Signal()
+        second_slot = Signal()
         descriptors = [
             Signal(descriptor_layout, name=f"descriptor_{k}", reset_less=True) for k in "ab"
         ]
-        is_slots, begins = Signal(), Signal()
+        is_slots = Signal()
+        begins = Signal()
         m.d.comb += [
             is_slots.eq(job.kind == Kind.SLOTS),
             self.status.p.status.eq(faults),
@@ -223,7 +225,8 @@ class KllmFunctionControl(Block):
         """What each phase is told; the rows at which a token of SOFTMAX begins."""
         job = self.job.p
         is_softmax = job.kind == Kind.SOFTMAX
-        row_a, row_d = Signal(16, reset_less=True), Signal(16, reset_less=True)
+        row_a = Signal(16, reset_less=True)
+        row_d = Signal(16, reset_less=True)
         pair = job.operation == Operation.ROTATE
         tokens = Mux(is_softmax, 1, job.tokens)
         d_walk = self.walk_d.p.rows

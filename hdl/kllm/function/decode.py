@@ -74,7 +74,8 @@ class KllmFunctionDecode(Block):
         m, config = Module(), self.config
         held = Signal(command_layout, reset_less=True)
         job = Signal(_registers_layout, reset_less=True)
-        bad, malformed = Signal(), Signal()
+        bad = Signal()
+        malformed = Signal()
         check = Signal(2)
         status = Mux(bad, int(CommandStatus.RANGE), 0)
         m.d.comb += [

@@ -70,8 +70,10 @@ class KllmResultRows(Block):
 
     def elaborate(self, platform) -> Module:
         m, width = Module(), self.config.width
-        start, row_done = Signal(), Signal()
-        tail, single = Signal(4, reset_less=True), Signal(reset_less=True)
+        start = Signal()
+        row_done = Signal()
+        tail = Signal(4, reset_less=True)
+        single = Signal(reset_less=True)
         walk = RowWalk(m, "rows", start=start, payload=self.walk.p.rows, step=row_done)
         with m.If(start):
             m.d.sync += [tail.eq(self.walk.p.tail), single.eq(self.walk.p.single)]
@@ -79,7 +81,10 @@ class KllmResultRows(Block):
         place = Signal(4)  # of the next element within the row
         result = Signal(ROW, reset_less=True)
         write = Signal(row_write_layout, reset_less=True)
-        write_valid, put, put_ready, row_end = Signal(), Signal(), Signal(), Signal()
+        write_valid = Signal()
+        put = Signal()
+        put_ready = Signal()
+        row_end = Signal()
         last_place = Mux(single, ROW_ELEMENTS - 1, ROW_ELEMENTS - width)
         m.d.comb += [
             start.eq(self.walk.valid & self.walk.ready),

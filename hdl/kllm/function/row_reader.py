@@ -64,7 +64,8 @@ class KllmRowReader(Block):
 
     def elaborate(self, platform) -> Module:
         m, depth = Module(), self.config.depth
-        requested, given = Signal(), Signal()
+        requested = Signal()
+        given = Signal()
         rows = queue(m, "queue", self.o.p.shape(), depth)
         walk = RowWalk(
             m,

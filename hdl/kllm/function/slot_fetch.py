@@ -83,10 +83,14 @@ class KllmSlotFetch(Block):
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
         depth, most = config.depth, config.count_max
-        valid, free, turn = Signal(), Signal(), Signal()
+        valid = Signal()
+        free = Signal()
+        turn = Signal()
         payload = Signal(self.request.p.shape(), reset_less=True)
         slot = Signal(self.walk.p.slot.shape(), reset_less=True)
-        chosen, choose, begin = Signal(), Signal(), Signal()
+        chosen = Signal()
+        choose = Signal()
+        begin = Signal()
         order = queue(m, "order", 1, 2 * depth)
         left, at, may = [], [], []
         for k in range(2):

@@ -118,8 +118,10 @@ class KllmSlotRows(Block):
 
         # Codebooks, and their entries times the scales: those of table 0, then those of table 1.
         codebook = _codebooks(m, self, entries)
-        entry, filled = Signal(config.table.bits_a + 1), Signal(config.table.bits_a + 2)
-        issued, full = Signal(), Signal()
+        entry = Signal(config.table.bits_a + 1)
+        filled = Signal(config.table.bits_a + 2)
+        issued = Signal()
+        full = Signal()
         m.d.comb += [
             scale.i.valid.eq(self.fill.valid & ~issued),
             scale.i.p.a.eq(Mux(entry[-1], self.fill.p.scale[1], self.fill.p.scale[0])),
@@ -178,7 +180,8 @@ class KllmSlotRows(Block):
     def _mask(self, m: Module, k: int, table: IndexTable) -> None:
         """``entries[k]`` to the table, with the mask of elements after the last cleared."""
         source, shape = self.entries[k], self.shape
-        at, last = Signal(range(self.config.rows + 1), name=f"at_{k}"), Signal(name=f"last_{k}")
+        at = Signal(range(self.config.rows + 1), name=f"at_{k}")
+        last = Signal(name=f"last_{k}")
         m.d.comb += last.eq(at == shape.rows - 1)
         inside = [~last | (shape.tail == 0) | (shape.tail > e) for e in range(ROW_ELEMENTS - 1)]
         inside.append(~last | (shape.tail == 0))  # position 15 is never before a tail

@@ -101,8 +101,11 @@ class KllmVectorLanes(Block):
         m, config = Module(), self.config
         width, beats = config.width, config.beats
         operation = self.operation
-        pair, single, scores = Signal(), Signal(), Signal()
-        scales, uses_b = Signal(), Signal()
+        pair = Signal()
+        single = Signal()
+        scores = Signal()
+        scales = Signal()
+        uses_b = Signal()
         m.d.comb += [
             pair.eq(operation == Operation.ROTATE),
             single.eq(operation == Operation.ELEMENT),
@@ -113,12 +116,19 @@ class KllmVectorLanes(Block):
 
         # The rows in work: one of each operand, or two of each in ROTATE.
         low_valid = Signal()
-        low_a, low_b = Signal(ROW, reset_less=True), Signal(ROW, reset_less=True)
-        work_valid, work_ready = Signal(), Signal()
-        work_a, work_b = Signal(ROW, reset_less=True), Signal(ROW, reset_less=True)
-        upper_a, upper_b = Signal(ROW, reset_less=True), Signal(ROW, reset_less=True)
+        low_a = Signal(ROW, reset_less=True)
+        low_b = Signal(ROW, reset_less=True)
+        work_valid = Signal()
+        work_ready = Signal()
+        work_a = Signal(ROW, reset_less=True)
+        work_b = Signal(ROW, reset_less=True)
+        upper_a = Signal(ROW, reset_less=True)
+        upper_b = Signal(ROW, reset_less=True)
         beat = Signal(5)  # of the rows in work
-        last_beat, is_low, takes, load = Signal(), Signal(), Signal(), Signal()
+        last_beat = Signal()
+        is_low = Signal()
+        takes = Signal()
+        load = Signal()
         most = Mux(single, ROW_ELEMENTS - 1, Mux(pair, 2 * beats - 1, beats - 1))
         m.d.comb += [
             last_beat.eq(beat == most),
@@ -146,7 +156,8 @@ class KllmVectorLanes(Block):
                 m.d.sync += [upper_a.eq(self.a.p.word), upper_b.eq(self.b.p.word)]
 
         # Where the beat goes.
-        lanes_valid, lanes_ready = Signal(), Signal()
+        lanes_valid = Signal()
+        lanes_ready = Signal()
         slices = [_slice(row, beat, width) for row in (work_a, work_b, upper_a, upper_b)]
         m.d.comb += [
             self.score.valid.eq(work_valid & scores),

@@ -94,7 +94,8 @@ class KllmLaneArray(Block):
 
         # A codebook must meet every lane between the same jobs: while a job word is offered, which
         # may have reached some lanes already, no packet begins, and the other way round.
-        loading, job_pending = Signal(), Signal()
+        loading = Signal()
+        job_pending = Signal()
         gates = {
             "codebook": loading | ~job_pending,
             "job": job_pending | (~loading & ~self.codebook.valid),
@@ -122,6 +123,7 @@ class KllmLaneArray(Block):
 
 def _gated(m: Module, source, allowed) -> StreamView:
     """``source``, offered only while ``allowed``."""
-    gated = StreamView(source.payload, source.valid & allowed, Signal())
+    gated_ready = Signal()
+    gated = StreamView(source.payload, source.valid & allowed, gated_ready)
     m.d.comb += source.ready.eq(gated.ready & allowed)
     return gated

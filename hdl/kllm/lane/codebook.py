@@ -52,9 +52,12 @@ class KllmLaneCodebook(Block):
         word = self.i.p.word
         count = Signal(range(config.codebook_words + 2))  # words so far, held at one too many
         # A word of this packet is out of range, if it is a K-Means or an Integer packet.
-        bad_kmeans, bad_integer = Signal(), Signal()
-        now_kmeans, now_integer = Signal(), Signal()
-        take, is_product = Signal(), Signal()
+        bad_kmeans = Signal()
+        bad_integer = Signal()
+        now_kmeans = Signal()
+        now_integer = Signal()
+        take = Signal()
+        is_product = Signal()
         beyond = words_beyond(config, word, is_product)
         m.d.comb += [
             take.eq(self.i.valid & self.i.ready),

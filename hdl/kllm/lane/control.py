@@ -78,14 +78,20 @@ class KllmLaneControl(Block):
         x_left = Signal(16)  # outlier values not yet taken
         taken = Signal(config.elements)  # outliers of this beat already multiplied
         status = Signal(STATUS_BITS)  # faults of the job so far
-        a_done, w_done = Signal(), Signal()  # draining: the packet has ended
+        # draining: the packet has ended
+        a_done = Signal()
+        w_done = Signal()
         beat = _beat(m, self, left, x_left, taken)
-        step, fire, push, loading = Signal(), Signal(), Signal(), Signal()
+        step = Signal()
+        fire = Signal()
+        push = Signal()
+        loading = Signal()
         s_a = Signal.like(job.s_a)
         last_column = Signal.like(job.last_column)
         counted = Signal()
         direct = Signal()  # every element is an outlier: the counters are left out
-        of_header, of_beats = Signal(STATUS_BITS), Signal(STATUS_BITS)
+        of_header = Signal(STATUS_BITS)
+        of_beats = Signal(STATUS_BITS)
         m.d.comb += [
             of_header.eq(_header_status(config, job, self.loaded)),
             of_beats.eq(status | beat.status),
@@ -213,10 +219,17 @@ def _beat(m: Module, control: KllmLaneControl, left, x_left, taken) -> SimpleNam
     """
     a, w, x, step = control.a.p, control.w.p, control.x.p, control.step.p
     elements = control.config.elements
-    present, outlier, todo = Signal(elements), Signal(elements), Signal(elements)
+    present = Signal(elements)
+    outlier = Signal(elements)
+    todo = Signal(elements)
     chosen = Signal(range(max(elements, 2)))
-    final, misplaced, excess = Signal(), Signal(), Signal()
-    more, x_needed, closing, clean = Signal(), Signal(), Signal(), Signal()
+    final = Signal()
+    misplaced = Signal()
+    excess = Signal()
+    more = Signal()
+    x_needed = Signal()
+    closing = Signal()
+    clean = Signal()
     status = Signal(STATUS_BITS)
     m.d.comb += [
         present.eq(Cat(left > e for e in range(elements))),

@@ -112,9 +112,11 @@ def _columns_in_turn(m: Module, block: KllmLaneDense, counters, weights, fetch, 
     count_layout = config.counter_config.o_layout["count"].shape
     column = Signal(range(max(config.columns, 2)))
     selected = [column == c for c in range(config.columns)]
-    head_valid, free = Signal(), Signal()
+    head_valid = Signal()
+    free = Signal()
     head = Signal(count_layout)
-    held_valid, held_last = Signal(), Signal()
+    held_valid = Signal()
+    held_last = Signal()
     held = Signal(count_layout, reset_less=True)
 
     def of_selected(values):

@@ -73,8 +73,13 @@ class KllmLaneFinish(Block):
         scaler = add(m, "scaler", KllmScaler(config.scaler_config))
 
         column = Signal(range(max(config.columns, 2)))
-        wanted, is_end, is_last, dropped = Signal(), Signal(), Signal(), Signal()
-        ready, send, go = Signal(), Signal(), Signal()
+        wanted = Signal()
+        is_end = Signal()
+        is_last = Signal()
+        dropped = Signal()
+        ready = Signal()
+        send = Signal()
+        go = Signal()
         m.d.comb += [
             dropped.eq((job.status & int(NO_OUTPUT)) != 0),
             wanted.eq(column <= job.last_column),
@@ -113,7 +118,8 @@ class KllmLaneFinish(Block):
         out_tag = data.View(config.output_tag, out.p.tag)
         faults = Signal(STATUS_BITS)  # of the outputs so far
         new_faults = Signal(STATUS_BITS)
-        status_free, gone = Signal(), Signal()
+        status_free = Signal()
+        gone = Signal()
         m.d.comb += [
             status_free.eq(~out_tag.end | ~self.status.valid),
             self.y.valid.eq(out.valid & ~out_tag.empty & status_free),

@@ -67,7 +67,8 @@ class KllmRowLookup(Block):
         m, config = Module(), self.config
         table = _table(m, config, self.product)
         passed = Signal(config.passed_layout, reset_less=True)  # what leaves as it came
-        free, final = Signal(), Signal()
+        free = Signal()
+        final = Signal()
         enter = let(m, "enter", free & self.i.valid)
         digit = _digits(m, config, self.is_integer, final, enter)
         m.d.comb += [free.eq(~self.o.valid | self.o.ready), self.i.ready.eq(free & final)]

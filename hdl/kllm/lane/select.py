@@ -108,7 +108,8 @@ class KllmLaneSelect(Block):
 
         # The biases of a packet: what a column of zeros would hold above a word's other bits.
         low = shape.word_bits - 1
-        biases, bias = Signal(shape.bias_bits), Signal(shape.bias_bits)
+        biases = Signal(shape.bias_bits)
+        bias = Signal(shape.bias_bits)
         step = Const(config.elements % 2**shape.bias_bits, shape.bias_bits)
         for d in range(1, shape.digits):
             step_of_digit = (config.elements << config.bits_a * d) % 2**shape.bias_bits

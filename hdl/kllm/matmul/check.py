@@ -64,7 +64,9 @@ class KllmMatmulCheck(Block):
             return Mux(is_kmeans, kmeans, integers)
 
         out_rows = Signal(13)
-        span, src_span = Signal(24), Signal(24)  # rows from the first token to the last one
+        # rows from the first token to the last one
+        span = Signal(24)
+        src_span = Signal(24)
         last_token = Signal(8)
         token_rows = (length + (ROW_ELEMENTS - 1)) // ROW_ELEMENTS
         packet_rows = packet(row_count(kmeans_words), row_count(integer_words))
@@ -80,7 +82,8 @@ class KllmMatmulCheck(Block):
 
         no_integers = int(not lane.integer_bits)
         longest = Mux(direct, min(config.slot.elements, lane.outliers_max), config.slot.elements)
-        src_fault, matmul_fault = Signal(), Signal()
+        src_fault = Signal()
+        matmul_fault = Signal()
         src = Mux(is_codebook, codebook_src, of("src") + src_span)
         m.d.comb += [
             src_fault.eq(src + self.rows > config.vectors.rows),

@@ -90,7 +90,9 @@ class KllmMatmulCollect(Block):
         group_row = Signal(17)  # first row of this group within a token's destination
         token_row = Signal(17)  # first row of this token's destination
         lane = Signal(range(max(config.lanes, 2)))
-        offset, place = Signal(18), Signal(18)  # row within the token; the same, or that of fill
+        # row within the token; the same, or that of fill
+        offset = Signal(18)
+        place = Signal(18)
         m.d.comb += [
             out_rows.eq((ticket.outputs + (ROW_ELEMENTS - 1)) // ROW_ELEMENTS),
             lane.eq(rows.at.lanes),
@@ -114,7 +116,9 @@ class KllmMatmulCollect(Block):
         # A lane offers the status of a job before the first word of its next job. A row may
         # therefore belong to the next job while this status waits: it has to stay.
         statuses = self.lane_status
-        is_silent, present, take = Signal(), Signal(), Signal()
+        is_silent = Signal()
+        present = Signal()
+        take = Signal()
         first = statuses[0]
         m.d.comb += [
             is_silent.eq(first.valid & ((first.p.as_value() & int(NO_OUTPUT)) != 0)),
@@ -123,7 +127,9 @@ class KllmMatmulCollect(Block):
         with m.If(take):
             m.d.comb += Array(self.row[n].ready for n in lanes)[lane].eq(1)
 
-        faults, silent, bus_error = Signal(len(CommandStatus)), Signal(), Signal()
+        faults = Signal(len(CommandStatus))
+        silent = Signal()
+        bus_error = Signal()
         with m.FSM(name="collect"):
             with m.State("IDLE"):
                 # Without a ticket, or with one that is done, the walk's counts may be 0. No step

@@ -41,7 +41,8 @@ class KllmRowGather(Block):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        count, valid = Signal(range(ROW_ELEMENTS)), Signal()
+        count = Signal(range(ROW_ELEMENTS))
+        valid = Signal()
         words = [
             Signal(FP16.bits, name=f"word_{k}", reset_less=True) for k in range(ROW_ELEMENTS - 1)
         ]

@@ -169,9 +169,12 @@ class KllmMatmulIssue(Block):
         fault = Signal(len(CommandStatus))
         m.d.comb += [work.void.eq(fault != 0), self.ticket.p.void.eq(work.void)]
         # Of the latest packet, from its start on. ``is_bad``: a word of it is out of range.
-        loaded, loaded_kind, is_bad = Signal(), Signal(Codebook), Signal()
+        loaded = Signal()
+        loaded_kind = Signal(Codebook)
+        is_bad = Signal()
         wanted_kind = Mux(work.integer, int(Codebook.INTEGER), int(Codebook.KMEANS))
-        mismatch, loads = Signal(), Signal()
+        mismatch = Signal()
+        loads = Signal()
         codebook_kind = operand(self.command.p, Opcode.LANE_CODEBOOK, "kind")
         group_outputs = Signal(17)
 
@@ -303,7 +306,8 @@ class KllmMatmulIssue(Block):
     def _packet(self, m: Module, check, loads: Signal, kind: Signal, is_bad: Signal) -> None:
         """The packet of a codebook, up to its ticket. Meanwhile the next command may be offered."""
         lane, work, word = self.config.lane, self.row_work, self.packet.p.word
-        is_whole, products = Signal(), Const(0, 1)
+        is_whole = Signal()
+        products = Const(0, 1)
         if lane.select_config.is_fixed:  # products of a K-Means packet still to come
             products = Signal(range(lane.bins + 1), reset_less=True)
         beyond = words_beyond(lane, word, products != 0)

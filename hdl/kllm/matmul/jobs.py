@@ -65,9 +65,13 @@ class KllmJobWalk(Block):
     def elaborate(self, platform) -> Module:
         m, work = Module(), self.work
         walk = Walk(m, "jobs", groups=work.groups, tokens=work.tokens)
-        asked, have = Signal(), Signal()  # the descriptor of this job
-        job_sent, count_sent = Signal(), Signal()
-        job_gone, count_gone = Signal(), Signal()
+        # the descriptor of this job
+        asked = Signal()
+        have = Signal()
+        job_sent = Signal()
+        count_sent = Signal()
+        job_gone = Signal()
+        count_gone = Signal()
         scale = Signal(FP16.bits, reset_less=True)
         outliers = Signal(SLOT_LENGTH_BITS, reset_less=True)
         slot = Signal(8)

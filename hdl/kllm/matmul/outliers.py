@@ -62,9 +62,12 @@ class KllmOutlierWalk(Block):
         counts = queue(m, "counts", outlier_count_layout, depth=_COUNTS)
         link(m, self.count, counts.i)
         link(m, self.outlier, self.x)
-        position, is_end = Signal(SLOT_LENGTH_BITS), Signal()
+        position = Signal(SLOT_LENGTH_BITS)
+        is_end = Signal()
         in_flight = Signal(_IN_FLIGHT_BITS)
-        request, asks, gives = self.outlier_request, Signal(), Signal()
+        request = self.outlier_request
+        asks = Signal()
+        gives = Signal()
         m.d.comb += [
             is_end.eq(position == counts.o.p.outliers),
             counts.o.ready.eq(is_end),

@@ -80,7 +80,8 @@ class KllmRowCompare(Block):
         now = Signal(second_pass_layout, reset_less=True)
         walk = Walk(m, "walk", rows=now.rows)
         row = walk.at.rows
-        valid, free = Signal(), Signal()
+        valid = Signal()
+        free = Signal()
         take = let(m, "take", self.row.valid & self.row.ready)
         o = Signal(split_row_layout, reset_less=True)
         m.d.comb += [

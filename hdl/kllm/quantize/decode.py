@@ -83,7 +83,8 @@ class KllmQuantizeDecode(Block):
         unknown = Signal(reset_less=True)
         offset = Signal(24, reset_less=True)  # of the last token
         status = Signal(STATUS_BITS, reset_less=True)
-        dead, touches = Signal(reset_less=True), Signal(reset_less=True)
+        dead = Signal(reset_less=True)
+        touches = Signal(reset_less=True)
         length, tokens = held["length"], held["tokens"]
         rows = let(m, "rows", (length + (ROW_ELEMENTS - 1)) >> 4)
         is_codebook = let(m, "is_codebook", kind == TokenKind.CODEBOOK)
@@ -147,7 +148,8 @@ class KllmQuantizeDecode(Block):
         is_online = kind == TokenKind.ONLINE
         halves = held["thresholds"][16:], held["thresholds"][:16]
         infinite = [half[:_MAGNITUDE_BITS] >= FP16.infinity for half in halves]
-        wrong, fault = Signal(), Signal(STATUS_BITS)
+        wrong = Signal()
+        fault = Signal(STATUS_BITS)
         m.d.comb += wrong.eq(
             Mux(
                 kind == TokenKind.CODEBOOK,

@@ -75,10 +75,13 @@ class KllmTokenMaximum(Block):
             ]
 
         # A row, then the token so far.
-        held, held_last, complete = Signal(), Signal(reset_less=True), Signal()
+        held = Signal()
+        held_last = Signal(reset_less=True)
+        complete = Signal()
         row_largest = Signal(_MAGNITUDE_BITS, reset_less=True)
         row_fault = Signal(STATUS_BITS, reset_less=True)
-        largest, fault = Signal(_MAGNITUDE_BITS), Signal(STATUS_BITS)
+        largest = Signal(_MAGNITUDE_BITS)
+        fault = Signal(STATUS_BITS)
         m.d.comb += self.i.ready.eq(~complete & ~(held & held_last))
         m.d.sync += [
             held.eq(self.i.valid & self.i.ready),

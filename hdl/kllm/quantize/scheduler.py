@@ -109,7 +109,9 @@ class KllmTokenScheduler(Block):
         is_kmeans = let(m, "is_kmeans", is_online | (t.kind == TokenKind.OFFLINE))
 
         # What the kind needs, and what comes of it.
-        found, s, status = Signal(), Signal(FP16.bits), Signal(STATUS_BITS)
+        found = Signal()
+        s = Signal(FP16.bits)
+        status = Signal(STATUS_BITS)
         upper, lower = t.upper[:_MAGNITUDE_BITS], t.lower[:_MAGNITUDE_BITS]
         with m.If(is_online):
             m.d.comb += [
@@ -139,7 +141,7 @@ class KllmTokenScheduler(Block):
         alike = (latest == TokenKind.INTEGER) == is_integer
         same = alike & (latest != TokenKind.CODEBOOK) & (t.kind != TokenKind.CODEBOOK)
         touched = let(m, "touched", t.touches | ~t.dead)
-        pending = {"second": Signal(), "threshold": Signal(), "job": Signal()}
+        pending = {each: Signal(name=f"{each}_pending") for each in ("second", "threshold", "job")}
         rows = Walk(m, "rows", rows=self.second.p.rows)
         busy = let(m, "busy", ~rows.done | Cat(*pending.values()).any())
         take = Signal()

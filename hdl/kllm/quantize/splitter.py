@@ -102,7 +102,8 @@ class KllmRowSplitter(Block):
         link(m, x.o, self.x)
 
         # The row, and which of its outliers are left, lowest position first.
-        row, valid = Signal(split_row_layout, reset_less=True), Signal()
+        row = Signal(split_row_layout, reset_less=True)
+        valid = Signal()
         left = Signal(ROW_ELEMENTS, reset_less=True)
         beat_sent = Signal()
         is_codebook = let(m, "is_codebook", row.kind == TokenKind.CODEBOOK)
@@ -124,8 +125,11 @@ class KllmRowSplitter(Block):
         ready = Signal()
         packet = Mux(row.row == 0, self.centroids.ready, self.midpoints.ready)
         stored = (outliers.i.ready | full) & (x.i.ready | ~row.norm)
-        beat_take, beat_done = Signal(), Signal()
-        word_take, mark_take, row_done = Signal(), Signal(), Signal()
+        beat_take = Signal()
+        beat_done = Signal()
+        word_take = Signal()
+        mark_take = Signal()
+        row_done = Signal()
         free = let(m, "free", ~valid | row_done)
         m.d.comb += [
             ready.eq(Mux(is_codebook, packet, stored)),
@@ -152,7 +156,9 @@ class KllmRowSplitter(Block):
                 m.d.sync += left.eq(after)
 
         # What becomes of the token.
-        over, bad = Signal(), Signal()  # more than fit; a wrong word
+        # more than fit; a wrong word
+        over = Signal()
+        bad = Signal()
         too_large = any_left & (word[:_MAGNITUDE_BITS] > _LARGEST_CODEBOOK_WORD)
         wrong = let(m, "wrong", Mux(is_codebook, too_large, row.nonfinite))
         with m.If(mark_take):
