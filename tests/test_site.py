@@ -27,6 +27,7 @@ def _module(name: str):
 
 
 flowchart = _module("flowchart")
+checked_bit = _module("checked_bit")
 MERMAID = re.compile(r"^```mermaid\n(.*?)^```$", re.S | re.M)
 # Kinds of diagrams that the site shows as text.
 OTHERS = {"sequenceDiagram"}
@@ -99,6 +100,15 @@ def test_each_fault_of_the_pages_fails(tree):
         assert line in output, name
     # The two orphans are one warning.
     assert f"Aborted with {len(FAULTS) - 1} warnings in strict mode" in output
+
+
+def test_the_picture_of_the_readme_is_the_drawn_one():
+    """Seen to fail with a text of the picture changed and no new file."""
+    assert checked_bit.PICTURE.read_text() == checked_bit.picture()
+    assert "](docs/images/checked-bit.svg)" in (ROOT / "README.md").read_text()
+    root = ET.fromstring(checked_bit.picture())
+    assert root[2].get("fill") == "#fff"  # a ground for readers with dark colours
+    assert int(root.get("width")) <= 600  # scaled to a phone, the letters remain 10 pixels high
 
 
 # -- diagrams -----------------------------------------------------------------------------------
