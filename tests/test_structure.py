@@ -272,7 +272,7 @@ TOOLS = [
     "hdl/pages.py", "hdl/registry.py", "hdl/emit.py", "hdl/verilog.py", "hdl/build.py",
     "synth/compare.py", "synth/area.py", "synth/modules.py", "synth/report.py",
     "tb/mutate.py", "tb/build_report.py", "tb/run.py", "tb/bench.py", "tb/compile.py",
-    "tb/contract.py", "tb/ports.py", "tb/sources.py", "tb/sweep.py", "tb/words.py", "tb/plant.py",
+    "tb/contract.py", "tb/ports.py", "tb/sources.py", "tb/sweep.py", "golden/words.py", "tb/plant.py",
     "tb/toggles.py",
     "tb/resident.py", "tb/resident_regression.py", "tb/forked.py", "hdl/yosys.py",
     "tb/equivalence.py", "golden/markers.py", "golden/isa.py", "golden/timing.py",

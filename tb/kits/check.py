@@ -12,10 +12,10 @@ from pathlib import Path
 
 from golden.config import Config
 from hdl.deliver import write
+from hdl.kit.kits import find_kit, vectors
 from hdl.kit.parts import PARTS, make_kit
 from hdl.registry import find
 from tb.compile import tool_environment
-from tb.kits import find_kit, vectors
 from tb.mutate import Mutant, Recording, make_mutants
 from tb.run import TOP
 

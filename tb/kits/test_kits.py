@@ -21,10 +21,10 @@ import subprocess
 import pytest
 
 from hdl.kit.episodes import Episode, Fault, Memory, Vectors
+from hdl.kit.kits import all_kits, find_kit, vectors
 from hdl.kit.runner import run_script
 from hdl.kit.testbench import bench_files
 from tb.compile import tool_environment
-from tb.kits import all_kits, find_kit, vectors
 from tb.kits.check import SIMULATORS, available, plant, run_kit, shown, write_kit
 
 INSTALLED = [each for each in SIMULATORS if available(each)]

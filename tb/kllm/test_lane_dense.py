@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from golden.kllm.blocks import dense_sums
+from golden.words import layout_words, pack
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.dense import KllmLaneDense
 from hdl.kllm.room import BLOCKS
 from tb.run import simulate
-from tb.words import layout_words, pack
 
 SMALL = BLOCKS["kllm_lane_dense"].configs["small_flipflop"]
 CONFIGS = {

@@ -18,6 +18,7 @@ import torch
 from golden.kllm.blocks import dense_sums
 from golden.kllm.products import fixed_values, mirrored
 from golden.kllm.select import look_up_rows, word_table
+from golden.words import layout_words, pack
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.dense import KllmLaneDense
 from hdl.kllm.lane.select import KllmLaneSelect
@@ -25,7 +26,6 @@ from hdl.kllm.room import BLOCKS
 from tb.kllm.test_lane_dense import packets_of
 from tb.kllm.test_row_lookup import table_words
 from tb.run import simulate
-from tb.words import layout_words, pack
 
 SMALL = BLOCKS["kllm_lane_select"].configs["small"]
 CONFIGS = {

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 from golden.kllm.select import look_up_rows, word_table
+from golden.words import layout_words
 from hdl.kllm.lane.row_lookup import KllmRowLookup
 from hdl.kllm.lane.select_config import KllmSelectConfig
 from hdl.kllm.room import BLOCKS
 from tb.run import simulate
-from tb.words import layout_words
 
 SMALL = BLOCKS["kllm_row_lookup"].configs["small"]
 CONFIGS = {

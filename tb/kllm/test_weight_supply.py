@@ -20,10 +20,10 @@ import pytest
 from golden.kllm.config import LaneShape, PortShape
 from golden.kllm.format import beats, groups
 from golden.kllm.image import supply, weight_image
+from golden.words import alternating, join, layout_word
 from hdl.kllm.room import BLOCKS
 from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
 from tb.run import simulate
-from tb.words import alternating, join, layout_word
 
 CONFIGS = {
     "small": BLOCKS["kllm_weight_supply"].configs["small"],

@@ -15,12 +15,12 @@ import torch
 
 from golden.million import timing
 from golden.million.decode import decode_sums
+from golden.million.vectors.decode_jobs import SHAPES, Builder, Job, beats_of, shared_vectors
+from golden.million.vectors.words import MINUS, ONE
+from golden.words import layout_words
 from hdl.million.decode_values import MillionDecodeValues, MillionDecodeValuesConfig
 from hdl.million.layouts import score_layout
-from tb.million.support.decode_jobs import SHAPES, Builder, Job, beats_of, shared_vectors
-from tb.million.support.words import MINUS, ONE
 from tb.run import simulate
-from tb.words import layout_words
 
 CONFIGS = {name: MillionDecodeValuesConfig(**shape) for name, shape in SHAPES.items()}
 LONGEST = 2048  # keys of a simulated job

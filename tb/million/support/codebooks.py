@@ -3,7 +3,7 @@
 import numpy as np
 
 from golden.million.config import PqShape
-from tb.million.support.words import MINUS, ONE, finite, normal
+from golden.million.vectors.words import MINUS, ONE, finite, normal
 
 __all__ = ["corner_codebooks"]
 
