@@ -9,7 +9,7 @@ from hdl.kit.episodes import Vectors
 from hdl.kit.words import Kit
 from hdl.registry import find, rooms
 
-__all__ = ["all_kits", "find_kit", "vectors"]
+__all__ = ["all_kits", "find_kit", "shown", "vectors"]
 
 _ROOMS = "hdl.kit.rooms"
 
@@ -30,6 +30,12 @@ def find_kit(name: str) -> Kit | None:
         if name in each.blocks:
             return _kits_of(room).get(name)
     return None
+
+
+def shown(name: str) -> Config:
+    """The configuration of which ``python -m tb.runs.kits`` writes the kit of block ``name``."""
+    kit, block = find_kit(name), find(name)
+    return block.configs[kit.shown] if kit and kit.shown else block.shown
 
 
 def vectors(name: str, config: Config) -> Vectors | None:

@@ -1,4 +1,4 @@
-"""What a room says of the kit of one block, and episodes of plain words."""
+"""What a room says of the kit of one block, and episodes of plain words. Without torch."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ def plain(name: str, words: Mapping[str, Sequence[int]], **more) -> Episode:
 
 
 def rows(vectors: Mapping[str, np.ndarray], *names: str) -> dict[str, list[int]]:
-    """The words of streams ``names`` of ``vectors``, rows of bytes as ``golden.words`` packs them."""
+    """The words of streams ``names`` of ``vectors``, as ``golden.words`` packs them."""
     return {name: unpack_ints(vectors[name]) for name in names}
 
 

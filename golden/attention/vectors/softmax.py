@@ -43,7 +43,8 @@ def row_vectors(config, rng) -> tuple[dict, list[int]]:
     Lengths are 1, the longest, and others. Up to two beats of padding follow, with any words.
     """
     width, most = config.width, config.elements
-    words = {name: [] for name in ("row", "score", "maximum", "difference", "total", "weight")}
+    names = ("row", "score", "maximum", "difference", "total", "weight")
+    words: dict[str, list[int]] = {name: [] for name in names}
     counts = []
 
     def beats_of(row) -> list[int]:

@@ -80,8 +80,8 @@ def sizes(config, rng, n: int) -> tuple[int, int]:
 def row_vectors(config, rng) -> tuple[dict, dict]:
     """Words of every stream, and by stream how many words are done after each row."""
     names = ("row", "past_score", "window_score", "window_weight", "past_weight", "total")
-    words = {name: [] for name in names}
-    ends = {name: [] for name in words}
+    words: dict[str, list[int]] = {name: [] for name in names}
+    ends: dict[str, list[int]] = {name: [] for name in words}
     queries, keys = config.queries, config.keys
     # Unusual scores in 6 of 10 queries, each kind as often.
     kinds = np.resize(np.arange(16), ROWS * queries) * (np.arange(ROWS * queries) % 10 < 6)

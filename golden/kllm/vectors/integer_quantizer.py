@@ -21,7 +21,7 @@ def tie_words(s: int, bits: int) -> list[int]:
 
 def rows_and_scales(rng, config, largest):
     """(x, s) pairs: tokens with their own scale, ties, any word with any scale."""
-    pairs = []
+    pairs: list[tuple[int, ...]] = []
     scales = unsigned_scale(torch.as_tensor(largest), config.int_bits).numpy()
     for top, s in zip(largest, scales, strict=True):
         below = rng.integers(0, int(top) + 1, 24)

@@ -91,9 +91,7 @@ def random_codebook(rng: np.random.Generator, bits: int, *, ends: bool = True) -
     return values.view(np.uint16).astype(np.int64)
 
 
-def weight_codebook(
-    rng: np.random.Generator, config, *, ends: bool = True
-) -> np.ndarray:
+def weight_codebook(rng: np.random.Generator, config, *, ends: bool = True) -> np.ndarray:
     """``random_codebook`` of the weights or of V, of the kind that the lane takes."""
     book = random_codebook(rng, config.bits_b, ends=ends)
     if config.antisymmetric:
@@ -251,6 +249,6 @@ def phase_vectors(config, jobs: list[Job], codebooks) -> dict[str, np.ndarray]:
         if len(y):
             last = (np.arange(len(y)) == len(y) - 1).astype(np.int64)
             words["y"].append(layout_words(config.word_layout, word=y, last=last))
-        words["status"].append(pack(([status], len(Status))))
+        words["status"].append(pack((np.array([status]), len(Status))))
     empty = np.zeros((0, 1), dtype=np.uint8)
     return {name: np.concatenate(parts) if parts else empty for name, parts in words.items()}

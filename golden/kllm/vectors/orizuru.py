@@ -79,7 +79,9 @@ def orizuru_vectors(config, lengths, most, seed):
     """(vectors, params, statuses seen)"""
     rng = np.random.default_rng([seed, 21])
     tokens = tokens_of(rng, config, lengths, most)
-    streams = {name: [] for name in ("job", "word", "last", "pop_max", "pop_min", "done")}
+    streams: dict[str, list] = {
+        name: [] for name in ("job", "word", "last", "pop_max", "pop_min", "done")
+    }
     counts, seen = [], OrizuruStatus(0)
     for words, length, k_max, k_min in tokens:
         golden = pop_token(

@@ -29,16 +29,18 @@ def unit_vectors(config, seed):
     carries = [rng.integers(0, 1 << config.carry_bits, shape) for _ in keys]
     valid = [random_valid(), random_valid()]
     tag = rng.integers(0, 1 << config.tag_bits, SETS)
-    fields, out, mask = [], [], []
+    fields: list = []
+    out: list = []
+    mask: list = []
     for key, carry in zip(keys, carries, strict=True):
         fields += [(key, 16)] + ([(carry, config.carry_bits)] if config.carry_bits else [])
     fields += [(v.astype(int), 1) for v in valid]
     for tree, smallest in enumerate((False, True)):
         key, carry = keys[tree % len(keys)], carries[tree % len(keys)]
-        index, found = select_unit(
+        winners, any_valid = select_unit(
             torch.as_tensor(key), torch.as_tensor(valid[tree]), smallest=smallest
         )
-        index, found = index.numpy()[:, None], found.numpy()
+        index, found = winners.numpy()[:, None], any_valid.numpy()
         winner = [(np.take_along_axis(key, index, 1), 16), (index, config.index_bits), (found, 1)]
         if config.carry_bits:
             winner.append((np.take_along_axis(carry, index, 1), config.carry_bits))

@@ -130,7 +130,7 @@ def coinciding_faults(rng, config) -> list:
         kinds.append("column")
     if config.integer_bits:
         kinds.append("codebook")
-    chosen = [pair for pair in itertools.combinations(kinds, 2) if pair != ("zero", "long")]
+    chosen: list = [pair for pair in itertools.combinations(kinds, 2) if pair != ("zero", "long")]
     chosen += [[kind for kind in kinds if kind != other] for other in ("zero", "long")]
     jobs = [of_header(*each) for each in chosen]
     for x, last, outliers, s_a in (
@@ -161,7 +161,8 @@ def integer_jobs(rng, config) -> list:
 def lane_vectors(config, seed):
     """(vectors, params) of all phases."""
     rng = np.random.default_rng([seed, 7])
-    vectors, params = {}, {"phases": [], "rates": {}}
+    vectors: dict[str, np.ndarray] = {}
+    params: dict = {"phases": [], "rates": {}}
 
     def phase(name, jobs, codebooks, packet, in_turn=True):
         if in_turn:

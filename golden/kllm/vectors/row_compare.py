@@ -39,7 +39,7 @@ def tied_bounds(rng, words: list[int], element: int, side: str) -> dict[str, Bou
     return {"largest": None, "smallest": None} | {side: bound}
 
 
-def far_bounds(words: list[int], order: tuple[str, str]) -> dict[str, Bound]:
+def far_bounds(words: list[int], order: tuple[str, str]) -> dict[str, Bound | None]:
     """Bounds of a long token of few words: ties on both sides of a far position.
 
     The bounds are the largest and the smallest of FINITE, which many elements hold.
@@ -53,7 +53,9 @@ def far_bounds(words: list[int], order: tuple[str, str]) -> dict[str, Bound]:
 
 
 def untied(sides: dict[str, Bound | None], side: str) -> dict[str, Bound | None]:
-    return sides | {side: dataclasses.replace(sides[side], tie=False)}
+    bound = sides[side]
+    assert bound is not None
+    return sides | {side: dataclasses.replace(bound, tie=False)}
 
 
 def random_bound(rng, words: list[int]) -> Bound | None:
@@ -67,11 +69,11 @@ def random_bound(rng, words: list[int]) -> Bound | None:
 
 def place_neighbours(rng, words: list[int], bounds: list[Bound | None]) -> None:
     """A third of ``words`` become a bound's word with one bit, any of 16, inverted."""
-    bounds = [bound for bound in bounds if bound is not None]
+    given = [bound for bound in bounds if bound is not None]
     for position in range(len(words)):
-        is_bound = any(bound.position == position for bound in bounds)
-        if bounds and not is_bound and rng.random() < 0.3:
-            key = rng.choice([bound.key for bound in bounds])
+        is_bound = any(bound.position == position for bound in given)
+        if given and not is_bound and rng.random() < 0.3:
+            key = rng.choice([bound.key for bound in given])
             words[position] = word_of_key(int(key)) ^ 1 << int(rng.integers(0, 16))
 
 
@@ -154,10 +156,10 @@ def make_token(
 def row_compare_params(config, seed) -> dict:
     """Words of TOKENS tokens on every stream, and how many there are after each token."""
     rng = np.random.default_rng([seed, 91])
-    words = {"token": [], "row": [], "o": []}
-    packets = {stream: [] for stream in words}
+    words: dict[str, list[int]] = {"token": [], "row": [], "o": []}
+    packets: dict[str, list[int]] = {stream: [] for stream in words}
     every = itertools.product(range(ROW_ELEMENTS), ("largest", "smallest"))
-    tokens = [{"tied": each} for each in (*[None] * TOKENS, *every)]
+    tokens: list[dict] = [{"tied": each} for each in (*[None] * TOKENS, *every)]
     some = len(tokens)  # of the flows with idle and stall cycles
     tokens += [{"longest": each} for each in LONGEST]
     for given in tokens:

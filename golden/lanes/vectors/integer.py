@@ -11,7 +11,7 @@ __all__ = ["integer_vectors"]
 def integer_vectors(config, seed):
     """(vectors, params): random integers, and integers at the ends of their ranges."""
     rng = np.random.default_rng([seed, 280])
-    ends = {bits: [-(1 << bits - 1), (1 << bits - 1) - 1] for bits in range(2, 9)}
+    ends = {bits: (-(1 << bits - 1), (1 << bits - 1) - 1) for bits in range(2, 9)}
 
     def drawn(kind: str, bits: int, shape) -> np.ndarray:
         if kind == "random":

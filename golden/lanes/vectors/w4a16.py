@@ -18,7 +18,8 @@ def w4a16_vectors(config, seed):
     """
     rng = np.random.default_rng([seed, 282])
     entries = 2**config.bits_w
-    vectors, phases = {}, {}
+    vectors: dict[str, np.ndarray] = {}
+    phases: dict[str, list[int]] = {}
     table = np.zeros(entries, dtype=np.int64)
     for name in ("usual", "any", "other", "growing", "largest"):
         kind = "any" if name == "other" else name

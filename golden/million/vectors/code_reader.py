@@ -45,15 +45,15 @@ def transfers(rng, config) -> Memory:
     for first in {0, 1, size - 1}:
         memory.add(2 * keys, first=first)
         memory.add(2 * keys - 1, first=first)
-    for record in (0x00, 0xFF):
-        memory.add(keys, record=record)
+    for byte in (0x00, 0xFF):
+        memory.add(keys, record=byte)
     for part in range(config.pq.record_bytes):  # one bit after another
         if part < 16:
             record = np.zeros(config.pq.record_bytes, dtype=np.int64)
             record[-1 - part] = 1 << int(rng.integers(0, 8))
             memory.add(1, record=record)
-    for errors in (((0, 2),), ((0, 3),), ((1, 2), (2, 3)), ((2, 3),), ((1, 3), (2, 2))):
-        memory.add(int(rng.integers(2 * keys, 4 * keys + 4)), errors=errors)
+    for some in (((0, 2),), ((0, 3),), ((1, 2), (2, 3)), ((2, 3),), ((1, 3), (2, 2))):
+        memory.add(int(rng.integers(2 * keys, 4 * keys + 4)), errors=some)
         memory.add(1)
     for _ in range(40):
         errors = [(int(rng.integers(0, 5)), int(rng.integers(2, 4)))] if rng.random() < 0.5 else []

@@ -28,8 +28,8 @@ class Job:
     @property
     def score(self) -> torch.Tensor:
         """(keys, L)"""
-        tensors = [torch.tensor(each) for each in (self.table, self.codes, self.slope)]
-        return past_scores(*tensors, self.distance, bad=torch.tensor(self.bad))
+        table, codes, slope, bad = map(torch.tensor, (self.table, self.codes, self.slope, self.bad))
+        return past_scores(table, codes, slope, self.distance, bad=bad)
 
     @property
     def bad_code(self) -> bool:
@@ -98,9 +98,9 @@ def score_jobs(rng, config) -> list[Job]:
     # the ends of the sums
     shape = (queries, config.pq.subspaces, 1)
     for word in (MOST, MINUS | MOST, 1, MINUS | 1, 0, MINUS, 0x3FF, 0x400, 0x3FFF, 0xBFFF):
-        for slope in (0, MINUS, word, word ^ MINUS, 1):
+        for same in (0, MINUS, word, word ^ MINUS, 1):
             distance = int(rng.choice([2, 3, MOST_DISTANCE]))
-            build.add(np.full(shape, word), 3, slope=slope, distance=distance)
+            build.add(np.full(shape, word), 3, slope=same, distance=distance)
     both = np.stack([np.full(shape[:2], MOST), np.full(shape[:2], MINUS | MOST)], axis=-1)
     build.add(both, 20)
     for word in (MOST, MINUS | MOST):

@@ -35,7 +35,7 @@ class Job:
 
     def __init__(self, config, rng):
         self.config, self.rng = config, rng
-        self.words = {name: [] for name in (*STREAMS, "mask")}
+        self.words: dict[str, list[int]] = {name: [] for name in (*STREAMS, "mask")}
         self.ends: list[list[int]] = []  # words of each stream after each request
         self.bad = 0
         self.with_errors = 0

@@ -138,20 +138,20 @@ def transfer(
 
 def damaged(rng, data: bytes, block: int) -> bytes:
     """Sparse records with one fault, or none that is seen."""
-    data = bytearray(data)
-    place = int(rng.integers(0, len(data)))
+    made = bytearray(data)
+    place = int(rng.integers(0, len(made)))
     match int(rng.integers(0, 6)):
         case 0:  # too short
-            return bytes(data[:place])
+            return bytes(made[:place])
         case 1:  # any byte is any other: count, index
-            data[place] = int(rng.integers(0, 256))
+            made[place] = int(rng.integers(0, 256))
         case 2:  # a count too large: the first byte is one
-            data[0] = int(rng.integers(block + 1, 256))
+            made[0] = int(rng.integers(block + 1, 256))
         case 3:  # a byte less
-            del data[place]
+            del made[place]
         case 4:  # a byte more
-            data.insert(place, int(rng.integers(0, 256)))
+            made.insert(place, int(rng.integers(0, 256)))
         case 5:  # two bytes exchanged
-            other = int(rng.integers(0, len(data)))
-            data[place], data[other] = data[other], data[place]
-    return bytes(data)
+            other = int(rng.integers(0, len(made)))
+            made[place], made[other] = made[other], made[place]
+    return bytes(made)

@@ -66,10 +66,10 @@ def group_vectors(config, seed: int, scale_words, codes_of) -> dict[str, np.ndar
         scan.append(layout_words(config.scan_layout, **fields, drop=noise))
         kept = 0
         if not drop:
-            words = quantize.scales(torch.tensor(y), torch.tensor(group))
-            code, fifth = quantize.codes(torch.tensor(y), torch.tensor(group), words)
+            scales = quantize.scales(torch.tensor(y), torch.tensor(group))
+            code, fifth = quantize.codes(torch.tensor(y), torch.tensor(group), scales)
             again.append(layout_words(config.i_layout, **fields))
-            chosen = np.array([words[int(word)] for word in scale_words])
+            chosen = np.array([scales[int(word)] for word in scale_words])
             scale.append(pack((chosen[None], 16)))
             parts = codes_of(code.numpy(), fifth.numpy(), group)
             fields = {name: beats(values, lanes) for name, values in parts.items()}

@@ -116,6 +116,7 @@ def engine_vectors(config, jobs: list[Job]) -> dict[str, np.ndarray]:
         if job.status == Status.OK:
             x = torch.tensor(job.words.astype(np.int64))[None]
             encoded = quantize.encode(x, torch.tensor(job.thresholds), config.block)
+            assert encoded.nonfinite is not None
             assert not bool(encoded.nonfinite.any())
             scale = encoded.scale.numpy()
             code = beats(encoded.code[0].numpy(), config.lanes)
@@ -128,8 +129,8 @@ def engine_vectors(config, jobs: list[Job]) -> dict[str, np.ndarray]:
         words["request"].append(
             layout_words(config.request_layout, blocks=[job.blocks], thresholds=[job.thresholds])
         )
-        x = beats(job.words, config.lanes)
-        words["i"].append(layout_words(config.i_layout, x=x, last=last))
+        elements = beats(job.words, config.lanes)
+        words["i"].append(layout_words(config.i_layout, x=elements, last=last))
         words["header"].append(
             layout_words(config.header_layout, status=[int(job.status)], scale=scale)
         )

@@ -1,6 +1,7 @@
 """Jobs of QetDequantGemv: matrices in memory, vectors, and what a fault spoils."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import torch
@@ -65,7 +66,7 @@ class GemvJob:
     refused: (first address, last + 1, response); wrong: rows that are NaN
     """
 
-    config: object
+    config: Any  # of the engine
     matrix: QetMatrix
     x: np.ndarray
     image: Image

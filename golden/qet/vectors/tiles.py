@@ -327,8 +327,8 @@ class EncoderWords(TileWords):
 
     def _row(self, books: Books | None, row: int) -> np.ndarray:
         rng, shape = self.rng, self.shape
-        kind = row % 5 if books else 0
-        if kind == 0:
+        kind = row % 5
+        if books is None or kind == 0:
             words = rng.integers(0, 1 << 16, shape.columns)
             if rng.random() < 0.7:
                 words = np.where((words & FP16.infinity) == FP16.infinity, words ^ 0x4000, words)

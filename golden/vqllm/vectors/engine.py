@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ class EngineJob:
     refused: (first address, last + 1, response); wrong: rows that are NaN
     """
 
-    config: object
+    config: Any  # of the engine
     matrix: VqMatrix
     plan: Plan
     x: np.ndarray

@@ -22,7 +22,9 @@ def jobs_of(
     most = Plan(registers=cache.registers, shared=cache.shared)
     least = Plan(registers=0, shared=max(1, cache.shared // 3))
     splits = [1 << n for n in range(config.cores.bit_length())]
-    base, found, rates = 0x10_0000, [], []
+    found: list[dict] = []
+    rates: list[dict] = []
+    base = 0x10_0000
 
     def add(size, plan, split, spoil=None, into=found):
         nonlocal base

@@ -26,10 +26,12 @@ def reduce_vectors(config, seed) -> tuple[dict, dict]:
     rng = np.random.default_rng([seed, 166])
     sums = config.sums
     batch, most = sums.batch, 1 << (sums.sum_bits - 1)
-    fields = {f"part_{k}": [] for k in range(config.cores)} | {"sum": []}
+    names = (*(f"part_{k}" for k in range(config.cores)), "sum")
+    fields: dict[str, list[dict]] = {name: [] for name in names}
     jobs = jobs_of(config, rng)
-    packets = {each: [] for each in (*fields, "job")}
-    causes, steps = [], []
+    packets: dict[str, list[int]] = {each: [] for each in (*fields, "job")}
+    causes: list[list[tuple[str, int]]] = []
+    steps: list[int] = []
     for number, (rows, stripe, split) in enumerate(jobs):
         size = 1 << split
         for n in range(rows):
@@ -56,6 +58,7 @@ def reduce_vectors(config, seed) -> tuple[dict, dict]:
         })
         for each, rows in fields.items()
     }  # fmt: skip
-    rows, stripes, splits = (np.array(column) for column in zip(*jobs, strict=True))
-    vectors["job"] = layout_words(config.job_layout, rows=rows, stripe=stripes, split=splits)
+    columns = map(np.array, zip(*jobs, strict=True))
+    given = dict(zip(("rows", "stripe", "split"), columns, strict=True))
+    vectors["job"] = layout_words(config.job_layout, **given)
     return vectors, {"packets": packets, "causes": causes, "steps": steps}

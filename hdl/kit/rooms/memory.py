@@ -4,7 +4,7 @@ import random
 
 from golden.memory.reference import memory_shared
 from golden.words import layout_word
-from hdl.kit.episodes import Vectors
+from hdl.kit.episodes import Episode, Vectors
 from hdl.kit.words import SEED, Kit, plain
 
 __all__ = ["KITS"]
@@ -16,9 +16,9 @@ def _shared(config) -> Vectors:
     """Writers first, then readers: the order of a write and a read is the block's choice."""
     rng = random.Random(f"{SEED} shared")
     written: list[tuple[int, int, int]] = []
-    episodes = []
+    episodes: list[Episode] = []
     for name in ("every word written", "some words written again"):
-        words: dict[str, list[int]] = {}
+        words: dict[str, list] = {}
         for k in range(config.writers):
             addresses = list(range(k, config.depth, config.writers))
             if episodes:

@@ -81,7 +81,7 @@ _WHOLE = (0, 1 << 40)  # addresses of a fault of the whole memory
 
 def _phase(config, phase: dict, covers: str, reset: bool) -> list[Episode]:
     """Requests of one kind after another: statuses of one kind come in order."""
-    episodes = []
+    episodes: list[Episode] = []
     faults = {}
     if phase["faults"]:
         ((low, high, response),) = phase["faults"]

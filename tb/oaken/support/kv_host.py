@@ -11,7 +11,7 @@ __all__ = ["Expected"]
 
 
 class Expected:
-    """Statuses and words of ``o`` still to come, of some phases of golden.oaken.vectors.kv_script."""
+    """Statuses and words of ``o`` to come of some phases of golden.oaken.vectors.kv_script."""
 
     def __init__(self, config, phases):
         self.config = config
