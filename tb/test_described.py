@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from golden.fp16.format import FP16
-from golden.fp16.vectors import random_words
+from golden.fp16.vectors.columns import random_words
 from golden.index.histogram import reduce_counts
 from golden.kllm.orizuru import pop_token
 from golden.oaken.format import Group, Threshold

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.fp16.vectors import random_words
+from golden.fp16.vectors.columns import random_words
 from golden.kllm.functional import function
 from golden.kllm.isa import Function
 from golden.words import pack

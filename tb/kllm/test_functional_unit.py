@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.fp16.vectors import random_words
+from golden.fp16.vectors.columns import random_words
 from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.functional import FunctionalState, Slot, execute
 from golden.kllm.isa import (

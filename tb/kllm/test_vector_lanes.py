@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.fp16.vectors import random_words
+from golden.fp16.vectors.columns import random_words
 from golden.kllm.format import Operation
 from golden.kllm.phases import lanes
 from golden.words import pack, unpack_ints

@@ -10,8 +10,8 @@ Shown to fail:
 import numpy as np
 import pytest
 
-from golden.fp16.beats import pack
 from golden.fp16.format import FloatFormat
+from golden.fp16.vectors.beats import pack
 from hdl.fp16.add import FpAdd, FpAddConfig
 from hdl.fp16.convert import FpConvert, FpConvertConfig
 from tb import mutate

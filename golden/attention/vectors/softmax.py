@@ -6,7 +6,7 @@ import torch
 from golden.attention.softmax import difference, partial, reciprocal
 from golden.attention.vectors.rows import one_above
 from golden.fp16.format import FP16
-from golden.fp16.vectors import random_words
+from golden.fp16.vectors.columns import random_words
 
 __all__ = ["row_vectors"]
 

@@ -6,7 +6,7 @@ import torch
 from golden.attention.softmax import row_weights
 from golden.attention.vectors.rows import one_above
 from golden.fp16.format import FP16
-from golden.fp16.vectors import random_words
+from golden.fp16.vectors.columns import random_words
 from golden.words import layout_word
 
 __all__ = ["row_vectors"]

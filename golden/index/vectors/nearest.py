@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from golden.fp16.ops import mul
-from golden.fp16.vectors import random_words
+from golden.fp16.vectors.columns import random_words
 from golden.index.nearest import cluster_by_midpoints, midpoints
 from golden.words import layout_words
 

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from golden.fp16.format import FP16
-from golden.fp16.vectors import random_words
+from golden.fp16.vectors.columns import random_words
 from golden.kllm.format import OrizuruStatus, beats
 from golden.kllm.orizuru import pop_token
 from golden.kllm.vectors.orizuru_tokens import token_words

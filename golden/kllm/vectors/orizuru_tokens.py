@@ -3,7 +3,7 @@
 import numpy as np
 
 from golden.fp16.format import FP16
-from golden.fp16.vectors import random_words
+from golden.fp16.vectors.columns import random_words
 
 __all__ = ["POOLS", "token_words"]
 

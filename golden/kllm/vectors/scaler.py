@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from golden.fp16.format import FP16, FP32
-from golden.fp16.vectors import random_words
+from golden.fp16.vectors.columns import random_words
 from golden.kllm.blocks import scale_outputs
 from golden.words import layout_words
 

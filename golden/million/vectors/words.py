@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from golden.fp16.vectors import random_words
+from golden.fp16.vectors.columns import random_words
 
 __all__ = ["INFINITY", "MINUS", "MOST", "NAN", "ONE", "finite", "normal"]
 

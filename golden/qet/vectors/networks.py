@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from golden.fp16.vectors import corner_words
+from golden.fp16.vectors.columns import corner_words
 from golden.qet.config import FORMATS, swap_bits
 from golden.qet.swap import keys, maps_of_words, swap, unswap, words_of_maps
 from golden.words import layout_words

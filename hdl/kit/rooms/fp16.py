@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from golden.fp16 import vectors
-from golden.fp16.beats import flow_rows, pack
+from golden.fp16.vectors import columns as vectors
+from golden.fp16.vectors.beats import flow_rows, pack
 from golden.words import unpack_ints
 from hdl.kit.episodes import Vectors
 from hdl.kit.words import SEED, Kit, plain

@@ -8,7 +8,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
-from golden.fp16.beats import flow_rows, pack
+from golden.fp16.vectors.beats import flow_rows, pack
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.pipeline import Operator, OperatorConfig

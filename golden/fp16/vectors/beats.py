@@ -5,7 +5,7 @@ from amaranth.hdl import Shape
 from amaranth.lib import data
 
 from golden.fp16.format import FloatFormat
-from golden.fp16.vectors import corner_words
+from golden.fp16.vectors.columns import corner_words
 
 __all__ = ["flow_rows", "pack"]
 
