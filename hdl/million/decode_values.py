@@ -36,6 +36,10 @@ class MillionDecodeValuesConfig(MillionDecodeLookupConfig):
         return MillionDecodeSumConfig(keys=self.rate.keys, sum_bits=bits)
 
     @property
+    def weight_layout(self) -> Payload:
+        return score_layout(self.rate)
+
+    @property
     def job_layout(self) -> Payload:
         return Payload(**self.job_parts)
 
@@ -75,7 +79,6 @@ class MillionDecodeValues(Block):
     """
 
     def __init__(self, config: MillionDecodeValuesConfig):
-        rate = config.rate
         super().__init__(
             config,
             {
@@ -84,7 +87,7 @@ class MillionDecodeValues(Block):
                     "Codebooks, row by row, each used from a job with switch on.",
                 ),
                 "job": In(stream.Signature(config.job_layout), "Begins a job."),
-                "weight": In(stream.Signature(score_layout(rate)), "Weights of the job's keys."),
+                "weight": In(stream.Signature(config.weight_layout), "Weights of the job's keys."),
                 "code": In(stream.Signature(config.code_layout), "Codes of the job's keys."),
                 "sum": Out(stream.Signature(config.sum_layout), "Sums of the job."),
                 "end": Out(stream.Signature(config.end_layout), "What was bad, one per job."),

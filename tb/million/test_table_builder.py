@@ -22,12 +22,12 @@ import torch
 
 from golden.index.tables import tables
 from golden.million.config import NAMED, PqShape, RateShape
+from golden.million.vectors.codebooks import corner_codebooks
 from golden.million.vectors.tables import codebook_words, entry_words
 from golden.million.vectors.words import INFINITY, MINUS, MOST, NAN, ONE, finite, normal
 from golden.words import layout_words
 from hdl.million.layouts import beat_layout
 from hdl.million.table_builder import MillionTableBuilder, MillionTableBuilderConfig
-from tb.million.support.codebooks import corner_codebooks
 from tb.run import simulate
 
 CONFIGS = {

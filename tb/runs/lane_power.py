@@ -102,7 +102,7 @@ def _select(product: str, antisymmetric: bool, seed: int) -> tuple[Any, str, dic
     from golden.kllm.blocks import dense_sums
     from golden.kllm.products import fixed_values, mirrored
     from golden.kllm.select import word_table
-    from tb.kllm.test_lane_select import beats_of
+    from golden.kllm.vectors.lane_select import beats_of
 
     config = KllmPeLaneConfig(
         **SIZE, counter="select", integer_bits=0, product=product, antisymmetric=antisymmetric
