@@ -19,22 +19,16 @@ import pytest
 import torch
 
 from golden.fp16.format import FP16
-from golden.fp16.vectors import random_words
+from golden.fp16.vectors.columns import random_words
 from golden.index.histogram import reduce_counts
 from golden.kllm.orizuru import pop_token
 from golden.oaken.format import Group, Threshold
+from golden.oaken.vectors.kv_vectors import KINDS, beats, decomposed, one_vector, vector_thresholds
 from golden.paging.format import Kv, PageOp, Status
+from golden.paging.vectors import Traffic
 from hdl.build import build
 from hdl.registry import find
 from tb.described import Description, Float
-from tb.oaken.support.quantize_vectors import (
-    KINDS,
-    beats,
-    decomposed,
-    one_vector,
-    vector_thresholds,
-)
-from tb.paging.support.page_commands import Traffic
 from tb.run import build_model, run_model
 
 

@@ -18,6 +18,7 @@ from golden.isa import CommandSet
 from golden.million.format import Op as MillionOp
 from golden.paging.format import Op, PageOp, Status
 from golden.paging.pages import PageTable
+from golden.paging.vectors import WIDTHS, Traffic
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.build import build
@@ -26,7 +27,6 @@ from hdl.kinds import BITS, BYTES, NUMBER, fixed, index_of, mask_of, member_text
 from hdl.ports import In, Out, Payload
 from hdl.registry import all_blocks
 from hdl.verilog import convert, describe, outline, port_descriptions, without_kind
-from tb.paging.support.page_commands import WIDTHS, Traffic
 
 _TYPES = {"unsigned", "signed", "bool", "bits", "float", "index", "mask", "enum", "flags", "struct"}
 

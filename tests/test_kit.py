@@ -347,15 +347,6 @@ def test_a_kit_has_a_folder_of_its_own(tmp_path, capsys):
     assert (folder / "README.md").read_text() == "mine" != before
 
 
-def test_a_foreign_package(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("hdl.kit.parts.foreign", lambda name: f"the package {name} is not ours")
-    assert main(["stream_skid", "--kit", "-o", str(tmp_path / "kit")]) == 2
-    assert "hdl.build: the testbench of stream_skid: the package tb is not ours; leave" in (
-        capsys.readouterr().err
-    )
-    assert not (tmp_path / "kit").exists()
-
-
 def test_a_folder_that_is_a_file(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert main(["stream_skid", "--kit", "-o", str(tmp_path / "file" / "kit")]) == 2
@@ -393,6 +384,6 @@ def test_a_kit_that_needs_torch(tmp_path):
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 2
     assert "the testbench of fp16_add needs" in result.stderr
-    assert "pip install '.[cosim]'" in result.stderr
+    assert "pip install '.[torch]'" in result.stderr
     assert result.stderr.count("\n") == 1
     assert not (tmp_path / "kit").exists()

@@ -1,11 +1,11 @@
-"""tb.words: every packing raises for a value that its field cannot hold."""
+"""golden.words: every packing raises for a value that its field cannot hold."""
 
 import numpy as np
 import pytest
 from amaranth import signed
 from amaranth.lib import data
 
-from tb.words import join, layout_word, layout_words, pack, unpack_ints, wide_fields
+from golden.words import join, layout_word, layout_words, pack, unpack_ints, wide_fields
 
 
 @pytest.mark.parametrize(

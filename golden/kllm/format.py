@@ -18,6 +18,7 @@ __all__ = [
     "Operation",
     "OrizuruStatus",
     "Status",
+    "TokenKind",
     "WeightLayout",
     "activation_bit",
     "activation_entry_bits",
@@ -76,6 +77,15 @@ NO_OUTPUT = (
     | Status.OUTLIER_COUNT
     | Status.COLUMN_RANGE
 )
+
+
+class TokenKind(IntEnum):
+    """Where the outliers and the scale of a token come from."""
+
+    ONLINE = 0  # the trees of Orizuru
+    OFFLINE = 1  # thresholds of the command
+    INTEGER = 2  # its largest element
+    CODEBOOK = 3  # two rows of a codebook
 
 
 class Operation(IntEnum):

@@ -31,7 +31,7 @@ from golden.kllm.isa import (
     row_count,
 )
 from golden.kllm.machine import Machine, Result
-from golden.kllm.vectors import codebook_packet, integer_packet
+from golden.kllm.vectors.requests import codebook_packet, integer_packet
 
 __all__ = ["Program", "random_program"]
 

@@ -1,6 +1,7 @@
 """What a kit's testbench sends and expects: golden words, in episodes.
 
-``tb.kits`` makes them from the golden models. ``hdl.kit.testbench`` writes them as files.
+``hdl.kit.rooms`` makes them of the words of ``golden.<room>.vectors``. ``hdl.kit.testbench`` writes
+them as files.
 """
 
 import dataclasses

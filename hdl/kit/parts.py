@@ -1,7 +1,6 @@
 """A kit as files: which parts there are, and what each writes."""
 
 import dataclasses
-import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -9,7 +8,7 @@ from golden.config import Config, ConfigError
 from hdl.axi.notes import read_note
 from hdl.block import Block
 from hdl.deliver import Delivery, deliver, guarded
-from hdl.kit import texts
+from hdl.kit import kits, texts
 from hdl.kit.episodes import Vectors
 from hdl.kit.fusesoc import core
 from hdl.kit.runner import readme, run_script
@@ -17,7 +16,6 @@ from hdl.kit.testbench import bench_files
 from hdl.licence import LICENCE
 from hdl.memory.config import MemoryConfig
 from hdl.separator import SEPARATORS
-from senbazuru import foreign
 
 __all__ = ["PARTS", "KitDelivery", "check_kit_folder", "find_vectors", "make_kit", "parts_of"]
 
@@ -45,19 +43,17 @@ def parts_of(text: str | None) -> tuple[str, ...]:
 
 
 def find_vectors(name: str, config: Config) -> Vectors:
-    """Golden vectors of block ``name``, from the package ``tb``, which hdl does not import.
+    """Golden vectors of block ``name``.
 
     ConfigError: the block has none, or a package that makes them is missing.
     """
-    reason, hint = foreign("tb"), f"leave testbench out of --parts ({','.join(PARTS[:-1])})"
-    if reason is not None:
-        raise ConfigError(f"the testbench of {name}: {reason}; {hint}")
+    hint = f"leave testbench out of --parts ({','.join(PARTS[:-1])})"
     try:
-        found = importlib.import_module("tb.kits").vectors(name, config)
+        found = kits.vectors(name, config)
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"the testbench of {name} needs {error.name}, which is not installed: "
-            f"pip install '.[cosim]'; {hint}"
+            f"pip install '.[torch]'; {hint}"
         ) from None
     if found is None:
         raise ConfigError(f"{name} has no golden vectors for a testbench; {hint}")

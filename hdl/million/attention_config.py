@@ -3,11 +3,14 @@
 import dataclasses
 from fractions import Fraction
 
+from amaranth.lib import data
+
 from golden.million.format import EXPONENT_MAX, EXPONENT_MIN
 from golden.million.timing import attention_stages
 from hdl.index.codebook_store import IndexCodebookStoreConfig
 from hdl.million.code_reader import MillionCodeReaderConfig
 from hdl.million.control import MillionControlConfig
+from hdl.million.layouts import REQUEST_LAYOUT, STATUS_LAYOUT, beat_layout, query_layout
 from hdl.million.loader import MillionLoaderConfig
 from hdl.million.output import MillionOutputConfig
 from hdl.million.pq_encoder import MillionPqEncoderConfig
@@ -20,6 +23,7 @@ from hdl.million.value_engine import MillionValueEngineConfig
 from hdl.million.verdict import MillionVerdictConfig
 from hdl.million.window import MillionWindowConfig
 from hdl.paging.mmu import PagingMmuConfig
+from hdl.ports import Payload
 
 __all__ = ["MillionAttentionConfig"]
 
@@ -56,6 +60,22 @@ class MillionAttentionConfig(LayerConfig):
             beats=(self.beats,),
             kv_apart=self.kv_apart,
         )
+
+    @property
+    def request_layout(self) -> Payload:
+        return REQUEST_LAYOUT
+
+    @property
+    def status_layout(self) -> Payload:
+        return STATUS_LAYOUT
+
+    @property
+    def query_layout(self) -> data.StructLayout:
+        return query_layout(self.rate.lanes)
+
+    @property
+    def o_layout(self) -> data.StructLayout:
+        return beat_layout(self.rate.lanes)
 
     @property
     def _sizes(self) -> dict:

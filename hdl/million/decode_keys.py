@@ -15,7 +15,7 @@ from hdl.index.stages import delay
 from hdl.kinds import mask_of
 from hdl.million.decode_lookup import MillionDecodeLookup, MillionDecodeLookupConfig
 from hdl.million.decode_score import MillionDecodeScore, MillionDecodeScoreConfig
-from hdl.million.layouts import EXPONENT_SHAPE, beat_layout, code_layout, score_layout
+from hdl.million.layouts import EXPONENT_SHAPE, beat_layout, score_layout
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
@@ -34,6 +34,14 @@ class MillionDecodeKeysConfig(MillionDecodeLookupConfig):
     def query_beats(self) -> int:
         """Beats of one query."""
         return self.pq.head_dim // self.rate.lanes
+
+    @property
+    def q_layout(self) -> data.StructLayout:
+        return beat_layout(self.rate.lanes)
+
+    @property
+    def score_layout(self) -> Payload:
+        return score_layout(self.rate)
 
     @property
     def job_layout(self) -> Payload:
@@ -81,7 +89,6 @@ class MillionDecodeKeys(Block):
     """
 
     def __init__(self, config: MillionDecodeKeysConfig):
-        pq, rate = config.pq, config.rate
         super().__init__(
             config,
             {
@@ -89,10 +96,10 @@ class MillionDecodeKeys(Block):
                     stream.Signature(config.codebook_layout),
                     "Codebooks, row by row, each used from a job with switch on.",
                 ),
-                "q": In(stream.Signature(beat_layout(rate.lanes)), "Queries, a packet per job."),
+                "q": In(stream.Signature(config.q_layout), "Queries, a packet per job."),
                 "job": In(stream.Signature(config.job_layout), "Begins a job."),
-                "code": In(stream.Signature(code_layout(pq, rate)), "Codes of the job's keys."),
-                "score": Out(stream.Signature(score_layout(rate)), "Scores of the job's keys."),
+                "code": In(stream.Signature(config.code_layout), "Codes of the job's keys."),
+                "score": Out(stream.Signature(config.score_layout), "Scores of the job's keys."),
                 "end": Out(stream.Signature(config.end_layout), "What was bad, one per job."),
             },
         )
@@ -176,7 +183,7 @@ class MillionDecodeKeys(Block):
                 words.append(Mux(stage.flags.dead[p], 0, word))
 
         room = depth + 3
-        scores = queue(m, "scores", score_layout(rate), room)
+        scores = queue(m, "scores", config.score_layout, room)
         held = Signal(range(room + 1))  # beats between code and score
         m.d.comb += [
             scores.i.valid.eq(stage.valid),

@@ -44,6 +44,10 @@ class MillionDecodeLookupConfig(VectorConfig):
         )
 
     @property
+    def code_layout(self) -> Payload:
+        return code_layout(self.pq, self.rate)
+
+    @property
     def job_parts(self) -> dict:
         return {
             "keys": (range(self.max_keys + 1), "keys of the job"),
@@ -74,7 +78,7 @@ class MillionDecodeLookup(Block):
             {
                 "codebook": In(stream.Signature(config.codebook_layout), "Rows of codebooks."),
                 "job": In(stream.Signature(Payload(**config.job_parts)), "Begins a job."),
-                "code": In(stream.Signature(code_layout(pq, config.rate)), "Codes of its keys."),
+                "code": In(stream.Signature(config.code_layout), "Codes of its keys."),
                 "can_begin": In(1, "A job may begin."),
                 "can_take": In(1, "A beat may be taken."),
                 "can_end": In(1, "A job may end."),

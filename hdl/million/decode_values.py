@@ -13,7 +13,7 @@ from hdl.emit import add
 from hdl.kinds import fixed
 from hdl.million.decode_lookup import MillionDecodeLookup, MillionDecodeLookupConfig
 from hdl.million.decode_sum import MillionDecodeSum, MillionDecodeSumConfig
-from hdl.million.layouts import code_layout, score_layout
+from hdl.million.layouts import score_layout
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
@@ -34,6 +34,10 @@ class MillionDecodeValuesConfig(MillionDecodeLookupConfig):
     def lane(self) -> MillionDecodeSumConfig:
         bits = max(52, (self.max_keys << -PRODUCT_GRID).bit_length() + 1)
         return MillionDecodeSumConfig(keys=self.rate.keys, sum_bits=bits)
+
+    @property
+    def weight_layout(self) -> Payload:
+        return score_layout(self.rate)
 
     @property
     def job_layout(self) -> Payload:
@@ -75,7 +79,6 @@ class MillionDecodeValues(Block):
     """
 
     def __init__(self, config: MillionDecodeValuesConfig):
-        pq, rate = config.pq, config.rate
         super().__init__(
             config,
             {
@@ -84,8 +87,8 @@ class MillionDecodeValues(Block):
                     "Codebooks, row by row, each used from a job with switch on.",
                 ),
                 "job": In(stream.Signature(config.job_layout), "Begins a job."),
-                "weight": In(stream.Signature(score_layout(rate)), "Weights of the job's keys."),
-                "code": In(stream.Signature(code_layout(pq, rate)), "Codes of the job's keys."),
+                "weight": In(stream.Signature(config.weight_layout), "Weights of the job's keys."),
+                "code": In(stream.Signature(config.code_layout), "Codes of the job's keys."),
                 "sum": Out(stream.Signature(config.sum_layout), "Sums of the job."),
                 "end": Out(stream.Signature(config.end_layout), "What was bad, one per job."),
             },

@@ -86,6 +86,10 @@ class MillionOutputConfig(LayerConfig):
     def total_layout(self) -> Payload:
         return MillionVerdictConfig(cache=self.cache, rate=self.rate).result_layout
 
+    @property
+    def o_layout(self) -> data.StructLayout:
+        return beat_layout(self.rate.lanes)
+
 
 class MillionOutput(Block):
     """``o = rne16(rne32(2**e * N + W) * rne32(1 / rne32(S)))`` of a group of queries.
@@ -113,7 +117,7 @@ class MillionOutput(Block):
                 **({"window": window} if config.exact else {}),
                 "total": In(stream.Signature(config.total_layout), "One per group."),
                 "o": Out(
-                    stream.Signature(beat_layout(config.rate.lanes)),
+                    stream.Signature(config.o_layout),
                     "Outputs; last ends those of a group.",
                 ),
             },

@@ -48,6 +48,18 @@ class MillionScoreEngineConfig(VectorConfig):
         )
 
     @property
+    def entry_layout(self) -> Payload:
+        return entry_layout(self.pq, self.rate)
+
+    @property
+    def code_layout(self) -> Payload:
+        return code_layout(self.pq, self.rate)
+
+    @property
+    def score_layout(self) -> Payload:
+        return score_layout(self.rate)
+
+    @property
     def job_layout(self) -> Payload:
         slopes = data.ArrayLayout(FP16.bits, self.rate.queries)
         return Payload(
@@ -104,14 +116,13 @@ class MillionScoreEngine(Block):
     """
 
     def __init__(self, config: MillionScoreEngineConfig):
-        pq, rate = config.pq, config.rate
         super().__init__(
             config,
             {
-                "entry": In(stream.Signature(entry_layout(pq, rate)), "Tables, in order of jobs."),
+                "entry": In(stream.Signature(config.entry_layout), "Tables, in order of jobs."),
                 "job": In(stream.Signature(config.job_layout), "Begins a job."),
-                "code": In(stream.Signature(code_layout(pq, rate)), "Codes of the job's keys."),
-                "score": Out(stream.Signature(score_layout(rate)), "Scores of the job's keys."),
+                "code": In(stream.Signature(config.code_layout), "Codes of the job's keys."),
+                "score": Out(stream.Signature(config.score_layout), "Scores of the job's keys."),
                 "end": Out(stream.Signature(config.end_layout), "What was bad, one per job."),
             },
         )
@@ -189,7 +200,7 @@ class MillionScoreEngine(Block):
                 word = Mux(is_nan, FP16.canonical_nan, lane.y)
                 words.append(Mux(stages[-1].flags.dead[p], 0, word))
 
-        scores = queue(m, "scores", score_layout(rate), depth + 2)
+        scores = queue(m, "scores", config.score_layout, depth + 2)
         given = Signal()
         held = Signal(range(depth + 3))  # beats between code and score
         m.d.comb += [

@@ -40,6 +40,10 @@ class MillionTableBuilderConfig(CodebookReaderConfig):
         return Payload(**self.book_parts)
 
     @property
+    def entry_layout(self) -> Payload:
+        return entry_layout(self.pq, self.rate)
+
+    @property
     def flags_layout(self) -> data.StructLayout:
         """What goes with an entry through the pipeline."""
         return data.StructLayout(
@@ -79,7 +83,7 @@ class MillionTableBuilder(Block):
     """
 
     def __init__(self, config: MillionTableBuilderConfig):
-        pq, rate = config.pq, config.rate
+        rate = config.rate
         super().__init__(
             config,
             {
@@ -88,7 +92,7 @@ class MillionTableBuilder(Block):
                 "read_en": Out(1, "Read word read_addr of the codebooks."),
                 "read_addr": Out(config.address, "Its address.", index_of("words")),
                 "read_data": In(FP16.bits * rate.macs, "The word, one cycle later.", FP16),
-                "entry": Out(stream.Signature(entry_layout(pq, rate)), "Tables of the queries."),
+                "entry": Out(stream.Signature(config.entry_layout), "Tables of the queries."),
             },
         )
 
@@ -153,7 +157,7 @@ class MillionTableBuilder(Block):
             ]
             entries.append(lane.y)
 
-        shape = entry_layout(config.pq, config.rate)
+        shape = config.entry_layout
         given = queue(m, "entries", shape, depth + 3, storage="memory")
         link(m, given.o, self.entry)
         held = Signal(range(depth + 4))  # entries that have begun and not left

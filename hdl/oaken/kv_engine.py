@@ -96,6 +96,10 @@ class OakenKvEngineConfig(Config):
         return Payload(**REQUEST_LAYOUT.parts, thresholds=THRESHOLDS)
 
     @property
+    def status_layout(self) -> data.StructLayout:
+        return STATUS_LAYOUT
+
+    @property
     def kv_layout(self) -> data.StructLayout:
         return Payload(
             x=(data.ArrayLayout(FP16_BITS, self.lanes), "elements, FP16", FP16),

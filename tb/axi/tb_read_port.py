@@ -6,11 +6,11 @@ import cocotb
 
 from golden.axi.format import BURST_INCR, CACHE_NORMAL
 from golden.axi.reference import bursts, read_words
+from golden.words import join
 from tb.axi.support.memory import Memory, Words, random_commands
 from tb.axi.support.resets import replay_after_resets
 from tb.bench import Bench, config
 from tb.contract import Contract, block_timing
-from tb.words import join
 
 SOURCES, SINKS = ("command", "axi__r"), ("axi__ar", "o")
 CUTS = (*range(3, 15), 21, 34, 55)

@@ -9,10 +9,10 @@ from cocotbext.axi import AxiReadBus, AxiSlaveRead
 
 from golden.axi.format import RESP_OKAY
 from golden.axi.reference import read_words
+from golden.words import join
 from tb.axi.support.buses import pauses, reset, sink, source, start_clock
 from tb.axi.support.memory import Words, random_commands
 from tb.bench import Bench, config
-from tb.words import join
 
 
 class Ram(AxiSlaveRead):

@@ -9,9 +9,9 @@ stream NAME in phase PHASE under "PHASE.NAME".
 import cocotb
 from cocotb.triggers import ClockCycles, with_timeout
 
+from golden.words import unpack_ints
 from tb.axi.support.buses import reset, sink, source, start_clock
 from tb.bench import params, vectors
-from tb.words import unpack_ints
 
 
 def frames(phase: str, name: str) -> list[list[int]]:

@@ -12,12 +12,12 @@ import random
 import numpy as np
 import pytest
 
+from golden.kllm.vectors.pe_lane import lane_vectors
+from golden.kllm.vectors.scaler import scaler_vectors
 from hdl.kllm.lane.engine import KllmPeLane
 from hdl.kllm.room import BLOCKS as KLLM
 from hdl.kllm.scaler import KllmScaler, KllmScalerConfig
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
-from tb.kllm.test_pe_lane import lane_vectors
-from tb.kllm.test_scaler import scaler_vectors
 from tb.run import simulate
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from golden.fp16 import vectors
 from golden.fp16.format import FP32
+from golden.fp16.vectors import columns as vectors
 from hdl.fp16.add import FpAdd
 from tb.fp16.support.bank import at_all_depths, at_depths, check
 from tb.fp16.support.formats import COMPLETE, MIXED

@@ -1,6 +1,6 @@
 """FpCompare in Verilator against golden.fp16.ops."""
 
-from golden.fp16 import vectors
+from golden.fp16.vectors import columns as vectors
 from hdl.fp16.compare import FpCompare
 from tb.fp16.support.bank import at_all_depths, check
 from tb.fp16.support.formats import COMPLETE

@@ -10,7 +10,7 @@ Shown to fail:
 - a binary32 dividend with six leading zeros taken for one with seven.
 """
 
-from golden.fp16 import vectors
+from golden.fp16.vectors import columns as vectors
 from hdl.fp16.divide import FpDivide
 from tb.fp16.support.bank import at_all_depths, at_depths, check
 from tb.fp16.support.formats import COMPLETE, MIXED

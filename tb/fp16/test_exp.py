@@ -9,7 +9,7 @@ Shown to fail:
 - no complement of a negative word.
 """
 
-from golden.fp16 import vectors
+from golden.fp16.vectors import columns as vectors
 from hdl.fp16.exp import FpExp
 from tb.fp16.support.bank import at_all_depths, at_depths, check
 from tb.fp16.support.formats import COMPLETE, MIXED

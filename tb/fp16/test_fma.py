@@ -4,7 +4,7 @@ Shown to fail: with the 1 added to a negative difference that has sticky bits
 (a=7917 b=8019 c=3d7e7e01, of which FP16 gives 0000).
 """
 
-from golden.fp16 import vectors
+from golden.fp16.vectors import columns as vectors
 from hdl.fp16.fma import FpFma
 from tb.fp16.support.bank import at_all_depths, at_depths, check
 from tb.fp16.support.formats import COMPLETE, MIXED

@@ -1,7 +1,7 @@
 """FixedToFloat in Verilator against golden.fp16.ops.from_fixed."""
 
-from golden.fp16 import vectors
 from golden.fp16.format import FP32
+from golden.fp16.vectors import columns as vectors
 from hdl.fp16.from_fixed import FixedToFloat
 from tb.fp16.support.bank import at_all_depths, at_depths, check
 from tb.fp16.support.formats import COMPLETE, MIXED

@@ -5,7 +5,7 @@ Shown to fail:
 - a NaN of which one bit of the fraction alone is set, taken for an infinity.
 """
 
-from golden.fp16 import vectors
+from golden.fp16.vectors import columns as vectors
 from hdl.fp16.convert import FpConvert
 from tb.fp16.support.bank import at_all_depths, check
 from tb.fp16.support.formats import COMPLETE

@@ -1,6 +1,6 @@
 """FpFromInt in Verilator against golden.fp16.ops.from_int: all integers up to 16 bits."""
 
-from golden.fp16 import vectors
+from golden.fp16.vectors import columns as vectors
 from hdl.fp16.convert import FpFromInt
 from tb.fp16.support.bank import at_all_depths, at_depths, check, some
 from tb.fp16.support.formats import COMPLETE, MIXED

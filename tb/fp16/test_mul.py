@@ -1,6 +1,6 @@
 """FpMul in Verilator against golden.fp16.ops.mul, in one format and in mixed formats."""
 
-from golden.fp16 import vectors
+from golden.fp16.vectors import columns as vectors
 from hdl.fp16.mul import FpMul
 from tb.fp16.support.bank import at_all_depths, at_depths, check
 from tb.fp16.support.formats import COMPLETE, MIXED

@@ -8,7 +8,7 @@ Shown to fail:
 - an infinity taken for a number.
 """
 
-from golden.fp16 import vectors
+from golden.fp16.vectors import columns as vectors
 from hdl.fp16.rsqrt import FpRsqrt
 from tb.fp16.support.bank import at_all_depths, at_depths, check
 from tb.fp16.support.formats import COMPLETE, MIXED

@@ -4,7 +4,7 @@ Shown to fail: the sticky bit left out, -0 taken for negative, the parity invert
 +0, one row less.
 """
 
-from golden.fp16 import vectors
+from golden.fp16.vectors import columns as vectors
 from hdl.fp16.sqrt import FpSqrt
 from tb.fp16.support.bank import at_all_depths, at_depths, check
 from tb.fp16.support.formats import COMPLETE, MIXED

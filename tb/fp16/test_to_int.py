@@ -1,7 +1,7 @@
 """FpToInt in Verilator against golden.fp16.ops.to_int: all 65,536 words."""
 
-from golden.fp16 import vectors
 from golden.fp16.format import FP16
+from golden.fp16.vectors import columns as vectors
 from hdl.fp16.convert import FpToInt
 from tb.fp16.support.bank import at_all_depths, at_depths, check, some
 from tb.fp16.support.formats import COMPLETE, MIXED

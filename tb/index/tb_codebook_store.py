@@ -7,9 +7,9 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly
 
+from golden.words import unpack_ints
 from tb.bench import config, params, vectors
 from tb.ports import Signal
-from tb.words import unpack_ints
 
 LOADS = [
     {

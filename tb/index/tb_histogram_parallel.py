@@ -4,9 +4,9 @@ import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly
 
 from golden.index.timing import histogram_parallel
+from golden.words import unpack_ints
 from tb.bench import Bench, config, params, vectors
 from tb.index.support.two_sets import two_set_cycles
-from tb.words import unpack_ints
 
 WORDS_I, WORDS_O = unpack_ints(vectors["i"]), unpack_ints(vectors["o"])
 PACKETS = params["packets"]  # (beats in, words out) of each

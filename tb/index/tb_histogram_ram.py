@@ -5,9 +5,9 @@ from itertools import accumulate
 import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly
 
+from golden.words import unpack_ints
 from tb.bench import config, params, vectors
 from tb.contract import Contract, block_timing
-from tb.words import unpack_ints
 
 WORDS = {name: unpack_ints(vectors[name]) for name in ("packet", "i", "o")}
 PACKETS = params["packets"]  # (beats in, words out) of each

@@ -2,9 +2,9 @@
 
 import cocotb
 
+from golden.words import unpack_ints
 from tb.bench import Bench, config, params, vectors
 from tb.contract import block_timing
-from tb.words import unpack_ints
 
 PHASES = params["phases"]  # beats of each token, per midpoints packet
 WORDS = {name: unpack_ints(vectors[name]) for name in vectors}

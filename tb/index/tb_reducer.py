@@ -4,9 +4,9 @@ from itertools import accumulate
 
 import cocotb
 
+from golden.words import unpack_ints
 from tb.bench import Bench, params, vectors
 from tb.contract import Contract
-from tb.words import unpack_ints
 
 WORDS = {name: unpack_ints(vectors[name]) for name in ("i", "o")}
 ENDS = list(accumulate(params["beats"]))  # beats up to the end of each packet

@@ -5,9 +5,9 @@ from itertools import accumulate, pairwise
 import cocotb
 
 from golden.index.timing import table_row
+from golden.words import unpack_ints
 from tb.bench import config, params, vectors
 from tb.contract import Contract, block_timing
-from tb.words import unpack_ints
 
 OUTLIERS = params["outliers"]  # of each row
 

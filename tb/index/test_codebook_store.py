@@ -25,10 +25,10 @@ from amaranth import Shape
 
 from golden.index.format import CodebookFault
 from golden.index.store import load_fault, store_addresses, store_words
+from golden.words import layout_words
 from hdl.index.codebook_store import IndexCodebookStore, IndexCodebookStoreConfig
 from hdl.index.room import BLOCKS
 from tb.run import simulate
-from tb.words import layout_words
 
 CONFIGS = {
     "default": IndexCodebookStoreConfig(),

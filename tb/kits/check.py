@@ -10,16 +10,15 @@ import tempfile
 import time
 from pathlib import Path
 
-from golden.config import Config
 from hdl.deliver import write
+from hdl.kit.kits import shown, vectors
 from hdl.kit.parts import PARTS, make_kit
 from hdl.registry import find
 from tb.compile import tool_environment
-from tb.kits import find_kit, vectors
 from tb.mutate import Mutant, Recording, make_mutants
 from tb.run import TOP
 
-__all__ = ["SIMULATORS", "Faults", "Run", "available", "plant", "run_kit", "shown", "write_kit"]
+__all__ = ["SIMULATORS", "Faults", "Run", "available", "plant", "run_kit", "write_kit"]
 
 SIMULATORS = {"icarus": "iverilog", "verilator": "verilator"}  # name in run.sh -> command
 _SECONDS = 900.0  # of one compilation and run
@@ -46,12 +45,6 @@ class Run:
 def available(simulator: str) -> bool:
     """Whether the command of a simulator of SIMULATORS is installed."""
     return shutil.which(SIMULATORS[simulator], path=tool_environment()["PATH"]) is not None
-
-
-def shown(name: str) -> Config:
-    """The configuration of which the runs write the kit of block ``name``."""
-    kit, block = find_kit(name), find(name)
-    return block.configs[kit.shown] if kit and kit.shown else block.shown
 
 
 def write_kit(name: str, folder: Path) -> None:

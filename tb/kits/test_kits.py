@@ -21,11 +21,11 @@ import subprocess
 import pytest
 
 from hdl.kit.episodes import Episode, Fault, Memory, Vectors
+from hdl.kit.kits import all_kits, find_kit
 from hdl.kit.runner import run_script
 from hdl.kit.testbench import bench_files
 from tb.compile import tool_environment
-from tb.kits import all_kits, find_kit, vectors
-from tb.kits.check import SIMULATORS, available, plant, run_kit, shown, write_kit
+from tb.kits.check import SIMULATORS, available, plant, run_kit, write_kit
 
 INSTALLED = [each for each in SIMULATORS if available(each)]
 WORDS = list(range(20, 60))
@@ -244,14 +244,6 @@ def test_a_script_that_make_runs(tmp_path):
     run = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-2000:]
     assert "PASS stream_skid:" in run.stdout
-
-
-@pytest.mark.parametrize("name", all_kits())
-def test_every_kit_has_vectors(name):
-    """Shown to fail: a function of a bench that takes another argument ended the kit of vq_gemv."""
-    found = vectors(name, shown(name))
-    assert found is not None
-    assert found.episodes
 
 
 def test_every_room_has_kits():

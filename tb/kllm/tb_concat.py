@@ -1,8 +1,8 @@
 """Runs inside the simulator, started by test_concat.py: beats through KllmConcat."""
 
+from golden.words import unpack_ints
 from tb.bench import vectors
 from tb.contract import Contract
-from tb.words import unpack_ints
 
 
 def joined(flow, counts):

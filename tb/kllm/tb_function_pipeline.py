@@ -3,9 +3,9 @@
 import cocotb
 
 from golden.kllm.timing import function_cycles
+from golden.words import unpack_ints
 from tb.bench import Bench, config, params, vectors
 from tb.contract import block_timing
-from tb.words import unpack_ints
 
 FUNCTIONS = params["functions"]
 WORDS_I = {f: unpack_ints(vectors[f"{f}.i"]) for f in FUNCTIONS}

@@ -2,9 +2,9 @@
 
 import cocotb
 
+from golden.words import unpack_ints
 from tb.bench import Bench, config, vectors
 from tb.contract import block_timing
-from tb.words import unpack_ints
 
 WORDS = {name: unpack_ints(vectors[name]) for name in ("largest", "scale", "i", "o")}
 SOURCES, SINKS = ("largest", "i"), ("scale", "o")

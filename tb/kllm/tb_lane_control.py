@@ -3,9 +3,9 @@
 import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly
 
+from golden.words import unpack_ints
 from tb.bench import Bench, params, vectors
 from tb.contract import block_timing
-from tb.words import unpack_ints
 
 WORDS = {name: unpack_ints(vectors[name]) for name in vectors}
 SOURCES, SINKS = ("job", "a", "w", "x", "codebook"), ("packet", "step", "info")

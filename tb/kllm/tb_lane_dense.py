@@ -3,8 +3,8 @@
 import cocotb
 
 from golden.kllm.timing import lane_dense
+from golden.words import unpack_ints
 from tb.bench import Bench, config, params, vectors
-from tb.words import unpack_ints
 
 PHASES = params["phases"]  # beats of each packet, table of weights, mode
 WORDS = {name: unpack_ints(vectors[name]) for name in vectors}

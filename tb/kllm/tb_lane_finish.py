@@ -3,9 +3,9 @@
 import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly
 
+from golden.words import unpack_ints
 from tb.bench import params, vectors
 from tb.contract import Contract, block_timing
-from tb.words import unpack_ints
 
 STREAMS = ("job", "dense", "sparse", "s_b", "y", "status")
 

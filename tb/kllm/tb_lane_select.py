@@ -4,10 +4,10 @@ from itertools import accumulate
 
 import cocotb
 
+from golden.words import unpack_ints
 from tb.bench import config, params, vectors
 from tb.contract import Contract, block_timing
 from tb.lanes.support.cycles import check_lane_cycles
-from tb.words import unpack_ints
 
 STAGES = 1  # registers before the accumulators: those of a column's tree
 

@@ -2,10 +2,10 @@
 
 import cocotb
 
+from golden.words import unpack_ints
 from tb.bench import Bench, config, params, vectors
 from tb.contract import block_timing
 from tb.index.support.two_sets import two_set_cycles
-from tb.words import unpack_ints
 
 LENGTHS = params["lengths"]  # words of each packet
 WORDS, BOOKS = (unpack_ints(vectors[name]) for name in ("i", "codebook_b"))

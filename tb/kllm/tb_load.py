@@ -3,9 +3,9 @@
 import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly
 
+from golden.words import join
 from tb.bench import Bench, config, params
 from tb.contract import block_timing
-from tb.words import join
 
 SOURCES, SINKS = ("command", "data"), ("status", "read", "write")
 PROGRAM, MEMORY = params["program"], params["memory"]  # MEMORY: row: (word, error)

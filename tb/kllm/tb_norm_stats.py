@@ -2,9 +2,9 @@
 
 import cocotb
 
+from golden.words import unpack_ints
 from tb.bench import Bench, params, vectors
 from tb.contract import block_timing
-from tb.words import unpack_ints
 
 PHASES = params["phases"]  # (beats, outliers, layer_norm, clean) of each job, per codebook
 WORDS = {name: unpack_ints(vectors[name]) for name in vectors}

@@ -2,9 +2,9 @@
 
 import cocotb
 
+from golden.words import unpack_ints
 from hdl.kllm.orizuru import KllmOrizuru
 from tb.bench import Bench, config, params, vectors
-from tb.words import unpack_ints
 
 WORDS = {name: unpack_ints(vectors[name]) for name in vectors}
 TOKENS = params["tokens"]  # (beats, k_max, k_min, is sound) of each; counts are of its pops

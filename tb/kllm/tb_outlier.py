@@ -3,9 +3,9 @@
 import cocotb
 
 from golden.kllm.timing import outlier
+from golden.words import unpack_ints
 from tb.bench import Bench, config, params, vectors
 from tb.index.support.two_sets import two_set_cycles
-from tb.words import unpack_ints
 
 PHASES = params["phases"]  # words of each packet, per codebook
 WORDS = {name: unpack_ints(vectors[name]) for name in vectors}

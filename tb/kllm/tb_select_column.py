@@ -6,9 +6,9 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly
 
+from golden.words import unpack_ints
 from tb.bench import config, params, vectors
 from tb.contract import block_timing
-from tb.words import unpack_ints
 
 WORDS = {name: unpack_ints(vectors[name]) for name in vectors}
 STEPS = ("enter", "add", "first", "load", "shift")

@@ -11,15 +11,11 @@ Shown to fail with:
 
 import numpy as np
 
+from golden.kllm.format import TokenKind
 from golden.kllm.isa import CommandStatus
 from golden.kllm.quantizer_phases import Finish, descriptors
 from hdl.kllm.quantize.descriptors import TOKENS_IN_FLIGHT, KllmDescriptorWriter
-from hdl.kllm.quantize.payloads import (
-    KllmQuantizePhaseConfig,
-    TokenKind,
-    finish_layout,
-    outlier_layout,
-)
+from hdl.kllm.quantize.payloads import KllmQuantizePhaseConfig, finish_layout, outlier_layout
 from tb.kllm.support.cared import cared
 from tb.run import simulate
 

@@ -19,12 +19,12 @@ from amaranth.lib import data
 
 from golden.kllm.timing import entry_walk
 from golden.kllm.walks import MatmulWork, entry_beats, entry_requests
+from golden.words import alternating
 from hdl.kllm.engine import SLOT_ROW_BITS, entry_row_layout
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.matmul.entries import KllmEntryWalk
 from hdl.kllm.matmul.payloads import matmul_work_layout
 from tb.kllm.support.walks import Bench, rate, walk
-from tb.words import alternating
 
 CONFIGS = {
     "elements_16": KllmPeLaneConfig(columns=16, k_max=16383),

@@ -14,12 +14,12 @@ import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.fp16.vectors import random_words
+from golden.fp16.vectors.columns import random_words
 from golden.kllm.functional import function
 from golden.kllm.isa import Function
+from golden.words import pack
 from hdl.kllm.function_pipeline import KllmFunctionPipeline, KllmFunctionPipelineConfig
 from tb.run import simulate
-from tb.words import pack
 
 CONFIGS = {
     "two_stages": (KllmFunctionPipelineConfig(), 1 << 13),

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.fp16.vectors import random_words
+from golden.fp16.vectors.columns import random_words
 from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.functional import FunctionalState, Slot, execute
 from golden.kllm.isa import (
@@ -32,10 +32,10 @@ from golden.kllm.isa import (
     Unit,
     encode,
 )
+from golden.words import join
 from hdl.kllm.functional_unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
 from tb.kllm.support.commands import command_payload, row_of
 from tb.run import simulate
-from tb.words import join
 
 VECTORS = VectorShape(rows=700)
 CONFIGS = {

@@ -18,12 +18,12 @@ import numpy as np
 
 from golden.kllm.timing import job_walk
 from golden.kllm.walks import MatmulWork, job_words
+from golden.words import alternating
 from hdl.kllm.engine import descriptor_layout
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.matmul.jobs import KllmJobWalk
 from hdl.kllm.matmul.payloads import matmul_work_layout, outlier_count_layout
 from tb.kllm.support.walks import Bench, rate, walk
-from tb.words import alternating
 
 CONFIG = KllmPeLaneConfig(columns=16, k_max=256)
 SLOTS, DELAY = 256, 3

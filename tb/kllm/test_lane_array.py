@@ -15,13 +15,7 @@ import re
 import numpy as np
 import pytest
 
-from hdl.emit import module_name
-from hdl.kllm.lane.array import KllmLaneArray, KllmLaneArrayConfig
-from hdl.kllm.lane.config import KllmPeLaneConfig
-from hdl.kllm.lane.engine import KllmPeLane
-from hdl.kllm.room import BLOCKS
-from hdl.verilog import convert
-from tb.kllm.support.jobs import (
+from golden.kllm.vectors.jobs import (
     Job,
     books_of,
     codebook_packet,
@@ -31,13 +25,19 @@ from tb.kllm.support.jobs import (
     random_job,
     weight_codebook,
 )
-from tb.kllm.test_pe_lane import (
+from golden.kllm.vectors.pe_lane import (
     cycle_fields,
     cycle_jobs,
     faulty_jobs,
     good_jobs,
     integer_jobs,
 )
+from hdl.emit import module_name
+from hdl.kllm.lane.array import KllmLaneArray, KllmLaneArrayConfig
+from hdl.kllm.lane.config import KllmPeLaneConfig
+from hdl.kllm.lane.engine import KllmPeLane
+from hdl.kllm.room import BLOCKS
+from hdl.verilog import convert
 from tb.run import simulate
 
 CONFIGS = {

@@ -18,12 +18,13 @@ import pytest
 
 from golden.kllm.format import Status
 from golden.kllm.lane import JobHeader, header_status, job_status, job_steps
+from golden.kllm.vectors.jobs import phase_vectors, random_codebook, random_job
+from golden.kllm.vectors.pe_lane import faulty_jobs, good_jobs
+from golden.words import layout_word, unpack_ints
 from hdl.kllm.lane.config import KllmPeLaneConfig, Loaded
 from hdl.kllm.lane.control import KllmLaneControl
-from tb.kllm.support.jobs import phase_vectors, random_codebook, random_job
-from tb.kllm.test_pe_lane import CONFIGS, faulty_jobs, good_jobs
+from tb.kllm.test_pe_lane import CONFIGS
 from tb.run import simulate
-from tb.words import layout_word, unpack_ints
 
 CASES = ["flipflop", "select_odd", "select_wide", "one_column_no_integer"]
 

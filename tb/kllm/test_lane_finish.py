@@ -18,11 +18,11 @@ import torch
 from golden.fp16.format import FP16, FP32
 from golden.kllm.blocks import finish_job
 from golden.kllm.format import NO_OUTPUT, Status
+from golden.words import layout_words, pack
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.finish import KllmLaneFinish
 from hdl.kllm.room import BLOCKS
 from tb.run import simulate
-from tb.words import layout_words, pack
 
 SMALL = BLOCKS["kllm_lane_finish"].configs["small"]
 CONFIGS = {

@@ -17,15 +17,16 @@ import torch
 
 from golden.kllm.blocks import dense_sums
 from golden.kllm.products import fixed_values, mirrored
-from golden.kllm.select import look_up_rows, word_table
+from golden.kllm.select import word_table
+from golden.kllm.vectors.lane_dense import packets_of
+from golden.kllm.vectors.lane_select import beats_of
+from golden.kllm.vectors.row_lookup import table_words
+from golden.words import pack
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.dense import KllmLaneDense
 from hdl.kllm.lane.select import KllmLaneSelect
 from hdl.kllm.room import BLOCKS
-from tb.kllm.test_lane_dense import packets_of
-from tb.kllm.test_row_lookup import table_words
 from tb.run import simulate
-from tb.words import layout_words, pack
 
 SMALL = BLOCKS["kllm_lane_select"].configs["small"]
 CONFIGS = {
@@ -42,35 +43,6 @@ CONFIGS = {
     ),
     "one_column": dataclasses.replace(SMALL, columns=1, elements=1, integer_bits=0, k_max=20),
 }
-
-
-def beats_of(config: KllmPeLaneConfig, packets: list, table, digits: int) -> np.ndarray:
-    """The beats of ``i``: the rows that a look-up in ``table`` gives."""
-    words = []
-    for value, index, inlier in packets:
-        beats = len(value) // config.elements
-        rows = [
-            look_up_rows(table, of_beat.tolist(), counts.tolist(), digits)
-            for of_beat, counts in zip(
-                value.reshape(beats, -1), inlier.reshape(beats, -1), strict=True
-            )
-        ]
-        by_column = index.reshape(beats, config.elements, config.columns).transpose(0, 2, 1)
-        fields = {"digit": np.tile(np.arange(digits), beats)} if "digit" in _fields(config) else {}
-        words.append(
-            layout_words(
-                config.selected_layout,
-                row=np.array(rows).reshape(beats * digits, config.elements, -1),
-                index=np.repeat(by_column, digits, axis=0),
-                last=np.arange(beats * digits) == beats * digits - 1,
-                **fields,
-            )
-        )
-    return np.concatenate(words)
-
-
-def _fields(config: KllmPeLaneConfig):
-    return config.selected_layout.members
 
 
 def select_vectors(config: KllmPeLaneConfig, seed):

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import torch
 
+from golden.index.vectors.codebooks import other_bits
 from golden.kllm.blocks import sparse_sums
+from golden.words import layout_words, pack
 from hdl.kllm.lane.sparse import KllmLaneSparse
 from hdl.kllm.room import BLOCKS
-from tb.index.support.codebooks import other_bits
 from tb.run import simulate
-from tb.words import layout_words, pack
 
 BOOKS = 6  # codebooks: one per flow of random_flow
 SMALL = BLOCKS["kllm_lane_sparse"].configs["small"]

@@ -19,11 +19,11 @@ from golden.config import ConfigError
 from golden.kllm.config import MachineConfig, VectorShape
 from golden.kllm.isa import CommandStatus, Opcode, encode
 from golden.kllm.machine import Machine
+from golden.words import alternating, join
 from hdl.kllm.load import KllmLoad, KllmLoadConfig
 from hdl.kllm.room import BLOCKS
 from tb.kllm.support.commands import command_payload, row_of
 from tb.run import simulate
-from tb.words import alternating, join
 
 CONFIGS = {
     "small": BLOCKS["kllm_load"].configs["small"],

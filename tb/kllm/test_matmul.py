@@ -41,6 +41,7 @@ from golden.kllm.isa import (
     encode,
 )
 from golden.kllm.machine import Machine
+from golden.words import join, layout_word
 from hdl.kllm.engine import descriptor_layout, entry_row_layout
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.matmul.config import KllmMatmulConfig
@@ -48,7 +49,6 @@ from hdl.kllm.matmul.engine import KllmMatmul
 from hdl.kllm.matmul.payloads import supply_job_layout
 from tb.kllm.support.commands import command_payload, row_of, weights_requested
 from tb.run import simulate
-from tb.words import join, layout_word
 
 NAN_ROW = row_of([0x7E00] * 16)
 LANE = {"k_max": 256, "outliers_max": 40}

@@ -40,6 +40,7 @@ from golden.kllm.isa import (
 from golden.kllm.issue import codebook_fault, codebook_rows, issue, matmul_fault
 from golden.kllm.timing import matmul_supply, matmul_ticket
 from golden.kllm.walks import row_requests
+from golden.words import alternating
 from hdl.kllm.engine import descriptor_layout
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.matmul.config import KllmMatmulConfig
@@ -55,7 +56,6 @@ from hdl.kllm.room import BLOCKS
 from tb.kllm.support.commands import command_payload, weights_requested
 from tb.kllm.test_lane_codebook import last_within, word_grids, words_beyond, words_within
 from tb.run import simulate
-from tb.words import alternating
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
 LENGTH = 16  # of the slots that long walks read

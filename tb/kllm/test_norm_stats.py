@@ -23,10 +23,10 @@ import pytest
 
 from golden.fp16.format import FP16
 from golden.kllm.format import Status
+from golden.words import layout_words, pack
 from hdl.kllm.norm_stats import KllmNormStats, KllmNormStatsConfig
 from tb.kllm.support.norm_jobs import codebooks, jobs_of
 from tb.run import simulate
-from tb.words import layout_words, pack
 
 CONFIGS = {
     "longest": KllmNormStatsConfig(),

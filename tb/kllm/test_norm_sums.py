@@ -17,10 +17,10 @@ from golden.config import ConfigError
 from golden.fp16.ops import LIMB_BITS
 from golden.kllm.format import Status
 from golden.kllm.norms import exact_sums
+from golden.words import layout_words, unpack_ints
 from hdl.kllm.norm_sums import NORM_SUMS, KllmNormSums, KllmNormSumsConfig, norm_token_layout
 from tb.kllm.support.norm_jobs import codebooks, jobs_of
 from tb.run import simulate
-from tb.words import layout_words, unpack_ints
 
 CONFIGS = {
     "longest": KllmNormSumsConfig(),

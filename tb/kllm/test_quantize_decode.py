@@ -14,6 +14,7 @@ import pytest
 
 from golden.config import ConfigError
 from golden.kllm.config import SlotShape, VectorShape
+from golden.kllm.format import TokenKind
 from golden.kllm.isa import (
     COMMANDS,
     OPERANDS_MAX,
@@ -25,7 +26,7 @@ from golden.kllm.isa import (
 from golden.kllm.quantizer import faults
 from hdl.kllm.engine import command_layout
 from hdl.kllm.quantize.decode import KllmQuantizeDecode, KllmQuantizeDecodeConfig
-from hdl.kllm.quantize.payloads import TokenKind, quantize_job_layout
+from hdl.kllm.quantize.payloads import quantize_job_layout
 from tb.run import simulate
 
 CONFIGS = {

@@ -23,12 +23,12 @@ from golden.kllm.config import MachineConfig, SlotShape, VectorShape
 from golden.kllm.functional import Slot
 from golden.kllm.isa import CommandStatus, Opcode, encode
 from golden.kllm.machine import Machine
+from golden.words import join, layout_word
 from hdl.kllm.engine import descriptor_layout, entry_row_layout
 from hdl.kllm.readback import KllmReadback, KllmReadbackConfig
 from hdl.kllm.room import BLOCKS
 from tb.kllm.support.commands import command_payload, row_of
 from tb.run import simulate
-from tb.words import join, layout_word
 
 CONFIGS = {
     "table1": BLOCKS["kllm_readback"].configs["table1"],

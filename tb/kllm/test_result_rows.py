@@ -19,11 +19,11 @@ import torch
 
 from golden.config import ConfigError
 from golden.kllm.phases import result_rows, walk_rows
+from golden.words import pack, unpack_ints
 from hdl.kllm.engine import row_write_layout
 from hdl.kllm.function.job import result_walk_layout
 from hdl.kllm.function.result_rows import KllmResultRows, KllmResultRowsConfig
 from tb.run import simulate
-from tb.words import pack, unpack_ints
 
 CONFIGS = {f"width_{width}": KllmResultRowsConfig(width=width) for width in (4, 8, 16)}
 WALKS = 40

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 from golden.config import ConfigError
+from golden.kllm.format import TokenKind
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus
 from golden.kllm.quantizer_phases import split_rows
-from hdl.kllm.quantize.payloads import TokenKind, beat_layout, outlier_layout, split_row_layout
+from golden.words import join
+from hdl.kllm.quantize.payloads import beat_layout, outlier_layout, split_row_layout
 from hdl.kllm.quantize.splitter import KllmRowSplitter, KllmRowSplitterConfig
 from tb.run import simulate
-from tb.words import join
 
 CONFIGS = {f"outliers_{most}": KllmRowSplitterConfig(outliers_max=most) for most in (1, 7, 64)}
 TOKENS = 120

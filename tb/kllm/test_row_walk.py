@@ -18,11 +18,11 @@ import numpy as np
 
 from golden.kllm.timing import row_walk
 from golden.kllm.walks import RowWork, row_requests, row_words
+from golden.words import alternating
 from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
 from hdl.kllm.matmul.payloads import packet_word_layout, row_layout, row_work_layout
 from hdl.kllm.matmul.rows import KllmRowWalk
 from tb.kllm.support.walks import Bench, rate, walk
-from tb.words import alternating
 
 DELAY = 3
 LONGEST = 4

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from golden.kllm.select import column_sum
+from golden.words import pack, wide_fields
 from hdl.kllm.lane.select_column import KllmSelectColumn
 from hdl.kllm.lane.select_config import KllmSelectConfig
 from hdl.kllm.room import BLOCKS
 from tb.run import simulate
-from tb.words import pack, wide_fields
 
 SMALL = BLOCKS["kllm_select_column"].configs["small"]
 CONFIGS = {

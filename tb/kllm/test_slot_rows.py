@@ -17,15 +17,15 @@ import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.fp16.vectors import random_words
+from golden.fp16.vectors.columns import random_words
 from golden.kllm.functional import function
 from golden.kllm.isa import Function
 from golden.kllm.phases import slot_rows
+from golden.words import alternating, layout_words, pack, unpack_ints
 from hdl.index.table import IndexTableConfig
 from hdl.kllm.function.slot_rows import KllmSlotRows, KllmSlotRowsConfig
 from hdl.kllm.function_pipeline import KllmFunctionPipelineConfig
 from tb.run import simulate
-from tb.words import alternating, layout_words, pack, unpack_ints
 
 CONFIGS = {
     "width_8": KllmSlotRowsConfig(),

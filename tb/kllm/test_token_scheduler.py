@@ -15,12 +15,12 @@ Shown to fail with:
 import numpy as np
 import pytest
 
+from golden.kllm.format import TokenKind
 from golden.kllm.isa import CommandStatus, Norm
 from golden.kllm.quantizer_phases import schedule, total_order_key
 from hdl.kllm.norm_stats import KllmNormStats
 from hdl.kllm.quantize.payloads import (
     KllmQuantizePhaseConfig,
-    TokenKind,
     finish_layout,
     found_layout,
     second_pass_layout,

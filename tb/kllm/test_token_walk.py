@@ -14,10 +14,10 @@ Shown to fail with:
 
 import numpy as np
 
+from golden.kllm.format import TokenKind
 from golden.kllm.quantizer_phases import walk_tokens
 from hdl.kllm.quantize.payloads import (
     KllmQuantizePhaseConfig,
-    TokenKind,
     first_pass_layout,
     quantize_job_layout,
     token_layout,

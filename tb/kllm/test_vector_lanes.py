@@ -16,12 +16,12 @@ import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.fp16.vectors import random_words
+from golden.fp16.vectors.columns import random_words
 from golden.kllm.format import Operation
 from golden.kllm.phases import lanes
+from golden.words import pack, unpack_ints
 from hdl.kllm.function.vector_lanes import KllmVectorLanes, KllmVectorLanesConfig
 from tb.run import simulate
-from tb.words import pack, unpack_ints
 
 CONFIGS = {f"width_{width}": KllmVectorLanesConfig(width=width) for width in (4, 8, 16)}
 ROWS = 40

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from golden.kllm.image import replay
+from golden.words import join
 from hdl.kllm.room import BLOCKS
 from hdl.kllm.weight_buffer import KllmWeightBuffer, KllmWeightBufferConfig
 from tb.run import simulate
-from tb.words import join
 
 CONFIGS = {
     "small": BLOCKS["kllm_weight_buffer"].configs["small"],

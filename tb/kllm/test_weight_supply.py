@@ -12,18 +12,16 @@ Shown to fail:
 - bit 8 of the number of groups, or of the beats of all lanes, stuck at 0 (``many_groups`` alone).
 """
 
-import dataclasses
-
 import numpy as np
 import pytest
 
 from golden.kllm.config import LaneShape, PortShape
 from golden.kllm.format import beats, groups
-from golden.kllm.image import supply, weight_image
+from golden.kllm.vectors.weight_supply import Job, supply_words
+from golden.words import alternating
 from hdl.kllm.room import BLOCKS
 from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
 from tb.run import simulate
-from tb.words import alternating, join, layout_word
 
 CONFIGS = {
     "small": BLOCKS["kllm_weight_supply"].configs["small"],
@@ -53,17 +51,6 @@ MOST_GROUPS = (1 << 9) - 1
 MANY_LANES = LaneShape(lanes=64)
 
 
-@dataclasses.dataclass
-class Job:
-    length: int
-    outputs: int
-    tokens: int
-    fold: bool
-    address: int = 0
-    faulty: tuple[int, ...] = ()  # ports whose final word comes with an error
-    refused: bool = False
-
-
 def random_jobs(rng, config, count):
     width = config.lane.group_outputs
     kept = config.buffer_beats * config.lane.elements
@@ -88,55 +75,6 @@ def random_jobs(rng, config, count):
     for job, place in zip(jobs, rng.permutation(len(jobs)), strict=True):
         job.address = 3 + 4096 * int(place)
     return jobs
-
-
-def supply_words(config, jobs, rng):
-    """Words of every stream but the ports', and per port the requests' words and the memory."""
-    layout = config.ports.layout(config.lane)
-    word_bytes = config.ports.bits // 8
-    words = {f"{name}_{lane}": [] for name in ("w", "s_b") for lane in range(config.lane.lanes)}
-    words |= {f"read_{port}": [] for port in range(config.ports.ports)}
-    words |= {"job": [], "rms": [], "done": []}
-    memory = [{} for _ in range(config.ports.ports)]
-    for job in jobs:
-        count, group_count = (
-            beats(job.length, config.lane.elements),
-            groups(job.outputs, config.lane.group_outputs),
-        )
-        word = join(
-            (job.address, config.address_bits), (count, config.length_bits), (group_count, 16),
-            (job.tokens, 8), (int(job.fold), 1),
-        )  # fmt: skip
-        words["job"].append(word)
-        rms = rng.integers(0x3D000000, 0x41000000, job.tokens)
-        if job.fold:
-            words["rms"] += rms.tolist()
-        if job.refused:
-            words["done"].append(0b10)
-            continue
-        index = rng.integers(0, 1 << config.lane.bits_b, (job.length, job.outputs))
-        scale = rng.integers(0, 1 << 16, job.outputs)
-        image = weight_image(index, scale, layout)
-        any_error = False
-        for port, held in enumerate(image):
-            own = [int.from_bytes(row.tobytes(), "little") for row in held.reshape(-1, word_bytes)]
-            for n, value in enumerate(own):
-                error = port in job.faulty and n == len(own) - 1
-                any_error |= error
-                memory[port][job.address + n] = value, error
-            if own:
-                words[f"read_{port}"].append(
-                    layout_word(config.read_layout, address=job.address, words=len(own))
-                )
-        words["done"].append(int(any_error))
-        given = supply(
-            image, job.length, job.outputs, layout, job.tokens, rms if job.fold else None
-        )
-        for lane, (weight_beats, scales) in enumerate(given):
-            top = config.buffer_config.beat_bits
-            words[f"w_{lane}"] += [join((beat, top), (last, 1)) for beat, last in weight_beats]
-            words[f"s_b_{lane}"] += scales.tolist()
-    return words, memory
 
 
 def rate_jobs(config):

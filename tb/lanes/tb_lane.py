@@ -7,10 +7,10 @@ from itertools import accumulate
 
 import cocotb
 
+from golden.words import unpack_ints
 from tb.bench import config, params, vectors
 from tb.contract import Contract, block_timing
 from tb.lanes.support.cycles import check_lane_cycles
-from tb.words import unpack_ints
 
 
 class Packets(Contract):

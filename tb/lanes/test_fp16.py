@@ -10,17 +10,14 @@ Shown to fail:
 """
 
 import dataclasses
-import functools
 
-import numpy as np
 import pytest
 
 from golden.config import ConfigError
-from golden.lanes.sums import fp16_packet
+from golden.lanes.vectors.fp16 import fp16_vectors
 from hdl.lanes.config import LaneFp16Config
 from hdl.lanes.fp16 import LaneFp16
 from hdl.lanes.room import BLOCKS
-from tb.lanes.support.packets import fp16_words, lane_vectors, lengths
 from tb.run import simulate
 
 SMALL = BLOCKS["lane_fp16"].configs["small"]
@@ -33,23 +30,6 @@ CONFIGS = {
     "longest": LaneFp16Config(elements=4, columns=2, k_max=16383),
     "most_columns": LaneFp16Config(elements=1, columns=64, k_max=100, guard_bits=1),
 }
-
-
-def fp16_vectors(config: LaneFp16Config, seed):
-    """(vectors, params): words of each kind of ``fp16_words``."""
-    rng = np.random.default_rng([seed, 281])
-    phases = {
-        kind: [
-            (
-                fp16_words(rng, kind, (beats, config.elements)),
-                fp16_words(rng, kind, (beats, config.columns, config.elements)),
-            )
-            for beats in lengths(config, rng)
-        ]
-        for kind in ("usual", "any", "growing", "ends", "largest")
-    }
-    packet_of = functools.partial(fp16_packet, guard_bits=config.guard_bits)
-    return lane_vectors(config, phases, packet_of)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -11,15 +11,13 @@ Shown to fail:
 
 import dataclasses
 
-import numpy as np
 import pytest
 
 from golden.config import ConfigError
-from golden.lanes.sums import integer_packet
+from golden.lanes.vectors.integer import integer_vectors
 from hdl.lanes.config import LaneIntegerConfig
 from hdl.lanes.integer import LaneInteger
 from hdl.lanes.room import BLOCKS
-from tb.lanes.support.packets import lane_vectors, lengths
 from tb.run import simulate
 
 SMALL = BLOCKS["lane_integer"].configs["small"]
@@ -32,31 +30,6 @@ CONFIGS = {
     "longest": LaneIntegerConfig(elements=2, columns=2, k_max=16383),
     "most_columns": LaneIntegerConfig(elements=2, columns=64, k_max=200, bits_a=3, bits_w=2),
 }
-
-
-def integer_vectors(config: LaneIntegerConfig, seed):
-    """(vectors, params): random integers, and integers at the ends of their ranges."""
-    rng = np.random.default_rng([seed, 280])
-    ends = {bits: [-(1 << bits - 1), (1 << bits - 1) - 1] for bits in range(2, 9)}
-
-    def drawn(kind: str, bits: int, shape) -> np.ndarray:
-        if kind == "random":
-            return rng.integers(*ends[bits], shape, endpoint=True)
-        if kind == "lowest":
-            return np.full(shape, ends[bits][0])
-        return rng.choice([*ends[bits], 0, -1], shape)
-
-    phases = {
-        kind: [
-            (
-                drawn(kind, config.bits_a, (beats, config.elements)),
-                drawn(kind, config.bits_w, (beats, config.columns, config.elements)),
-            )
-            for beats in lengths(config, rng)
-        ]
-        for kind in ("random", "ends", "lowest")
-    }
-    return lane_vectors(config, phases, integer_packet)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

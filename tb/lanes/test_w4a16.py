@@ -9,19 +9,15 @@ Shown to fail:
 """
 
 import dataclasses
-import functools
 
-import numpy as np
 import pytest
 
 from golden.config import ConfigError
-from golden.lanes.sums import w4a16_packet
+from golden.lanes.vectors.w4a16 import w4a16_vectors
 from hdl.lanes.config import LaneW4a16Config
 from hdl.lanes.room import BLOCKS
 from hdl.lanes.w4a16 import LaneW4a16
-from tb.lanes.support.packets import fp16_words, lane_vectors, lengths
 from tb.run import simulate
-from tb.words import layout_words
 
 SMALL = BLOCKS["lane_w4a16"].configs["small"]
 CONFIGS = {
@@ -32,37 +28,6 @@ CONFIGS = {
     "longest": LaneW4a16Config(elements=4, columns=2, k_max=16383, bits_w=2),
     "most_columns": LaneW4a16Config(elements=1, columns=64, k_max=100),
 }
-
-
-def w4a16_vectors(config: LaneW4a16Config, seed):
-    """(vectors, params): a table for each phase, its entries in any order.
-
-    The table of ``other`` has the bits that the table before it has not.
-    """
-    rng = np.random.default_rng([seed, 282])
-    entries = 2**config.bits_w
-    vectors, phases = {}, {}
-    table = np.zeros(entries, dtype=np.int64)
-    for name in ("usual", "any", "other", "growing", "largest"):
-        kind = "any" if name == "other" else name
-        drawn = fp16_words(rng, "usual" if name == "growing" else kind, (entries,))
-        table = table ^ 0xFFFF if name == "other" else drawn
-        packets = [
-            (
-                fp16_words(rng, kind, (beats, config.elements)),
-                rng.integers(0, entries, (beats, config.columns, config.elements)),
-            )
-            for beats in lengths(config, rng)
-        ]
-        packet_of = functools.partial(
-            w4a16_packet, table=table.tolist(), guard_bits=config.guard_bits
-        )
-        words, params = lane_vectors(config, {name: packets}, packet_of)
-        order = rng.permutation(entries)
-        entry = layout_words(config.entry_layout, index=order, word=table[order])
-        vectors |= words | {f"{name}.entry": entry}
-        phases |= params["phases"]
-    return vectors, {"phases": phases}
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -1,6 +1,6 @@
 """Runs inside the simulator, started by test_attention.py: scripts of requests, and a memory.
 
-``params``: "scripts", phases by name as tb.million.support.script makes them. Addresses of the
+``params``: "scripts", phases by name as golden.million.vectors.script makes them. Addresses of the
 scripts begin at 0, those of the memory at any base.
 """
 
@@ -8,12 +8,12 @@ import itertools
 
 import cocotb
 
+from golden.words import layout_word
 from hdl.million.layouts import beat_layout
 from tb.axi.support.host import PagedRamHost
 from tb.bench import config, params
 from tb.contract import block_timing
 from tb.million.support.host import Expected, encoding, silence
-from tb.words import layout_word
 
 SOURCES = ("request", "kv", "query", "codebook", "restored", "axi__r", "axi__b")
 WORDS = ("kv", "query", "codebook", "restored")

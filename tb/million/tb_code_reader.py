@@ -1,8 +1,8 @@
 """Runs inside the simulator, started by test_code_reader.py: words through MillionCodeReader."""
 
+from golden.words import unpack_ints
 from tb.bench import params, vectors
 from tb.contract import Contract, block_timing
-from tb.words import unpack_ints
 
 WORDS = {name: unpack_ints(vectors[name]) for name in ("word", "code")}
 

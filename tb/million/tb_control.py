@@ -1,8 +1,8 @@
 """Runs inside the simulator, started by test_control.py: requests to the jobs of the parts."""
 
+from golden.words import unpack_ints
 from tb.bench import params, vectors
 from tb.million.cycles import Followed
-from tb.words import unpack_ints
 
 WORDS = {name: unpack_ints(vectors[name]) for name in params["packets"]}
 MASKS = {name: unpack_ints(vectors[f"mask_{name}"]) for name in ("encode", "write", "attend")}

@@ -1,8 +1,8 @@
 """Runs inside the simulator, started by test_encode_control.py: rows to records of codes."""
 
+from golden.words import unpack_ints
 from tb.bench import params, vectors
 from tb.million.cycles import Followed
-from tb.words import unpack_ints
 
 WORDS = {name: unpack_ints(vectors[name]) for name in params["packets"]}
 

@@ -1,8 +1,8 @@
 """Runs inside the simulator, started by test_kv_writer.py: K and V of tokens to rows."""
 
+from golden.words import unpack_ints
 from tb.bench import params, vectors
 from tb.million.cycles import Scheduled
-from tb.words import unpack_ints
 
 WORDS = {name: unpack_ints(vectors[name]) for name in ("job", "kv", "row", "x", "done")}
 

@@ -1,9 +1,9 @@
 """Runs inside the simulator, started by test_loader.py: codebooks to the stores of K and V."""
 
 from golden.index.format import CodebookFault
+from golden.words import unpack_ints
 from tb.bench import params, vectors
 from tb.million.cycles import Followed
-from tb.words import unpack_ints
 
 STREAMS = ("load", "codebook", "info_0", "info_1", "word_0", "word_1", "status")
 WORDS = {name: unpack_ints(vectors[name]) for name in STREAMS}

@@ -2,10 +2,10 @@
 
 import cocotb
 
+from golden.words import unpack_ints
 from tb.bench import config, params, vectors
 from tb.contract import Contract, block_timing
 from tb.million.support.store import serve
-from tb.words import unpack_ints
 
 WORDS = {name: unpack_ints(vectors[name]) for name in ("job", "x", "code")}
 STORES = [unpack_ints(vectors[name]) for name in ("k", "v")]

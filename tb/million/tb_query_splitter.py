@@ -1,8 +1,8 @@
 """Runs inside the simulator, started by test_query_splitter.py: groups of queries."""
 
+from golden.words import unpack_ints
 from tb.bench import params, vectors
 from tb.million.cycles import Scheduled
-from tb.words import unpack_ints
 
 WORDS = {name: unpack_ints(vectors[name]) for name in ("job", "query", "q", "slopes")}
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import cocotb
 
+from golden.words import layout_field
 from hdl.million.layouts import STATUS_LAYOUT
 from tb.axi.support.host import RamHost
 from tb.axi.support.reads import check_reads
 from tb.bench import config, params
 from tb.million.support.host import Expected, silence
-from tb.words import layout_field
 
 SOURCES = ("request", "kv", "query", "codebook", "restored", "axi__r", "axi__b")
 SINKS = ("o", "status", "axi__ar", "axi__aw", "axi__w")

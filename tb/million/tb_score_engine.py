@@ -2,9 +2,9 @@
 
 from itertools import accumulate
 
+from golden.words import unpack_ints
 from tb.bench import params, vectors
 from tb.contract import Contract, block_timing
-from tb.words import unpack_ints
 
 WORDS = {name: unpack_ints(vectors[name]) for name in ("entry", "job", "code", "score", "end")}
 BEATS, ENTRIES = params["beats"], params["entries"]

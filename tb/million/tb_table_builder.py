@@ -4,10 +4,10 @@ from itertools import accumulate
 
 import cocotb
 
+from golden.words import unpack_ints
 from tb.bench import config, params, vectors
 from tb.contract import Contract, block_timing
 from tb.million.support.store import serve
-from tb.words import unpack_ints
 
 WORDS = {name: unpack_ints(vectors[name]) for name in ("job", "q", "entry")}
 STORE = unpack_ints(vectors["store"])

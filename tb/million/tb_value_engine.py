@@ -7,10 +7,10 @@ import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly
 
 from golden.million.timing import value_finish, value_interval
+from golden.words import unpack_ints
 from tb.bench import config, params, vectors
 from tb.contract import Contract, block_timing
 from tb.ports import Signal
-from tb.words import unpack_ints
 
 WORDS = {name: unpack_ints(vectors[name]) for name in ("job", "weight", "code", "sum", "end")}
 MEMORY = unpack_ints(vectors["memory"])

@@ -1,8 +1,8 @@
 """Runs inside the simulator, started by test_verdict.py: ends of groups to results and statuses."""
 
+from golden.words import unpack_ints
 from tb.bench import params, vectors
 from tb.million.cycles import Followed
-from tb.words import unpack_ints
 
 STREAMS = (
     "begun", "group", "score_end", "value_end", "total", "read_end", "result", "status"

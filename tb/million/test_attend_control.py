@@ -18,11 +18,11 @@ from golden.config import ConfigError
 from golden.million.config import NAMED, HeadShape, MillionConfig, PqShape, RateShape, WindowShape
 from golden.million.groups import groups, reads
 from golden.paging.format import Op
+from golden.words import layout_word
 from hdl.million.attend_control import MillionAttendControl, MillionAttendControlConfig
 from hdl.million.layouts import slopes_layout
 from hdl.paging.layouts import REQUEST_LAYOUT
 from tb.run import simulate
-from tb.words import layout_word
 
 SMALL = PqShape(head_dim=16, subspaces=4, bits=4)
 

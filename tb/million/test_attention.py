@@ -10,9 +10,9 @@ import pytest
 
 from golden.million.config import HeadShape, MillionConfig, PqShape, RateShape, WindowShape
 from golden.million.format import Op, Status
+from golden.million.vectors.script import random_script, rates_script
 from hdl.million.attention import MillionAttention, MillionAttentionConfig
 from tb.million.support.failures import failures_script, wide_script
-from tb.million.support.script import random_script, rates_script
 from tb.million.support.statuses import grown_script, statuses_script
 from tb.run import simulate
 

@@ -20,6 +20,7 @@ from golden.million.format import EXPONENT_MAX, EXPONENT_MIN, Op, Status, paged
 from golden.million.requests import Book, Requests
 from golden.paging.format import Op as PagingOp
 from golden.paging.format import Status as PagingStatus
+from golden.words import layout_word
 from hdl.million.control import MillionControl, MillionControlConfig
 from hdl.million.layouts import REQUEST_LAYOUT, STATUS_LAYOUT
 from hdl.million.loader import LOAD_LAYOUT
@@ -27,7 +28,6 @@ from hdl.million.verdict import BEGUN_LAYOUT
 from hdl.paging.layouts import REQUEST_LAYOUT as PAGING_REQUEST_LAYOUT
 from hdl.paging.layouts import STATUS_LAYOUT as PAGING_STATUS_LAYOUT
 from tb.run import simulate
-from tb.words import layout_word
 
 SMALL = PqShape(head_dim=16, subspaces=4, bits=4)
 RATE = RateShape(macs=8, keys=2, queries=2, window_macs=8, lanes=8)

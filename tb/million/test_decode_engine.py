@@ -8,10 +8,10 @@ Shown to fail:
 
 import pytest
 
+from golden.million.vectors.decode_jobs import SHAPES
+from golden.million.vectors.decode_keys import key_vectors
+from golden.million.vectors.decode_values import value_vectors
 from hdl.million.decode_engine import MillionDecodeEngine, MillionDecodeEngineConfig
-from tb.million.support.decode_jobs import SHAPES
-from tb.million.test_decode_keys import key_vectors
-from tb.million.test_decode_values import value_vectors
 from tb.run import simulate
 
 

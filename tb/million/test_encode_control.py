@@ -19,6 +19,7 @@ from golden.config import ConfigError
 from golden.million.config import NAMED, HeadShape, MillionConfig, PqShape, WindowShape
 from golden.million.encode import Encoding, Job
 from golden.paging.format import Op
+from golden.words import layout_word
 from hdl.million.encode_control import (
     MillionEncodeControl,
     MillionEncodeControlConfig,
@@ -27,7 +28,6 @@ from hdl.million.encode_control import (
 from hdl.million.restorer import RESTORE_LAYOUT
 from hdl.paging.layouts import REQUEST_LAYOUT, STATUS_LAYOUT
 from tb.run import simulate
-from tb.words import layout_word
 
 SMALL = PqShape(head_dim=16, subspaces=4, bits=4)
 FAILURES = (1, 3, 5, 6, 11, 12, 13, 15)

@@ -18,11 +18,11 @@ import torch
 from golden.config import ConfigError
 from golden.million.config import NAMED, HeadShape, MillionConfig, PqShape, RateShape, WindowShape
 from golden.million.split import rows
+from golden.words import layout_words
 from hdl.million.encode_control import row_layout
 from hdl.million.kv_writer import MillionKvWriter, MillionKvWriterConfig
 from hdl.million.layouts import beat_layout
 from tb.run import simulate
-from tb.words import layout_words
 
 SMALL = PqShape(head_dim=16, subspaces=4, bits=4)
 

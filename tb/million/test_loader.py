@@ -19,10 +19,10 @@ from golden.index.store import store_words
 from golden.million.config import NAMED, HeadShape, MillionConfig, PqShape, RateShape
 from golden.million.format import Op
 from golden.million.verdicts import load_status
+from golden.words import layout_words
 from hdl.million.layouts import STATUS_LAYOUT
 from hdl.million.loader import LOAD_LAYOUT, MillionLoader, MillionLoaderConfig
 from tb.run import simulate
-from tb.words import layout_words
 
 SMALL = PqShape(head_dim=16, subspaces=4, bits=4)
 

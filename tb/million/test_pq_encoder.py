@@ -22,14 +22,14 @@ from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float
 from golden.index.pq import exact_codes
 from golden.million.config import NAMED, PqShape, RateShape
+from golden.million.vectors.codebooks import corner_codebooks
+from golden.million.vectors.tables import codebook_words
+from golden.million.vectors.words import INFINITY, MINUS, MOST, NAN, ONE, finite, normal
+from golden.words import layout_words
 from hdl.million.layouts import beat_layout
 from hdl.million.pq_encoder import MillionPqEncoder, MillionPqEncoderConfig
-from tb.million.support.codebooks import corner_codebooks
 from tb.million.support.nearest import nearest_codes
-from tb.million.support.tables import codebook_words
-from tb.million.support.words import INFINITY, MINUS, MOST, NAN, ONE, finite, normal
 from tb.run import simulate
-from tb.words import layout_words
 
 CONFIGS = {
     "small": MillionPqEncoderConfig(

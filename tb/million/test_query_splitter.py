@@ -22,10 +22,10 @@ import torch
 from golden.config import ConfigError
 from golden.million.config import NAMED, PqShape, RateShape
 from golden.million.split import groups
+from golden.words import layout_words
 from hdl.million.layouts import beat_layout, query_layout, slopes_layout
 from hdl.million.query_splitter import MillionQuerySplitter, MillionQuerySplitterConfig
 from tb.run import simulate
-from tb.words import layout_words
 
 
 def splitter(pq, **rate):

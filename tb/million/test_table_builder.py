@@ -22,13 +22,13 @@ import torch
 
 from golden.index.tables import tables
 from golden.million.config import NAMED, PqShape, RateShape
+from golden.million.vectors.codebooks import corner_codebooks
+from golden.million.vectors.tables import codebook_words, entry_words
+from golden.million.vectors.words import INFINITY, MINUS, MOST, NAN, ONE, finite, normal
+from golden.words import layout_words
 from hdl.million.layouts import beat_layout
 from hdl.million.table_builder import MillionTableBuilder, MillionTableBuilderConfig
-from tb.million.support.codebooks import corner_codebooks
-from tb.million.support.tables import codebook_words, entry_words
-from tb.million.support.words import INFINITY, MINUS, MOST, NAN, ONE, finite, normal
 from tb.run import simulate
-from tb.words import layout_words
 
 CONFIGS = {
     "small": MillionTableBuilderConfig(
@@ -150,9 +150,7 @@ def builder_vectors(config, seed):
         codebook = torch.tensor(books[job.book, :, : job.entries])
         words, bad = tables(torch.tensor(job.q), codebook, job.exponent)
         found.append((words.numpy(), bad.numpy()))
-    entry, counts = entry_words(
-        config.pq, config.rate, found, lambda count: np.zeros(count, dtype=np.int64)
-    )
+    entry, counts = entry_words(config, found, lambda count: np.zeros(count, dtype=np.int64))
     beats = np.concatenate([job.q.reshape(-1, config.rate.lanes) for job in jobs])
     per_job = len(beats) // len(jobs)
     vectors = {

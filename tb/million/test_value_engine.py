@@ -26,14 +26,14 @@ import torch
 from golden.index.store import store_addresses, store_words
 from golden.million.config import PqShape, RateShape
 from golden.million.value import value_sums
+from golden.million.vectors.decode_jobs import beyond_by_one_bit
+from golden.million.vectors.words import MINUS, NAN, ONE
+from golden.words import layout_words
 from hdl.million.layouts import code_layout, score_layout
 from hdl.million.room import BLOCKS
 from hdl.million.value_engine import MillionValueEngine, MillionValueEngineConfig
 from hdl.million.value_finish import value_sum_layout
-from tb.million.support.decode_jobs import beyond_by_one_bit
-from tb.million.support.words import MINUS, NAN, ONE
 from tb.run import simulate
-from tb.words import layout_words
 
 PQ = PqShape(head_dim=16, subspaces=4, bits=4)
 

@@ -23,11 +23,11 @@ from golden.million.config import NAMED, HeadShape, MillionConfig, PqShape, Rate
 from golden.million.format import Op, Status
 from golden.million.verdicts import Part, attend_status, part_bad
 from golden.paging.format import Status as PagingStatus
+from golden.words import alternating, layout_word
 from hdl.million.layouts import STATUS_LAYOUT
 from hdl.million.verdict import BEGUN_LAYOUT, MillionVerdict, MillionVerdictConfig
 from hdl.paging.layouts import STATUS_LAYOUT as PAGING_STATUS_LAYOUT
 from tb.run import simulate
-from tb.words import alternating, layout_word
 
 SMALL = PqShape(head_dim=16, subspaces=4, bits=4)
 

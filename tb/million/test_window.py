@@ -25,11 +25,11 @@ from golden.config import ConfigError
 from golden.fp16.format import FP16
 from golden.million.config import HeadShape, MillionConfig, PqShape, RateShape, WindowShape
 from golden.million.window import key_rows, window_scores, window_sums
+from golden.words import layout_word
 from hdl.million.encode_control import row_layout
 from hdl.million.layouts import beat_layout
 from hdl.million.window import MillionWindow, MillionWindowConfig
 from tb.run import simulate
-from tb.words import layout_word
 
 
 def sized(head_dim, subspaces, window, heads=1, layers=1, **rate):

@@ -1,8 +1,8 @@
 """Runs inside the simulator, started by test_decomposer.py: vectors through OakenDecomposer."""
 
+from golden.words import unpack_ints
 from tb.bench import config, vectors
 from tb.contract import Contract
-from tb.words import unpack_ints
 
 WORDS = {name: unpack_ints(vectors[name]) for name in ("thresholds", "i", "o")}
 LAST = 1 << 16 * config.lanes

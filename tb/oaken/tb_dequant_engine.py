@@ -6,9 +6,9 @@ from pathlib import Path
 
 import cocotb
 
+from golden.words import unpack_ints
 from tb.bench import params, vectors
 from tb.contract import Gapless
-from tb.words import unpack_ints
 
 NAMES = ("request", "scale", "dense", "sparse", "o", "status")
 CUTS = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89)

@@ -2,9 +2,9 @@
 
 import cocotb
 
+from golden.words import unpack_ints
 from tb.bench import Bench, config, vectors
 from tb.contract import block_timing
-from tb.words import unpack_ints
 
 WORDS_I, WORDS_O = unpack_ints(vectors["i"]), unpack_ints(vectors["o"])
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import cocotb
 
+from golden.words import unpack_ints
 from tb.bench import Bench, params, vectors
-from tb.words import unpack_ints
 
 SOURCES, SINKS = ("request", "i"), ("header", "dense", "sparse")
 

@@ -4,9 +4,9 @@ Started by test_inlier_quantizer.py and test_outlier_quantizer.py. Shown to fail
 vector inherits from the one before.
 """
 
+from golden.words import unpack_ints
 from tb.bench import config, params, vectors
 from tb.contract import Contract
-from tb.words import unpack_ints
 
 WORDS = {name: unpack_ints(vectors[name]) for name in ("scan", "i", "scale", "o")}
 # After each vector: words on scan, on i and o, on scale.

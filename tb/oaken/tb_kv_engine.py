@@ -1,7 +1,8 @@
 """Runs inside the simulator, started by test_kv_engine.py: scripts of requests, and a memory.
 
-``params``: "scripts", phases by name as tb.oaken.support.kv_script makes them, and the "latency" of
-memory for ``overlap``. Addresses of the scripts begin at 0, those of the memory at any base.
+``params``: "scripts", phases by name as golden.oaken.vectors.kv_script makes them, and the
+"latency" of memory for ``overlap``. Addresses of the scripts begin at 0, those of the memory at
+any base.
 """
 
 import functools

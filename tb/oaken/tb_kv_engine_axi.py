@@ -1,7 +1,7 @@
 """Runs inside the simulator: OakenKvEngine under AXI's names, on cocotbext-axi's RAM.
 
 Started by test_kv_engine_axi.py and tb.runs.real. ``params``: "phases" as
-tb.oaken.support.kv_script
+golden.oaken.vectors.kv_script
 makes them, "base", and "p_pauses". Writes kv.json: cycles, bytes over the bus, words compared.
 """
 

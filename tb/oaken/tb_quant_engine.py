@@ -3,9 +3,9 @@
 Shown to fail: the last beat of a vector expected one beat late.
 """
 
+from golden.words import unpack_ints
 from tb.bench import config, params, vectors
 from tb.contract import Contract
-from tb.words import unpack_ints
 
 NAMES = ("request", "i", "header", "dense", "sparse")
 WORDS = {name: unpack_ints(vectors[name]) for name in NAMES}

@@ -2,9 +2,9 @@
 
 import cocotb
 
+from golden.words import unpack_ints
 from tb.bench import config, vectors
 from tb.contract import Gapless
-from tb.words import unpack_ints
 
 NAMES = ("i", "request", "o")
 CUTS = (1, 2, 3, 5, 8, 13, 21, 34, 55)

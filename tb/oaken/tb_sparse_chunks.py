@@ -3,9 +3,9 @@
 import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly
 
+from golden.words import unpack_ints
 from tb.bench import config, params, vectors
 from tb.contract import Gapless
-from tb.words import unpack_ints
 
 WORDS = {name: unpack_ints(vectors[name]) for name in ("i", "o")}
 ENDS = params["ends"]  # words and chunks after each transfer

@@ -1,8 +1,8 @@
 """Inside the simulator: requests and scale words through OakenTokenParameters."""
 
+from golden.words import unpack_ints
 from tb.bench import params, vectors
 from tb.contract import Contract
-from tb.words import unpack_ints
 
 WORDS = {name: unpack_ints(vectors[name]) for name in ("request", "scale", "o")}
 TOKENS = params["tokens"]  # scale words after each request

@@ -5,9 +5,9 @@ Shown to fail: entries out of order accepted; the next transfer let in a cycle l
 
 import cocotb
 
+from golden.words import unpack_ints
 from tb.bench import params, vectors
 from tb.contract import Gapless
-from tb.words import unpack_ints
 
 NAMES = ("request", "sparse", "o")
 CUTS = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144)

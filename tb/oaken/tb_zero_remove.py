@@ -1,8 +1,8 @@
 """Runs inside the simulator, started by test_zero_remove.py: blocks through OakenZeroRemove."""
 
+from golden.words import unpack_ints
 from tb.bench import config, vectors
 from tb.contract import Contract
-from tb.words import unpack_ints
 
 WORDS = {name: unpack_ints(vectors[name]) for name in ("i", "o")}
 BEATS, BLOCKS = config.block // config.lanes, len(WORDS["o"])

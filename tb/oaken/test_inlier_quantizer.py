@@ -7,12 +7,11 @@ Shown to fail:
 - elements below MIN at their distance from it.
 """
 
-import numpy as np
 import pytest
 
-from golden.oaken.format import Group, ScaleWord
+from golden.oaken.vectors.groups import group_vectors
+from golden.oaken.vectors.inlier_quantizer import SCALE, codes_of
 from hdl.oaken.inlier_quantizer import OakenInlierQuantizer, OakenInlierQuantizerConfig
-from tb.oaken.support.group_vectors import group_vectors
 from tb.run import simulate
 
 CONFIGS = {
@@ -20,11 +19,6 @@ CONFIGS = {
     "narrow": OakenInlierQuantizerConfig(lanes=8, vectors=8),
     "wide": OakenInlierQuantizerConfig(lanes=32, vectors=3),
 }
-SCALE = (ScaleWord.MIDDLE_MIN, ScaleWord.MIDDLE_STEP)
-
-
-def codes_of(code, fifth, group):
-    return {"code": np.where(group == Group.MIDDLE, code, 0)}
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -30,10 +30,7 @@ import pytest
 
 from golden.oaken.config import CacheConfig, KvShape
 from golden.oaken.format import sparse_slot
-from golden.paging.format import Op, Status
-from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig
-from hdl.oaken.mmu import PagingMmuConfig
-from tb.oaken.support.kv_script import (
+from golden.oaken.vectors.kv_script import (
     THRESHOLDS,
     Script,
     fp16,
@@ -41,6 +38,9 @@ from tb.oaken.support.kv_script import (
     some_thresholds,
     vector,
 )
+from golden.paging.format import Op, Status
+from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig
+from hdl.oaken.mmu import PagingMmuConfig
 from tb.run import simulate
 from tb.runs.measure.kv_rates import overlap_script
 

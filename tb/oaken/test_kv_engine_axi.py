@@ -6,8 +6,8 @@ Shown to fail: with one bit of a dense record, of a scale word, or of a threshol
 
 import pytest
 
+from golden.oaken.vectors.kv_script import random_script
 from hdl.oaken.kv_engine import OakenKvEngine
-from tb.oaken.support.kv_script import random_script
 from tb.oaken.test_kv_engine import CONFIGS
 from tb.run import simulate
 

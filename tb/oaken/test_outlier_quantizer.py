@@ -7,12 +7,11 @@ Shown to fail:
 - a step of 0 for ranges that round to it.
 """
 
-import numpy as np
 import pytest
 
-from golden.oaken.format import Group, ScaleWord
+from golden.oaken.vectors.groups import group_vectors
+from golden.oaken.vectors.outlier_quantizer import SCALE, codes_of
 from hdl.oaken.outlier_quantizer import OakenOutlierQuantizer, OakenOutlierQuantizerConfig
-from tb.oaken.support.group_vectors import group_vectors
 from tb.run import simulate
 
 CONFIGS = {
@@ -20,19 +19,6 @@ CONFIGS = {
     "narrow": OakenOutlierQuantizerConfig(lanes=8, vectors=8),
     "wide": OakenOutlierQuantizerConfig(lanes=32, vectors=3),
 }
-SCALE = (
-    ScaleWord.OUTER_LOW_STEP, ScaleWord.OUTER_HIGH_STEP, ScaleWord.INNER_MIN, ScaleWord.INNER_STEP,
-)  # fmt: skip
-
-
-def codes_of(code, fifth, group):
-    kept = group != Group.MIDDLE
-    return {
-        "code": np.where(kept, code, 0),
-        "fifth": np.where(kept, fifth, 0),
-        "outer": group == Group.OUTER,
-        "keep": kept,
-    }
 
 
 @pytest.mark.parametrize("name", CONFIGS)

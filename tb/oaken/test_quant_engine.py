@@ -21,9 +21,9 @@ Shown to fail:
 import numpy as np
 import pytest
 
+from golden.oaken.vectors.quant_engine import FAULTS, engine_vectors, random_jobs
 from golden.paging.format import Status
 from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
-from tb.oaken.support.engine_vectors import FAULTS, engine_vectors, random_jobs
 from tb.run import simulate
 
 CONFIGS = {

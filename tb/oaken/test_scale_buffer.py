@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from golden.oaken.dequantize import repeat_scales
+from golden.words import layout_words
 from hdl.oaken.scale_buffer import OakenScaleBuffer, OakenScaleBufferConfig
 from tb.run import simulate
-from tb.words import layout_words
 
 CONFIGS = {
     "default": OakenScaleBufferConfig(depth=1024),

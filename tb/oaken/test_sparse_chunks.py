@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from golden.oaken.dequantize import SparseWord, sparse_chunks
+from golden.oaken.vectors.dequant_tokens import as_bytes
+from golden.words import layout_word
 from hdl.oaken.sparse_chunks import OakenSparseChunks, OakenSparseChunksConfig
-from tb.oaken.support.dequant_vectors import as_bytes
 from tb.run import simulate
-from tb.words import layout_word
 
 CONFIGS = {
     "default": OakenSparseChunksConfig(),

@@ -19,10 +19,10 @@ import pytest
 
 from golden.oaken.dequantize import token_parameters
 from golden.oaken.format import ScaleWord
+from golden.oaken.vectors.dequant_tokens import as_bytes, some_tokens
+from golden.words import layout_word
 from hdl.oaken.token_parameters import OakenTokenParameters, OakenTokenParametersConfig
-from tb.oaken.support.dequant_vectors import as_bytes, some_tokens
 from tb.run import simulate
-from tb.words import layout_word
 
 CONFIGS = {
     "default": OakenTokenParametersConfig(),

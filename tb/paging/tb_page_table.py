@@ -5,11 +5,11 @@ import cocotb
 from golden.paging.format import PageOp, Status
 from golden.paging.pages import PageCommand, PageResponse, PageTable
 from golden.paging.timing import page_table_cycles
+from golden.paging.vectors import Traffic
+from golden.words import layout_word
 from hdl.paging.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT
 from tb.bench import SILENCE, Bench, config
 from tb.contract import block_timing
-from tb.paging.support.page_commands import Traffic
-from tb.words import layout_word
 
 COMMANDS = 6000
 INITIALISATION = max(config.pages, config.streams)  # cycles

@@ -8,9 +8,9 @@ import time
 
 import cocotb
 
+from golden.words import unpack_ints
 from tb.bench import Bench, interface, vectors
 from tb.qet.support.replay import save_replay
-from tb.words import unpack_ints
 
 
 @cocotb.test()

@@ -10,10 +10,10 @@ import time
 import cocotb
 from cocotb.triggers import FallingEdge
 
+from golden.words import unpack_ints
 from tb.bench import Bench, interface, vectors
 from tb.ports import stream_port
 from tb.qet.support.replay import save_replay
-from tb.words import unpack_ints
 
 LIMIT = 50_000  # cycles without a row
 

@@ -2,9 +2,9 @@
 
 import cocotb
 
+from golden.words import unpack_ints
 from tb.bench import params, vectors
 from tb.contract import Contract
-from tb.words import unpack_ints
 
 
 class Tiles(Contract):

@@ -1,7 +1,7 @@
 """Runs inside the simulator, started by tb.runs: jobs of QetDequantGemv, each alone.
 
-``params``: "jobs" of tb.qet.support.gemv, and the "latency" of memory. Writes to replay.json the
-cycles of each job, the words of its codebooks and of its rows, and the processor time.
+``params``: "jobs" of golden.qet.vectors.gemv, and the "latency" of memory. Writes to replay.json
+the cycles of each job, the words of its codebooks and of its rows, and the processor time.
 """
 
 import json
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import cocotb
 
+from golden.words import layout_field
 from tb.bench import config, params
 from tb.vqllm.support.engine_host import EngineHost
-from tb.words import layout_field
 
 
 @cocotb.test()

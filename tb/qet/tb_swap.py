@@ -1,8 +1,8 @@
 """Runs inside the simulator, for QetSwap and QetUnswap: a beat out for each beat in."""
 
+from golden.words import unpack_ints
 from tb.bench import vectors
 from tb.contract import Contract
-from tb.words import unpack_ints
 
 contract = Contract({name: unpack_ints(vectors[name]) for name in ("i", "o")})
 random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = contract.tests()

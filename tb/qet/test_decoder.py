@@ -18,8 +18,8 @@ import pytest
 
 from golden.config import ConfigError
 from golden.qet.config import Stage, TileShape
+from golden.qet.vectors.tiles import DecoderWords
 from hdl.qet.decoder import QetDecoder, QetDecoderConfig
-from tb.qet.support.tiles import DecoderWords
 from tb.run import simulate
 
 

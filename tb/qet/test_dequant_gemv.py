@@ -16,12 +16,12 @@ import pytest
 
 from golden.config import ConfigError
 from golden.qet.timing import gemv_fill, image_bound
+from golden.qet.vectors.gemv import SPOILS, bad_jobs, gemv_job, random_matrix
+from golden.vqllm.vectors.engine import random_x
 from hdl.qet.dequant_gemv import QetDequantGemv
 from hdl.qet.gemv_config import QetDequantGemvConfig
-from tb.qet.support.gemv import SPOILS, bad_jobs, gemv_job, random_matrix
 from tb.qet.test_decoder import tile
 from tb.run import simulate
-from tb.vqllm.support.engine import random_x
 
 LATENCY = 20  # of the memory, for the rate
 

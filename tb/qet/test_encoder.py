@@ -12,8 +12,8 @@ Shown to fail with:
 import numpy as np
 import pytest
 
+from golden.qet.vectors.tiles import EncoderWords
 from hdl.qet.encoder import QetEncoder, QetEncoderConfig
-from tb.qet.support.tiles import EncoderWords
 from tb.qet.test_decoder import tile
 from tb.run import simulate
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from golden.config import ConfigError
+from golden.qet.vectors.networks import swap_vectors
 from hdl.qet.swap import QetSwap, QetSwapConfig
-from tb.qet.support.networks import swap_vectors
 from tb.run import simulate
 
 CONFIGS = {

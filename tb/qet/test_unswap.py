@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from golden.config import ConfigError
+from golden.qet.vectors.networks import unswap_vectors
 from hdl.qet.unswap import QetUnswap, QetUnswapConfig
-from tb.qet.support.networks import unswap_vectors
 from tb.run import simulate
 
 CONFIGS = {

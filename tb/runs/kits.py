@@ -1,9 +1,10 @@
 """``python -m tb.runs.kits [BLOCK...]``: kits under both simulators, and with planted faults.
 
 Writes the kit of each block, by default of all that have golden vectors, at the configuration that
-``tb.kits`` names. Its testbench must pass under Icarus Verilog and under Verilator. Then faults
-are planted in the Verilog until the testbench has failed on ``--faults`` of them in each simulator.
-Faults that it does not find are printed by name. ``--page`` rewrites the table of docs/kits.md.
+``hdl.kit.kits`` names. Its testbench must pass under Icarus Verilog and under Verilator. Then
+faults are planted in the Verilog until the testbench has failed on ``--faults`` of them in each
+simulator. Faults that it does not find are printed by name. ``--page`` rewrites the table of
+docs/kits.md.
 Exit status 1: a testbench does not pass, or has found too few faults.
 """
 

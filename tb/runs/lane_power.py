@@ -18,7 +18,9 @@ from golden import command
 from golden.config import ConfigError
 from golden.files import claimed_folder, replacing
 from golden.lanes.format import plane_words
+from golden.lanes.vectors.packets import lane_vectors
 from golden.markers import table
+from golden.words import layout_words, pack
 from hdl.arguments import add_page, check_page, folder, period, whole, write_page
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.row_lookup import KllmRowLookup
@@ -35,11 +37,9 @@ from synth.power import GROUPS
 from synth.tables.common import add_sets, library_sets
 from synth.timing import delays_of
 from synth.yosys import YosysError
-from tb.lanes.support.packets import lane_vectors
 from tb.mutate import Recording
 from tb.power import PowerReport, power_of
 from tb.run import ROOT
-from tb.words import layout_words, pack
 
 __all__ = ["LANES", "LOOK_UPS", "energy_table", "figures_text", "look_up_table", "main"]
 
@@ -102,7 +102,7 @@ def _select(product: str, antisymmetric: bool, seed: int) -> tuple[Any, str, dic
     from golden.kllm.blocks import dense_sums
     from golden.kllm.products import fixed_values, mirrored
     from golden.kllm.select import word_table
-    from tb.kllm.test_lane_select import beats_of
+    from golden.kllm.vectors.lane_select import beats_of
 
     config = KllmPeLaneConfig(
         **SIZE, counter="select", integer_bits=0, product=product, antisymmetric=antisymmetric

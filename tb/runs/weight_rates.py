@@ -12,9 +12,9 @@ import numpy as np
 
 from golden import command
 from golden.kllm.format import beats, groups
+from golden.kllm.vectors.weight_supply import Job, supply_words
 from hdl.arguments import add_page, check_page, write_page
 from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
-from tb.kllm.test_weight_supply import Job, supply_words
 from tb.run import ROOT, simulate
 from tb.runs.cycles import Figure, add_option, described, owned, save
 

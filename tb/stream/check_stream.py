@@ -4,8 +4,8 @@ import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly
 
 from golden.stream.reference import arbitrate, check_arbitration
+from golden.words import layout_fields
 from tb.bench import Bench, config, params
-from tb.words import layout_fields
 
 _CASES = params["cases"]
 

@@ -1,8 +1,8 @@
 """StreamArbiter in Verilator against golden.stream.reference.check_arbitration."""
 
+from golden.stream.vectors import pack, random_words, rng
 from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
 from tb.stream.support.bank import Case, check
-from tb.stream.support.words import pack, random_words, rng
 
 COUNT = 80
 

@@ -2,9 +2,9 @@
 
 from golden.stream.reference import identity
 from golden.stream.timing import fifo
+from golden.stream.vectors import pack, random_words, rng
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
 from tb.stream.support.bank import Case, check
-from tb.stream.support.words import pack, random_words, rng
 
 COUNT = 150
 SIZES = ((1, 1), (2, 2), (7, 3), (32, 5), (33, 16))

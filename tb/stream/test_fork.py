@@ -1,9 +1,9 @@
 """StreamFork in Verilator against golden.stream.reference.fork."""
 
 from golden.stream.reference import fork
+from golden.stream.vectors import pack, random_words, rng
 from hdl.stream.fork import StreamFork, StreamForkConfig
 from tb.stream.support.bank import Case, check
-from tb.stream.support.words import pack, random_words, rng
 
 COUNT = 120
 

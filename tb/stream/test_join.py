@@ -1,9 +1,9 @@
 """StreamJoin in Verilator against golden.stream.reference.join."""
 
 from golden.stream.reference import join
+from golden.stream.vectors import pack, random_words, rng
 from hdl.stream.join import StreamJoin, StreamJoinConfig
 from tb.stream.support.bank import Case, check
-from tb.stream.support.words import pack, random_words, rng
 
 COUNT = 120
 

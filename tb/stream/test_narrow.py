@@ -3,9 +3,9 @@
 from itertools import accumulate
 
 from golden.stream.reference import narrow
+from golden.stream.vectors import narrow_beats, pack, rng
 from hdl.stream.narrow import StreamNarrow, StreamNarrowConfig
 from tb.stream.support.bank import Case, check
-from tb.stream.support.words import narrow_beats, pack, rng
 
 COUNT = 60
 

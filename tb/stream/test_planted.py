@@ -3,12 +3,12 @@
 import pytest
 
 from golden.stream.reference import identity, widen
+from golden.stream.vectors import pack, random_words, rng
 from hdl.stream.arbiter import StreamArbiterConfig
 from hdl.stream.fifo import StreamFifoConfig
 from hdl.stream.widen import StreamWidenConfig
 from tb.formal.streams import InterruptingArbiter, LateWiden, OverflowingFifo, UnfairArbiter
 from tb.stream.support.bank import Case, check
-from tb.stream.support.words import pack, random_words, rng
 
 COUNT = 60
 

@@ -2,9 +2,9 @@
 
 from golden.stream.reference import identity
 from golden.stream.timing import register
+from golden.stream.vectors import pack, random_words, rng
 from hdl.stream.register import StreamRegister, StreamRegisterConfig
 from tb.stream.support.bank import Case, check
-from tb.stream.support.words import pack, random_words, rng
 
 COUNT = 150
 

@@ -16,38 +16,14 @@ Shown to fail:
 import pytest
 
 from golden.stream.reference import repack
+from golden.stream.repack_cycles import completes_first, model_cycles
+from golden.stream.vectors import pack, repack_words, rng
 from hdl.stream.repack import StreamRepack, StreamRepackConfig
 from tb.stream.support.bank import Case, check
-from tb.stream.support.words import pack, repack_words, rng
 
 COUNT = 120
 SIZES = ((1, 1), (1, 3), (3, 1), (4, 4), (5, 3), (3, 5), (16, 12), (8, 33), (33, 32), (7, 6))
 ERROR_BITS = {(7, 6): 2, (3, 5): 3}
-
-
-def model_cycles(words, size, out):
-    """Cycles of the transfers on i and o at full offer and demand, as the docstring has them."""
-    i_cycles, o_cycles = [], []
-    cycle = count = n = 0
-    ended = False
-    while n < len(words) or ended or count >= out:
-        offers = ended or count >= out
-        final = ended and count <= out
-        rest = max(count - out, 0) if offers else count
-        if offers:
-            o_cycles.append(cycle + 1)  # one more through the skid buffer
-        takes = n < len(words) and (final if ended else rest < out)
-        if final:
-            ended = False
-        count = rest
-        if takes:
-            _, first, end, _, last = words[n]
-            count += max(min(end, size) - first, 0)
-            ended = bool(last)
-            i_cycles.append(cycle)
-            n += 1
-        cycle += 1
-    return i_cycles, o_cycles
 
 
 def taken_before_stall(words, size, out):
@@ -58,16 +34,6 @@ def taken_before_stall(words, size, out):
         return len(words)
     third = o_cycles[2] - 1  # the cycle in which it would leave the byte buffer
     return sum(cycle < third for cycle in i_cycles)
-
-
-def completes_first(words, size, out):
-    """Which word of i holds the last byte of the first word of o."""
-    count = 0
-    for n, (_, first, end, _, last) in enumerate(words):
-        count += max(min(end, size) - first, 0)
-        if count >= out or last:
-            return n
-    raise AssertionError("no word of o is complete")
 
 
 def test_repack(seed):

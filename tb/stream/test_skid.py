@@ -2,9 +2,9 @@
 
 from golden.stream.reference import identity
 from golden.stream.timing import skid
+from golden.stream.vectors import pack, random_words, rng
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 from tb.stream.support.bank import Case, check
-from tb.stream.support.words import pack, random_words, rng
 
 COUNT = 150
 

@@ -3,9 +3,9 @@
 from itertools import accumulate
 
 from golden.stream.reference import widen
+from golden.stream.vectors import pack, random_words, rng
 from hdl.stream.widen import StreamWiden, StreamWidenConfig
 from tb.stream.support.bank import Case, check
-from tb.stream.support.words import pack, random_words, rng
 
 COUNT = 240
 

@@ -7,9 +7,9 @@ import cocotb
 import numpy as np
 
 from golden.axi.format import BURST_INCR, CACHE_NORMAL, RESP_OKAY, RESP_SLVERR
+from golden.words import layout_word
 from tb.axi.support.memory import Ram
 from tb.bench import Bench, config, params
-from tb.words import layout_word
 
 PHASES, READERS = params["phases"], range(config.readers)
 ASKS, WORDS = ([f"reader_{k}__{name}" for k in READERS] for name in ("ar", "r"))

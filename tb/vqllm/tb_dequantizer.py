@@ -1,8 +1,8 @@
 """Runs inside the simulator, started by test_dequantizer.py: beats of entries to elements."""
 
+from golden.words import unpack_ints
 from tb.bench import params, vectors
 from tb.contract import Contract
-from tb.words import unpack_ints
 
 WORDS = {name: unpack_ints(vectors[name]) for name in ("i", "o")}
 contract = Contract(WORDS, some=params["some"])

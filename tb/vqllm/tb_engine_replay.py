@@ -1,7 +1,7 @@
 """Runs inside the simulator, started by tb.runs: jobs of an engine, each alone.
 
-``params``: "jobs" of tb.vqllm.support.engine, and the "latency" of memory. Writes to replay.json
-the cycles of each job, its counters, and the processor time.
+``params``: "jobs" of golden.vqllm.vectors.engine, and the "latency" of memory. Writes to
+replay.json the cycles of each job, its counters, and the processor time.
 """
 
 import json
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import cocotb
 
+from golden.words import layout_field
 from tb.bench import config, params
 from tb.vqllm.support.engine_host import EngineHost
-from tb.words import layout_field
 
 COUNTERS = ("registers", "shared", "memory", "conflicts", "stalls")
 

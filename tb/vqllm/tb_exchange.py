@@ -4,9 +4,9 @@
 vectors is taken in its last cycle.
 """
 
+from golden.words import unpack_ints
 from tb.bench import params, vectors
 from tb.contract import Contract, block_timing
-from tb.words import unpack_ints
 
 WORDS = {name: unpack_ints(vectors[name]) for name in ("i", "o")}
 PIECES, ENDS = params["pieces"], params["ends"]

@@ -1,8 +1,8 @@
 """Runs inside the simulator, started by test_reduce.py: sums of cores and those of rows."""
 
+from golden.words import unpack_ints
 from tb.bench import params, vectors
 from tb.contract import Contract, block_timing
-from tb.words import unpack_ints
 
 WORDS = {name: unpack_ints(words) for name, words in vectors.items()}
 CAUSES = params["causes"]  # of each sum, (stream, word) of the parts that are added

@@ -1,8 +1,8 @@
 """Runs inside the simulator, started by test_row_finish.py: sums of rows to FP16."""
 
+from golden.words import unpack_ints
 from tb.bench import params, vectors
 from tb.contract import Contract
-from tb.words import unpack_ints
 
 
 class OfExponent(Contract):

@@ -25,14 +25,14 @@ import torch
 from golden.axi.format import RESP_DECERR, RESP_SLVERR
 from golden.config import ConfigError
 from golden.index.format import CodebookFault
+from golden.index.vectors.codebooks import other_bits
 from golden.vqllm.cache import LookUps, Tiers, large_or_nonfinite
 from golden.vqllm.config import NAMED, VqShape
+from golden.words import layout_word
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.codebook_cache import VqCodebookCache
-from tb.index.support.codebooks import other_bits
 from tb.run import simulate
 from tb.vqllm.support.codebooks import host_params, image, load
-from tb.words import layout_word
 
 ONE = 0x3C00
 COUNT = 70_000  # which a counter passes, with its bit 16

@@ -16,9 +16,9 @@ import pytest
 
 from golden.config import ConfigError
 from golden.vqllm.config import ExchangeShape
+from golden.vqllm.vectors.pieces import beats_of
 from hdl.vqllm.exchange import VqExchange, VqExchangeConfig
 from tb.run import simulate
-from tb.vqllm.support.pieces import beats_of
 
 CONFIGS = {
     "default": VqExchangeConfig(),

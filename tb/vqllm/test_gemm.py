@@ -19,11 +19,7 @@ from golden.config import ConfigError
 from golden.fp16.format import FP16
 from golden.vqllm.config import NAMED, MatrixShape, VqShape
 from golden.vqllm.product import by_dequantizing
-from hdl.vqllm.cache_config import VqCodebookCacheConfig
-from hdl.vqllm.gemm import VqGemm, VqGemmConfig
-from tb.run import simulate
-from tb.vqllm.support.codebooks import host_params
-from tb.vqllm.support.matrices import (
+from golden.vqllm.vectors.matrices import (
     UNEVEN,
     is_nonfinite,
     lane_beats,
@@ -31,8 +27,12 @@ from tb.vqllm.support.matrices import (
     tile_jobs,
     uneven_x,
 )
+from golden.words import layout_word
+from hdl.vqllm.cache_config import VqCodebookCacheConfig
+from hdl.vqllm.gemm import VqGemm, VqGemmConfig
+from tb.run import simulate
+from tb.vqllm.support.codebooks import host_params
 from tb.vqllm.support.phases import phases_of
-from tb.words import layout_word
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,23 +16,21 @@ Two are worth a word:
 - codebooks taken as loaded after a wrong descriptor: the next part of the tile is refused.
 """
 
-import itertools
+import functools
 
 import numpy as np
 import pytest
 
 from golden.config import ConfigError
 from golden.vqllm.bounds import job_bounds, part_work
-from golden.vqllm.config import NAMED, MatrixShape, VqShape
-from golden.vqllm.format import Plan
+from golden.vqllm.config import NAMED, VqShape
+from golden.vqllm.vectors.gemv import jobs_of
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.gemv import VqGemv
 from hdl.vqllm.gemv_config import VqGemvConfig
 from hdl.vqllm.gemv_core import VqGemvCoreConfig
 from tb.run import simulate
 from tb.runs.measure.vq import fill_of, path_of
-from tb.vqllm.support.engine import SPOILS, beyond_x, engine_job, random_x
-from tb.vqllm.support.matrices import random_matrix
 
 LATENCY = 20  # of the memory, for the rate
 LATENCIES = {"far_entries": 100}
@@ -136,42 +134,14 @@ def most_cycles(job, latency: int) -> float:
     return 1.05 * (max(*bound.values(), path_of(config, latency).trips(far)) + fill)
 
 
-def jobs_of(config, rng, shapes, long, latency: int) -> tuple[list[dict], list[dict]]:
-    """Sound jobs of all shapes and splits, then jobs with a fault each; long jobs of all splits."""
-    cache = config.core.cache
-    most = Plan(registers=cache.registers, shared=cache.shared)
-    least = Plan(registers=0, shared=max(1, cache.shared // 3))
-    splits = [1 << n for n in range(config.cores.bit_length())]
-    base, found, rates = 0x10_0000, [], []
-
-    def add(size, plan, split, spoil=None, into=found):
-        nonlocal base
-        shape = MatrixShape(rows=size[0], columns=size[1], vq=cache.vq)
-        matrix = random_matrix(rng, shape, int(rng.integers(-3, 4)), config.scaled)
-        x = random_x(rng, int(rng.integers(1, config.core.batch + 1)), size[1])
-        plan = Plan(registers=plan.registers, shared=plan.shared, split=split)
-        job = engine_job(config, matrix, plan, x, tensor=int(rng.integers(1 << 24)), base=base)
-        base = job.after(64)
-        if spoil is None or spoil(job, rng) is not False:
-            into.append({**job.params(), "most": most_cycles(job, latency)})
-
-    for size, split in itertools.product(shapes, splits):
-        add(size, (most, least)[len(found) % 2], split)
-    for spoil in SPOILS:
-        add(shapes[0], least, int(rng.choice(splits)), spoil)
-    for size in shapes[1:]:
-        add(size, least, int(rng.choice(splits)), beyond_x)
-    add(shapes[0], most, splits[-1])
-    for split in splits if long else ():
-        add(long, most, split, into=rates)
-    return found, rates
-
-
 @pytest.mark.parametrize("name", CONFIGS)
 def test_gemv(name, seed):
     config, shapes, long = CONFIGS[name]
     latency = LATENCIES.get(name, LATENCY)
-    jobs, rates = jobs_of(config, np.random.default_rng([seed, 165]), shapes, long, latency)
+    jobs, rates = jobs_of(
+        config, np.random.default_rng([seed, 165]), shapes, long,
+        functools.partial(most_cycles, latency=latency),
+    )  # fmt: skip
     params = {"jobs": jobs, "rates": rates, "latency": latency}
     simulate(VqGemv(config), "tb.vqllm.tb_gemv", params=params, seed=seed)
 

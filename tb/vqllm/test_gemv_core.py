@@ -18,13 +18,13 @@ import torch
 from golden.config import ConfigError
 from golden.vqllm.config import NAMED, MatrixShape, VqShape
 from golden.vqllm.product import exact_sums
+from golden.vqllm.vectors.matrices import is_nonfinite, lane_beats, random_matrix, tile_jobs
+from golden.words import layout_word
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.gemv_core import VqGemvCore, VqGemvCoreConfig
 from tb.run import simulate
 from tb.vqllm.support.codebooks import host_params
-from tb.vqllm.support.matrices import is_nonfinite, lane_beats, random_matrix, tile_jobs
 from tb.vqllm.support.phases import phases_of
-from tb.words import layout_word
 
 
 def gemv(vq, lookups, columns, rows, *, batch=1, fusion="none", need=0, **cache):

@@ -14,9 +14,9 @@ import pytest
 
 from golden.config import ConfigError
 from golden.vqllm.config import ExchangeShape
+from golden.vqllm.vectors.pieces import beats_of
 from hdl.vqllm.layout_buffer import VqLayoutBuffer, VqLayoutBufferConfig
 from tb.run import simulate
-from tb.vqllm.support.pieces import beats_of
 
 CONFIGS = {
     "default": VqLayoutBufferConfig(),

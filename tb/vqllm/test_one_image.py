@@ -16,11 +16,11 @@ import pytest
 import torch
 
 from golden.million.config import HeadShape, MillionConfig, PqShape, WindowShape
+from golden.million.vectors.decode_jobs import SHAPES
 from golden.vqllm.attention import attend
 from golden.vqllm.config import AttendShape
 from hdl.million.decode_engine import MillionDecodeEngineConfig
 from hdl.million.room import BLOCKS
-from tb.million.support.decode_jobs import SHAPES
 from tb.run import build_model
 from tb.runs.measure import vq_attention
 from tb.vqllm import test_attention

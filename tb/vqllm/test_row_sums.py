@@ -27,11 +27,11 @@ import torch
 from golden.config import ConfigError
 from golden.fp16.format import FP16
 from golden.vqllm.product import exact_sums
+from golden.vqllm.vectors.matrices import uneven_x
+from golden.words import layout_field, layout_word, layout_words
 from hdl.vqllm.row_config import VqRowSumsConfig
 from hdl.vqllm.row_sums import VqRowSums
 from tb.run import simulate
-from tb.vqllm.support.matrices import uneven_x
-from tb.words import layout_field, layout_word, layout_words
 
 CONFIGS = {
     "default": VqRowSumsConfig(),

@@ -15,8 +15,9 @@ import pytest
 import softfloatpy as softfloat
 import torch
 
-from golden.fp16 import functions, ops, vectors
+from golden.fp16 import functions, ops
 from golden.fp16.format import FP16, FP32, FloatFormat, exp_tables
+from golden.fp16.vectors import columns as vectors
 
 ALL_FP16 = np.arange(1 << 16)
 FP8 = FloatFormat(exp_bits=4, frac_bits=3)

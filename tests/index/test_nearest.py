@@ -8,7 +8,7 @@ import torch
 
 from golden.eval.reports.clustering import measure
 from golden.fp16.ops import float_from_bits, mul
-from golden.fp16.vectors import random_words
+from golden.fp16.vectors.columns import random_words
 from golden.index.nearest import cluster, cluster_by_midpoints, midpoints
 
 

@@ -9,7 +9,7 @@ import torch
 
 from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import bits_from_float, float_from_bits
-from golden.fp16.vectors import random_words
+from golden.fp16.vectors.columns import random_words
 from golden.kllm.functional import (
     FunctionalState,
     Slot,

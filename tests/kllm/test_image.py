@@ -6,7 +6,7 @@ import torch
 
 from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import mul
-from golden.fp16.vectors import random_words
+from golden.fp16.vectors.columns import random_words
 from golden.kllm.format import (
     WeightLayout,
     beats,

@@ -44,7 +44,7 @@ from golden.kllm.quantize import (
     train_activation_codebook,
 )
 from golden.kllm.quantizer import quantize_command
-from golden.kllm.vectors import codebook_packet
+from golden.kllm.vectors.requests import codebook_packet
 
 SMALL = MACHINES["small"]
 TOKENS = 64

@@ -38,7 +38,7 @@ from golden.kllm.matmul import matmul
 from golden.kllm.programs import random_program
 from golden.kllm.quantize import quantize_tokens, quantize_unsigned
 from golden.kllm.records import Codebooks, Packet, Weight
-from golden.kllm.vectors import codebook_packet
+from golden.kllm.vectors.requests import codebook_packet
 from hdl.registry import all_blocks
 
 SMALL = MACHINES["small"]

@@ -22,7 +22,7 @@ from golden.kllm.orizuru import (
     select_unit,
 )
 from golden.kllm.quantize import split_outliers
-from tb.kllm.support.orizuru_tokens import token_words
+from golden.kllm.vectors.orizuru_tokens import token_words
 
 
 def check(words, k_max, k_min):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from golden.kllm.format import NO_OUTPUT, Status, integer_packet_length, kmeans_packet_length
-from golden.kllm.vectors import LaneVectors, lane_vectors
+from golden.kllm.vectors.requests import LaneVectors, lane_vectors
 
 CONFIGS = {
     "default": {},

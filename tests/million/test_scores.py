@@ -8,7 +8,7 @@ import torch
 
 from golden.config import ConfigError
 from golden.fp16.ops import fixed_point
-from golden.fp16.vectors import random_words
+from golden.fp16.vectors.columns import random_words
 from golden.index.tables import tables
 from golden.million.scores import past_scores
 from tests.exact import exact, rounded

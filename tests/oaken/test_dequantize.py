@@ -15,8 +15,8 @@ import torch
 from golden.oaken.dequantize import inliers, insert_zeros, outliers, repeat_scales, request_status
 from golden.oaken.format import Group
 from golden.oaken.quantize import RecordError, decode, sparse_records, unpack_sparse
+from golden.oaken.vectors.dequant_tokens import damaged, some_tokens
 from golden.paging.format import Status
-from tb.oaken.support.dequant_vectors import damaged, some_tokens
 
 
 def read(data: bytes, blocks: int, block: int):

@@ -9,8 +9,8 @@ from golden.oaken.config import CacheConfig, KvShape
 from golden.oaken.format import SCALE_BYTES, bits_read
 from golden.oaken.kv_engine import KvEngine, Request
 from golden.oaken.quantize import decode, encode
+from golden.oaken.vectors.kv_script import THRESHOLDS, vector
 from golden.paging.format import Op, Status
-from tb.oaken.support.kv_script import THRESHOLDS, vector
 
 KV = KvShape(heads=2, head_dim=32, block=16)
 CACHE = CacheConfig(kv=KV, sequences=2, layers=2, pages=80, page_bytes=256, max_tokens=30)

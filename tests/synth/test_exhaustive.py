@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from golden.fp16.format import FloatFormat
+from golden.fp16.vectors.beats import pack
 from hdl.fp16.add import FpAdd, FpAddConfig
 from hdl.fp16.convert import FpConvert, FpConvertConfig
 from tb import mutate
 from tb.exhaustive import sends_every_word
-from tb.fp16.support.bank import Bank, BankConfig, pack
+from tb.fp16.support.bank import Bank, BankConfig
 
 FP6 = FloatFormat(exp_bits=3, frac_bits=2)
 

@@ -17,7 +17,7 @@ from golden.kllm.isa import ROW_ELEMENTS
 from golden.kllm.layer.layout import Job
 from golden.kllm.layer.program import LayerProgram, check_widths, layer_program
 from golden.kllm.layer.quantized import QuantizedLayer
-from golden.kllm.vectors import codebook_packet, integer_packet
+from golden.kllm.vectors.requests import codebook_packet, integer_packet
 
 __all__ = [
     "CompiledLayer",

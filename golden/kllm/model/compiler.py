@@ -17,7 +17,7 @@ from golden.kllm.layer.compiler import (
 )
 from golden.kllm.model.layout import ModelLayout
 from golden.kllm.model.quantized import QuantizedModel
-from golden.kllm.vectors import codebook_packet
+from golden.kllm.vectors.requests import codebook_packet
 
 __all__ = ["ModelImage", "compile_model"]
 

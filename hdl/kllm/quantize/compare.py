@@ -8,6 +8,7 @@ from amaranth.lib import stream
 from golden.config import Config
 from golden.fp16.format import FP16
 from golden.index.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN
+from golden.kllm.format import TokenKind
 from golden.kllm.isa import ROW_ELEMENTS
 from golden.kllm.timing import row_compare
 from golden.timing import Timing
@@ -16,14 +17,13 @@ from hdl.block import Block
 from hdl.fp16.compare import total_order_key
 from hdl.kllm.quantize.payloads import (
     ALL,
-    TokenKind,
     live_elements,
     row_layout,
     second_pass_layout,
     split_row_layout,
     up_to,
 )
-from hdl.ports import In, Out
+from hdl.ports import In, Out, Payload
 from hdl.walk import Walk
 
 __all__ = ["KllmRowCompare", "KllmRowCompareConfig"]
@@ -40,6 +40,14 @@ class KllmRowCompareConfig(Config):
 
     def __post_init__(self) -> None:
         self._check_range("bits_a", CODEBOOK_BITS_MIN, CODEBOOK_BITS_MAX)
+
+    @property
+    def token_layout(self) -> Payload:
+        return second_pass_layout
+
+    @property
+    def o_layout(self) -> Payload:
+        return split_row_layout
 
 
 class KllmRowCompare(Block):
@@ -63,7 +71,7 @@ class KllmRowCompare(Block):
         super().__init__(
             config,
             {
-                "token": In(stream.Signature(second_pass_layout), "Tokens of the second pass."),
+                "token": In(stream.Signature(config.token_layout), "Tokens of the second pass."),
                 "row": In(stream.Signature(row_layout), "Their rows."),
                 "o": Out(
                     stream.Signature(split_row_layout), "Rows with the mask of their outliers."

@@ -8,13 +8,14 @@ from amaranth.lib import stream
 from golden.config import Config
 from golden.fp16.format import FP16
 from golden.kllm.config import SlotShape, VectorShape
+from golden.kllm.format import TokenKind
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus, Norm, Opcode, OutlierMode
 from golden.kllm.timing import quantize_decode
 from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
 from hdl.kllm.engine import command_stream, operand
-from hdl.kllm.quantize.payloads import STATUS_BITS, TokenKind, quantize_job_layout
+from hdl.kllm.quantize.payloads import STATUS_BITS, quantize_job_layout
 from hdl.ports import Out
 
 __all__ = ["KllmQuantizeDecode", "KllmQuantizeDecodeConfig"]

@@ -4,6 +4,7 @@ from amaranth import Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 
 from golden.fp16.format import FP32
+from golden.kllm.format import TokenKind
 from golden.kllm.timing import descriptor_writer
 from golden.timing import Timing
 from hdl.bits import let
@@ -13,7 +14,6 @@ from hdl.kllm.norm_finish import norm_result_layout
 from hdl.kllm.quantize.payloads import (
     STATUS_BITS,
     KllmQuantizePhaseConfig,
-    TokenKind,
     finish_layout,
     outlier_layout,
 )

@@ -1,12 +1,12 @@
 """What the phases of the quantizer hand to each other."""
 
 import dataclasses
-import enum
 
 from amaranth import Const, Mux, Value
 
 from golden.config import Config
 from golden.fp16.format import FP16, FP32
+from golden.kllm.format import TokenKind
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus, Norm
 from hdl.kinds import NUMBER, index_of, mask_of
 from hdl.kllm.engine import ROW, SLOT_LENGTH_BITS, SLOT_ROW_BITS
@@ -16,7 +16,6 @@ __all__ = [
     "ALL",
     "STATUS_BITS",
     "KllmQuantizePhaseConfig",
-    "TokenKind",
     "beat_layout",
     "bound_layout",
     "finish_layout",
@@ -46,15 +45,6 @@ ALL = (1 << ROW_ELEMENTS) - 1  # elements of a row
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmQuantizePhaseConfig(Config):
     """A phase without sizes: the payloads of the engines give every width."""
-
-
-class TokenKind(enum.IntEnum):
-    """Where the outliers and the scale of a token come from."""
-
-    ONLINE = 0  # the trees of Orizuru
-    OFFLINE = 1  # thresholds of the command
-    INTEGER = 2  # its largest element
-    CODEBOOK = 3  # two rows of a codebook
 
 
 _SLOT = (8, "activation slot", index_of("slots"))

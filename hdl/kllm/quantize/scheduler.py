@@ -4,6 +4,7 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream
 
 from golden.fp16.format import FP16, FP32
+from golden.kllm.format import TokenKind
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus, Norm
 from golden.kllm.timing import token_scheduler
 from golden.timing import Timing
@@ -14,7 +15,6 @@ from hdl.kllm.norm_stats import KllmNormStats, KllmNormStatsConfig
 from hdl.kllm.quantize.payloads import (
     STATUS_BITS,
     KllmQuantizePhaseConfig,
-    TokenKind,
     finish_layout,
     found_layout,
     row_request_layout,

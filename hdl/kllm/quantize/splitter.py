@@ -8,6 +8,7 @@ from amaranth.lib import stream
 from golden.config import Config
 from golden.fp16.format import FP16
 from golden.index.format import K_MAX
+from golden.kllm.format import TokenKind
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus
 from golden.kllm.timing import row_splitter
 from golden.timing import Timing
@@ -17,7 +18,6 @@ from hdl.index.nearest import IndexNearestConfig
 from hdl.kllm.engine import SLOT_LENGTH_BITS
 from hdl.kllm.quantize.payloads import (
     STATUS_BITS,
-    TokenKind,
     beat_layout,
     outlier_layout,
     split_row_layout,

@@ -3,6 +3,7 @@
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream
 
+from golden.kllm.format import TokenKind
 from golden.kllm.isa import ROW_ELEMENTS
 from golden.kllm.timing import token_walk
 from golden.timing import Timing
@@ -10,7 +11,6 @@ from hdl.block import Block
 from hdl.kllm.orizuru import KllmOrizuruConfig
 from hdl.kllm.quantize.payloads import (
     KllmQuantizePhaseConfig,
-    TokenKind,
     first_pass_layout,
     quantize_job_layout,
     row_request_layout,

@@ -19,8 +19,8 @@ from golden.axi.format import (
     RESP_OKAY,
     RESP_SLVERR,
 )
+from golden.words import layout_word
 from tb.ports import Signal, stream_port
-from tb.words import layout_word
 
 __all__ = ["Memory", "Ram", "Words", "random_commands", "random_packets"]
 

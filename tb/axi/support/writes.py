@@ -5,8 +5,8 @@ import random
 
 from golden.axi.format import RESP_DECERR, RESP_OKAY, RESP_SLVERR
 from golden.axi.reference import bursts, command_words
+from golden.words import join
 from tb.bench import config
-from tb.words import join
 
 __all__ = [
     "WORD",

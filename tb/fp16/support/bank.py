@@ -4,13 +4,11 @@ import dataclasses
 
 import numpy as np
 from amaranth import Module
-from amaranth.hdl import Shape
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
-from golden.fp16.format import FloatFormat
-from golden.fp16.vectors import corner_words
+from golden.fp16.vectors.beats import flow_rows, pack
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.pipeline import Operator, OperatorConfig
@@ -105,47 +103,6 @@ class Bank(Block):
             wiring.connect(m, wiring.flipped(getattr(self, f"i{k}")), operator.i)
             wiring.connect(m, operator.o, wiring.flipped(getattr(self, f"o{k}")))
         return m
-
-
-def pack(layout: data.StructLayout, columns: dict[str, np.ndarray]) -> np.ndarray:
-    """Payload words, little-endian rows of bytes; the tag counts the rows, modulo its range.
-
-    ValueError: a value that its field cannot hold.
-    """
-    count = len(next(iter(columns.values())))
-    words = np.zeros(count, dtype=object)
-    for name, field in layout:
-        values = columns[name] if name != "tag" else np.arange(count)
-        shape = Shape.cast(field.shape)
-        limit = 1 << shape.width
-        if name == "tag":
-            values = values % limit
-        low, high = (-limit // 2, limit // 2 - 1) if shape.signed else (0, limit - 1)
-        values = np.asarray(values).astype(object)
-        if count and not low <= values.min() <= values.max() <= high:
-            worst = values.min() if values.min() < low else values.max()
-            raise ValueError(f"{name} must be {low}..{high}, not {worst}")
-        words |= (values & (limit - 1)) << field.offset
-    size = -(-layout.size // 8)
-    rows = b"".join(int(word).to_bytes(size, "little") for word in words)
-    return np.frombuffer(rows, dtype=np.uint8).reshape(count, size)
-
-
-def flow_rows(config: OperatorConfig, columns: dict, rng: np.random.Generator, count: int):
-    """Rows to send with idle and stall cycles: half of them hold a corner word as an operand.
-
-    Zeros, infinities and NaN are rare among all words, and each has a flag that must be held.
-    """
-    formats = [each for each in vars(config).values() if isinstance(each, FloatFormat)]
-    total = len(next(iter(columns.values())))
-    chosen = rng.integers(0, total, count)
-    if formats:
-        corners = np.concatenate([corner_words(each) for each in formats])
-        operands = [np.isin(columns[name], corners) for name in config.operands]
-        corner_rows = np.flatnonzero(np.any(operands, axis=0))
-        if corner_rows.size:
-            chosen[::2] = rng.choice(corner_rows, chosen[::2].size)
-    return rng.permutation(chosen)
 
 
 def check(operator: type[Operator], cases, seed: int, flow_count: int = 400) -> None:

@@ -1,7 +1,7 @@
 """Commands as an engine's ``command`` stream carries them, and rows of the vector memory."""
 
 from golden.kllm.isa import FIRST_OPERAND_WORD, Codebook, CommandStatus, MatmulMode
-from tb.words import join
+from golden.words import join
 
 __all__ = ["command_payload", "row_of", "weights_requested"]
 

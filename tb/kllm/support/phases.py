@@ -5,9 +5,9 @@
 
 from golden.kllm.format import Status
 from golden.kllm.timing import LaneJob, lane_cycles, lane_latency
+from golden.words import unpack_ints
 from tb.bench import vectors
 from tb.contract import block_timing
-from tb.words import unpack_ints
 
 __all__ = ["check", "check_cycles", "jobs", "load", "streams", "words"]
 

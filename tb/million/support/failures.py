@@ -1,9 +1,9 @@
 """Scripts for million_attention: tokens fail in mid-encoding, and requests follow at once."""
 
 from golden.million.format import Op, Status
+from golden.million.vectors.script import Script
+from golden.million.vectors.words import MOST
 from hdl.million.attention import MillionAttentionConfig
-from tb.million.support.script import Script
-from tb.million.support.words import MOST
 
 __all__ = ["failures_script", "wide_script"]
 

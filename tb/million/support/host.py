@@ -31,7 +31,7 @@ def silence(config: MillionAttentionConfig) -> int:
 
 
 class Expected:
-    """Statuses and words of ``o`` still to come of a phase of tb.million.support.script."""
+    """Statuses and words of ``o`` still to come of a phase of golden.million.vectors.script."""
 
     def __init__(self, phase):
         self.o = deque(phase["o"])

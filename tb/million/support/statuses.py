@@ -7,9 +7,9 @@ import torch
 from golden.million.attention import Codebook
 from golden.million.cache import Codebooks
 from golden.million.format import EXPONENT_MAX, EXPONENT_MIN, Op, Status
+from golden.million.vectors.script import Script
+from golden.million.vectors.words import INFINITY, MINUS, MOST, NAN, ONE
 from hdl.million.attention import MillionAttentionConfig
-from tb.million.support.script import Script
-from tb.million.support.words import INFINITY, MINUS, MOST, NAN, ONE
 
 __all__ = ["grown_script", "statuses_script"]
 

@@ -3,15 +3,15 @@
 from collections import deque
 
 from golden.paging.format import Op, Status
+from golden.words import layout_field
 from hdl.paging.layouts import STATUS_LAYOUT
 from tb.paging.support.statuses import StatusesToCome
-from tb.words import layout_field
 
 __all__ = ["Expected"]
 
 
 class Expected:
-    """Statuses and words of ``o`` still to come, of some phases of tb.oaken.support.kv_script."""
+    """Statuses and words of ``o`` to come of some phases of golden.oaken.vectors.kv_script."""
 
     def __init__(self, config, phases):
         self.config = config

@@ -16,10 +16,10 @@ from cocotb.triggers import FallingEdge, ReadOnly
 from golden.axi.format import PAGE_BYTES as AXI_BOUNDARY
 from golden.paging.format import Op, Status
 from golden.paging.mmu import Request, Word, joined
+from golden.words import layout_word
 from hdl.paging.layouts import REQUEST_LAYOUT, STATUS_LAYOUT
 from tb.bench import LIVELOCK, SILENCE, config
 from tb.ports import stream_port
-from tb.words import layout_word
 
 __all__ = [
     "CHANNELS",

@@ -4,7 +4,7 @@ import enum
 from collections import deque
 from collections.abc import Iterable
 
-from tb.words import layout_field
+from golden.words import layout_field
 
 __all__ = ["StatusesToCome"]
 

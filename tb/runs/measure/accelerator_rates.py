@@ -16,7 +16,7 @@ from golden.kllm.image import weight_image
 from golden.kllm.isa import COMMAND_WORDS, Opcode, decode
 from golden.kllm.machine import Machine
 from golden.kllm.product import ProductCase, product_program
-from golden.kllm.vectors import codebook_packet
+from golden.kllm.vectors.requests import codebook_packet
 from hdl.arguments import write_page
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from hdl.kllm.room import BLOCKS

@@ -22,12 +22,12 @@ from golden.kllm.quantize import (
     quantize_weight,
     train_activation_codebook,
 )
+from golden.kllm.vectors.jobs import Job, codebook_packet, phase_vectors
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.engine import KllmPeLane
 from hdl.verilog import convert
 from synth.area import load_libraries
 from synth.modules import MappedDesign, map_modules
-from tb.kllm.support.jobs import Job, codebook_packet, phase_vectors
 from tb.run import Model, build_model, emitted, run_model
 
 __all__ = ["layer_jobs", "report"]

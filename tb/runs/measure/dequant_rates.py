@@ -9,10 +9,10 @@ import torch
 from golden.oaken import timing
 from golden.oaken.format import Group
 from golden.oaken.quantize import Encoded
+from golden.oaken.vectors.dequant_job import Job
+from golden.oaken.vectors.dequant_tokens import synthetic_tokens
 from hdl.arguments import write_page
 from hdl.oaken.dequant_engine import OakenDequantEngine, OakenDequantEngineConfig
-from tb.oaken.support.dequant_job import Job
-from tb.oaken.support.dequant_vectors import synthetic_tokens
 from tb.run import simulate
 from tb.runs.cycles import Figure, described, predicted, save
 

@@ -6,10 +6,10 @@ import json
 import numpy as np
 
 from golden.oaken.timing import quant_engine
+from golden.oaken.vectors.kv_vectors import one_vector
+from golden.oaken.vectors.quant_engine import Job, engine_vectors
 from hdl.arguments import write_page
 from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
-from tb.oaken.support.engine_vectors import Job, engine_vectors
-from tb.oaken.support.quantize_vectors import one_vector
 from tb.run import simulate
 from tb.runs.cycles import Figure, described, predicted, save
 

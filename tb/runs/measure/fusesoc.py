@@ -12,8 +12,8 @@ from golden.config import ConfigError
 from golden.files import claimed_folder
 from golden.markers import table
 from hdl.arguments import write_page
+from hdl.kit.kits import find_kit
 from tb.compile import tool_environment
-from tb.kits import find_kit
 from tb.kits.check import SIMULATORS, available, write_kit
 from tb.run import ROOT
 

@@ -11,7 +11,7 @@ from golden.config import ConfigError
 from golden.files import claimed_folder, kept_json, replacing
 from golden.markers import table
 from hdl.arguments import write_page
-from tb.kits import all_kits
+from hdl.kit.kits import all_kits
 from tb.kits.check import SIMULATORS, Faults, Run, available, plant, run_kit, write_kit
 from tb.run import ROOT
 

@@ -7,12 +7,12 @@ from rich.console import Console
 
 from golden.oaken import timing
 from golden.oaken.format import SCALE_BYTES
+from golden.oaken.vectors.kv_script import Script
 from golden.paging.format import Status
 from hdl.arguments import write_page
 from hdl.oaken.inlier_quantizer import OakenInlierQuantizer
 from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig
 from hdl.oaken.room import BLOCKS
-from tb.oaken.support.kv_script import Script
 from tb.run import build_model, run_model
 from tb.runs.cycles import Figure, described, predicted, save
 

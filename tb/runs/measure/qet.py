@@ -24,19 +24,19 @@ from golden.qet.matrix import QetMatrix, encode, padded_words, quantize
 from golden.qet.metrics import errors
 from golden.qet.tiling import Tile, tiles_of
 from golden.qet.timing import gemv_fill, image_bound
+from golden.qet.vectors.gemv import gemv_job
+from golden.qet.vectors.tiles import words_of
 from golden.vqllm.pack import layer_of
+from golden.vqllm.vectors.engine import random_x
 from hdl.arguments import write_page
 from hdl.qet.decoder import QetDecoder, QetDecoderConfig
 from hdl.qet.dequant_gemv import QetDequantGemv
 from hdl.qet.encoder import QetEncoder, QetEncoderConfig
 from hdl.qet.gemv_config import QetDequantGemvConfig
 from hdl.qet.room import BLOCKS
-from tb.qet.support.gemv import gemv_job
-from tb.qet.support.tiles import words_of
 from tb.run import build_model, run_model
 from tb.runs.cycles import Figure, described, save
 from tb.runs.qet import SECTION
-from tb.vqllm.support.engine import random_x
 
 __all__ = ["SPANS", "Source", "bound_of", "report", "tile_words"]
 

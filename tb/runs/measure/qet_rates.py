@@ -13,16 +13,16 @@ from golden.markers import table
 from golden.qet.config import Budget, QetShape, Stage
 from golden.qet.matrix import QetMatrix
 from golden.qet.timing import gemv_bound, gemv_cycles, gemv_fill, image_bound
+from golden.qet.vectors.gemv import gemv_job, random_matrix
+from golden.vqllm.vectors.engine import random_x
 from hdl.arguments import write_page
 from hdl.qet.dequant_gemv import QetDequantGemv
 from hdl.qet.gemv_config import QetDequantGemvConfig
 from hdl.qet.room import BLOCKS
-from tb.qet.support.gemv import gemv_job, random_matrix
 from tb.run import build_model, run_model
 from tb.runs.cycles import Figure, described, predicted, save
 from tb.runs.measure.qet import SPANS
 from tb.runs.qet_rates import SECTION
-from tb.vqllm.support.engine import random_x
 
 __all__ = ["cases_of", "measured", "report"]
 

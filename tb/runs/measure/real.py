@@ -19,11 +19,11 @@ from golden.eval.reports.kv_error import nmse
 from golden.fp16.ops import bits_from_float
 from golden.oaken.groups import Ratios
 from golden.oaken.thresholds import KV_NAMES, Profile, ProfileError, profile_kv
+from golden.oaken.vectors.kv_script import Script
 from golden.paging.format import Op, Status
 from golden.text import EVALUATION
 from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig
 from hdl.oaken.room import BLOCKS
-from tb.oaken.support.kv_script import Script
 from tb.run import build_model, run_model
 
 __all__ = ["Measured", "report", "run"]

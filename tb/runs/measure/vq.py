@@ -21,6 +21,7 @@ from golden.vqllm.format import MATRICES, PACKS
 from golden.vqllm.pack import BLOCK, Layer, Pack, captured, load
 from golden.vqllm.pack import save as save_pack
 from golden.vqllm.timing import GemvPath, gemv_fill
+from golden.words import layout_word
 from hdl.arguments import write_page
 from hdl.vqllm.gemv import VqGemv
 from hdl.vqllm.gemv_config import VqGemvConfig
@@ -29,7 +30,6 @@ from tb.run import ROOT, build_model, run_model
 from tb.runs.cycles import Figure, described, save
 from tb.runs.measure.vq_kv import Result, Say, cache
 from tb.runs.vq import CACHES, MODELS, SECTION
-from tb.words import layout_word
 
 __all__ = ["SPAN", "engine_of", "fill_of", "path_of", "report", "weights"]
 

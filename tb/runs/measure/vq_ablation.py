@@ -22,6 +22,7 @@ from golden.vqllm.crossover import Engine, gemm_cycles, plain_cycles, slowest
 from golden.vqllm.format import Plan
 from golden.vqllm.matrix import VqMatrix, quantize
 from golden.vqllm.timing import read_once
+from golden.vqllm.vectors.engine import COUNTED, engine_job, random_x
 from hdl.vqllm.attention import VqAttentionConfig
 from hdl.vqllm.gemm import VqGemm, VqGemmConfig
 from hdl.vqllm.gemv import VqGemv
@@ -34,7 +35,6 @@ from tb.runs.measure.vq_attention import COUNTED as COUNTED_HEADS
 from tb.runs.measure.vq_attention import measure as attended
 from tb.runs.vq_ablation import CASES
 from tb.vqllm.support.core_words import core_params, look_cycles
-from tb.vqllm.support.engine import COUNTED, engine_job, random_x
 from tb.vqllm.support.one_image import OneImage
 
 __all__ = ["STEPS", "Step", "report", "striped"]

@@ -19,9 +19,11 @@ from golden.million.decode import decode_sums
 from golden.million.format import Op
 from golden.million.operations import SCHEMES, once
 from golden.million.timing import decode_values
+from golden.million.vectors.decode_jobs import Job, beats_of, shared_vectors
 from golden.vqllm.attention import attend
 from golden.vqllm.config import ATTEND, AttendShape
 from golden.vqllm.timing import attend_bound
+from golden.words import layout_words, unpack_ints
 from hdl.block import Block
 from hdl.million.attention import MillionAttention, MillionAttentionConfig
 from hdl.million.decode_engine import MillionDecodeEngine, MillionDecodeEngineConfig
@@ -31,14 +33,12 @@ from hdl.vqllm.attention import VqAttention, VqAttentionConfig
 from synth.area import load_libraries
 from synth.memories import ram
 from synth.modules import Cost, MappedDesign, map_modules
-from tb.million.support.decode_jobs import Job, beats_of, shared_vectors
 from tb.million.support.replay import Parts
 from tb.run import build_model, run_model
 from tb.runs.cycles import Figure, described, give
 from tb.runs.measure.million_rates import BASE, lone_cycles
 from tb.vqllm.support.attention import Head, Script
 from tb.vqllm.support.one_image import OneImage, Softmax, differences
-from tb.words import layout_words, unpack_ints
 
 __all__ = ["ENGINES", "measure", "report", "shape_of"]
 

@@ -18,13 +18,13 @@ from golden.vqllm.crossover import (
     plain_cycles,
     slowest,
 )
+from golden.vqllm.vectors.matrices import random_matrix
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.gemm import VqGemm, VqGemmConfig
 from hdl.vqllm.gemv_core import VqGemvCore, VqGemvCoreConfig
 from tb.run import build_model, run_model
 from tb.runs.cycles import Figure, described, give
 from tb.vqllm.support.core_words import core_params, look_cycles
-from tb.vqllm.support.matrices import random_matrix
 
 __all__ = ["report"]
 

@@ -17,19 +17,19 @@ from golden.million import example
 from golden.million.attention import Codebook
 from golden.million.config import HeadShape, MillionConfig
 from golden.million.pack import inputs, joined
+from golden.million.vectors.tables import codebook_words
 from golden.vqllm import timing
 from golden.vqllm.attention import attend
 from golden.vqllm.pack import HEADS as LLAMA_HEADS
 from golden.vqllm.pack import layer_of
+from golden.words import layout_words
 from hdl.million.layouts import beat_layout
 from hdl.vqllm.attention import VqAttention, VqAttentionConfig
 from hdl.vqllm.kv_encoder import VqKvEncoder, VqKvEncoderConfig
 from hdl.vqllm.room import BLOCKS
-from tb.million.support.tables import codebook_words
 from tb.run import build_model, run_model, simulate
 from tb.runs.cycles import Figure, described
 from tb.vqllm.support.attention import Head, Script
-from tb.words import layout_words
 
 __all__ = ["Layer", "Result", "Say", "cache", "captured", "encode", "run"]
 

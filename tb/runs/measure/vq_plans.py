@@ -15,6 +15,7 @@ from golden.vqllm import format as image_format
 from golden.vqllm import timing
 from golden.vqllm.access import look_ups
 from golden.vqllm.config import Budget, MatrixShape, Plan, VqShape, Work
+from golden.vqllm.vectors.engine import engine_job, random_x
 from hdl.arguments import write_page
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.gemv import VqGemv
@@ -25,7 +26,6 @@ from tb.run import simulate
 from tb.runs.cycles import Figure, described, predicted, save
 from tb.runs.measure import vq_plans_other
 from tb.runs.measure.vq_draws import drawn
-from tb.vqllm.support.engine import engine_job, random_x
 
 __all__ = ["BUILDS", "report"]
 

@@ -11,6 +11,8 @@ from golden.vqllm.bounds import job_bounds, part_work
 from golden.vqllm.config import MatrixShape
 from golden.vqllm.format import Plan
 from golden.vqllm.timing import gemv_cycles
+from golden.vqllm.vectors.engine import engine_job, random_x
+from golden.vqllm.vectors.matrices import random_matrix
 from hdl.arguments import write_page
 from hdl.vqllm.gemv import VqGemv
 from hdl.vqllm.gemv_config import VqGemvConfig
@@ -18,8 +20,6 @@ from hdl.vqllm.room import BLOCKS
 from tb.run import build_model, run_model
 from tb.runs.cycles import Figure, described, predicted, save
 from tb.runs.measure.vq import SPAN, fill_of, path_of
-from tb.vqllm.support.engine import engine_job, random_x
-from tb.vqllm.support.matrices import random_matrix
 
 __all__ = ["cases_of", "measured", "report"]
 

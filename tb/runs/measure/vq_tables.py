@@ -15,6 +15,7 @@ from golden.vqllm.config import NAMED, MatrixShape
 from golden.vqllm.matrix import VqMatrix
 from golden.vqllm.product import by_dequantizing, by_tables
 from golden.vqllm.timing import table_cycles
+from golden.vqllm.vectors.matrices import random_matrix
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.gemv_core import VqGemvCore, VqGemvCoreConfig
 from hdl.vqllm.row_finish import VqRowFinish, VqRowFinishConfig
@@ -24,7 +25,6 @@ from synth.area import load_libraries, synthesize
 from tb.run import simulate
 from tb.runs.cycles import Figure, described, give, predicted
 from tb.vqllm.support.core_words import core_params
-from tb.vqllm.support.matrices import random_matrix
 from tb.vqllm.support.tables import TableWords
 
 __all__ = ["report", "table_params"]

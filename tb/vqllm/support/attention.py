@@ -8,7 +8,7 @@ import torch
 from golden.million.attention import Codebook
 from golden.million.format import Status
 from golden.vqllm.attention import attend, book_image, code_image
-from tb.words import layout_word
+from golden.words import layout_word
 
 __all__ = ["Head", "Script", "random_head"]
 

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from golden.vqllm.cache import load_fault
-from tb.words import layout_word
+from golden.words import layout_word
 
 __all__ = ["host_params", "image", "load"]
 

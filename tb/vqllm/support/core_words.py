@@ -6,9 +6,9 @@ import torch
 from golden.vqllm.cache import LookUps, Tiers
 from golden.vqllm.matrix import VqMatrix
 from golden.vqllm.product import by_dequantizing, exact_sums
+from golden.vqllm.vectors.matrices import code_beats, lane_beats, tile_jobs
+from golden.words import layout_word
 from tb.vqllm.support.codebooks import host_params, image, load
-from tb.vqllm.support.matrices import code_beats, lane_beats, tile_jobs
-from tb.words import layout_word
 
 __all__ = ["core_params", "look_cycles"]
 

@@ -13,7 +13,7 @@ SINKS = ("y", "status", "axi__ar")
 
 
 class EngineHost:
-    """Jobs of tb.vqllm.support.engine, and the memory of their images."""
+    """Jobs of golden.vqllm.vectors.engine, and the memory of their images."""
 
     def __init__(self, dut, jobs, latency: int = 5):
         self.jobs = jobs

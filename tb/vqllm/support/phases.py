@@ -6,9 +6,9 @@ import torch
 from golden.axi.format import RESP_DECERR, RESP_SLVERR
 from golden.vqllm.cache import LookUps, Tiers
 from golden.vqllm.matrix import VqMatrix
+from golden.vqllm.vectors.matrices import code_beats
+from golden.words import layout_word
 from tb.vqllm.support.codebooks import image, load
-from tb.vqllm.support.matrices import code_beats
-from tb.words import layout_word
 
 __all__ = ["phases_of"]
 

@@ -9,9 +9,9 @@ import numpy as np
 from golden.vqllm.config import MatrixShape, Tile
 from golden.vqllm.matrix import VqMatrix
 from golden.vqllm.timing import Tables, table_cycles
+from golden.vqllm.vectors.matrices import code_beats, x_beats
+from golden.words import layout_word
 from hdl.vqllm.table_config import VqTableGemvConfig
-from tb.vqllm.support.matrices import code_beats, x_beats
-from tb.words import layout_word
 
 __all__ = ["TableWords", "tables_of"]
 

@@ -1,0 +1,1 @@
+"""Words of the blocks of the attention room, with what golden says comes back."""

@@ -1,0 +1,1 @@
+"""Words of the floating-point blocks, with what golden says comes back."""

@@ -1,0 +1,1 @@
+"""Words of the blocks of the index room, with what golden says comes back."""

@@ -1,0 +1,1 @@
+"""Words of the blocks of MILLION, with what golden says comes back."""

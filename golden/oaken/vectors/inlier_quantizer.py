@@ -1,0 +1,13 @@
+"""What OakenInlierQuantizer gives of the scales and the codes of golden."""
+
+import numpy as np
+
+from golden.oaken.format import Group, ScaleWord
+
+__all__ = ["SCALE", "codes_of"]
+
+SCALE = (ScaleWord.MIDDLE_MIN, ScaleWord.MIDDLE_STEP)
+
+
+def codes_of(code, fifth, group):
+    return {"code": np.where(group == Group.MIDDLE, code, 0)}

@@ -1,0 +1,1 @@
+"""Words of the blocks of QET, with what golden says comes back."""

@@ -1,0 +1,1 @@
+"""Words of the blocks of the vector quantizers, with what golden says comes back."""

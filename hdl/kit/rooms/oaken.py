@@ -1,0 +1,177 @@
+"""Kits of Oaken, and scripts of requests to the KV cache."""
+
+import itertools
+
+import numpy as np
+
+from golden.oaken.vectors import inlier_quantizer, outlier_quantizer
+from golden.oaken.vectors.decomposer import decomposer_vectors
+from golden.oaken.vectors.dequant_engine import mixed as dequant_jobs
+from golden.oaken.vectors.groups import group_vectors
+from golden.oaken.vectors.inlier_dequantizer import beats as inlier_beats
+from golden.oaken.vectors.kv_script import Script, random_script, some_thresholds
+from golden.oaken.vectors.outlier_dequantizer import beats as outlier_beats
+from golden.oaken.vectors.quant_engine import engine_vectors, random_jobs
+from golden.oaken.vectors.zero_insert import mixed as insert_jobs
+from golden.oaken.vectors.zero_remove import remove_vectors
+from golden.paging.format import Op, Status
+from golden.words import unpack_ints
+from hdl.kit.episodes import Episode, Fault, Memory, Vectors
+from hdl.kit.words import SEED, Kit, plain, rows, sliced
+
+__all__ = ["KITS"]
+
+
+def _decomposer(config) -> Vectors:
+    words = rows(decomposer_vectors(config, SEED), "thresholds", "i", "o")
+    last = config.i_layout["last"].offset
+    ends = [n + 1 for n, word in enumerate(words["i"]) if word >> last & 1]
+    packets = {"i": ends, "o": ends, "thresholds": range(1, len(ends) + 1)}
+    covers = "vectors of all groups; fault: vectors with infinities and NaN"
+    return Vectors(episodes=[plain(covers, sliced(words, packets, 60))])
+
+
+def _group_quantizer(block):
+    def vectors_of(config) -> Vectors:
+        vectors = group_vectors(config, SEED, block.SCALE, block.codes_of)
+        words = rows(vectors, "scan", "i", "scale", "o")
+        scans, beats, scales = vectors["counts"][1:].T.tolist()
+        packets = {"scan": scans, "i": beats, "scale": scales, "o": beats}
+        covers = "vectors of all groups; fault: vectors dropped after their scan"
+        return Vectors(episodes=[plain(covers, sliced(words, packets, 60))])
+
+    return vectors_of
+
+
+def _zero_remove(config) -> Vectors:
+    words = rows(remove_vectors(config, SEED, 100), "i", "o")
+    return Vectors(episodes=[plain("blocks of every fraction of outliers, none and all", words)])
+
+
+def _job(make, covers: str, names: tuple[str, ...], count: int):
+    def vectors_of(config) -> Vectors:
+        vectors = make(config, np.random.default_rng([SEED, 43]), count).vectors("mixed")
+        words = {name: unpack_ints(vectors[f"mixed.{name}"]) for name in names}
+        mask = vectors.get("mixed.mask")
+        masks = {} if mask is None else {"o": unpack_ints(mask)}
+        return Vectors(episodes=[plain(covers, words, masks=masks)])
+
+    return vectors_of
+
+
+def _quant_engine(config) -> Vectors:
+    jobs = random_jobs(np.random.default_rng([SEED, 68]), config, 40, longest=4)
+    vectors = engine_vectors(config, jobs)
+    covers = "vectors of every kind; fault: thresholds, lengths and elements that are refused"
+    return Vectors(episodes=[plain(covers, rows(vectors, *sorted(vectors.keys() - {"counts"})))])
+
+
+def _dequantizer(beats):
+    def vectors_of(config) -> Vectors:
+        words = {name: each[:300] for name, each in rows(beats(config, SEED), "i", "o").items()}
+        return Vectors(episodes=[plain("codes of all magnitudes", words)])
+
+    return vectors_of
+
+
+# -- the KV cache -------------------------------------------------------------------------------
+_BASE = 0x40_0000  # byte address of page 0
+_WHOLE = (0, 1 << 40)  # addresses of a fault of the whole memory
+
+
+def _phase(config, phase: dict, covers: str, reset: bool) -> list[Episode]:
+    """Requests of one kind after another: statuses of one kind come in order."""
+    episodes: list[Episode] = []
+    faults = {}
+    if phase["faults"]:
+        ((low, high, response),) = phase["faults"]
+        faults["axi"] = Fault(low=low, high=high, response=response)
+    for op, group in itertools.groupby(phase["requests"], key=lambda request: request["op"]):
+        requests = list(group)
+        masks = []
+        for request in requests:
+            masks += [-1 if request["exact"] else _named(config.o_layout)] * len(request["o"])
+        words = {
+            "request": [request["payload"] for request in requests],
+            "kv": [beat for request in requests for beat in request["kv"]],
+            "status": [request["status"] for request in requests],
+            "o": [word for request in requests for word in request["o"]],
+        }
+        name = Op(op).name if op in set(Op) else "unknown"
+        fields = {"ports": {"base": _BASE}, "masks": {"o": masks}, "faults": faults}
+        first = reset and not episodes
+        episodes.append(plain(f"{covers}: {name}", words, reset=first, **fields))
+    if episodes:
+        last = episodes.pop()
+        outputs = {"free_pages": phase["free_pages"]}
+        episodes.append(Episode(**{**vars(last), "outputs": outputs}))
+    return episodes
+
+
+def _named(layout) -> int:
+    """The bits of a beat that hold where memory failed: its tag, and its end."""
+    masks = [(1 << layout[name].width) - 1 << layout[name].offset for name in ("tag", "last")]
+    return masks[0] | masks[1]
+
+
+def _failing_memory(config) -> list[dict]:
+    """APPEND and READ with SLVERR and DECERR; the same again when memory is sound."""
+    script = Script(config, SEED, _BASE)
+    for layer, side in itertools.product(range(config.cache.layers), range(2)):
+        script.set_thresholds(layer, side, some_thresholds(script.rng))
+    script.wait()
+    sequence, tokens = script.open(), 0
+    script.wait()
+    for response, status in ((2, Status.SLAVE_ERROR), (3, Status.DECODE_ERROR)):
+        for _ in range(2):
+            script.append(sequence, 0, 0, tokens)
+            tokens += 1
+        script.wait()
+        script.fault(*_WHOLE, response)
+        script.append(sequence, 0, 0, tokens, memory=status)
+        script.wait()
+        script.fault(*_WHOLE, response)
+        script.read(sequence, 0, 0, tokens, memory=status)
+        script.wait()
+        script.read(sequence, 0, 0, tokens)
+        script.wait()
+    script.free(sequence)
+    return script.done()
+
+
+def _kv_engine(config) -> Vectors:
+    scripts = (
+        ("requests, right and wrong", random_script(config, SEED, 12, _BASE)),
+        ("fault: memory that answers with errors", _failing_memory(config)),
+    )
+    episodes: list[Episode] = []
+    for covers, phases in scripts:
+        for n, phase in enumerate(phases):
+            episodes += _phase(config, phase, covers, reset=n == 0)
+    cache, word_bytes = config.cache, config.mmu.data_bits // 8
+    words = cache.pages * cache.page_bytes // word_bytes
+    return Vectors(episodes=episodes, memories=[Memory(bus="axi", low=_BASE, words=words)])
+
+
+_INSERT = "records of every density; fault: damaged records, and words with errors"
+_DEQUANT = "heads of tokens; fault: damaged records, scales that no encoder writes, bus errors"
+
+KITS = {
+    "oaken_decomposer": Kit(vectors=_decomposer, shown="small"),
+    "oaken_inlier_quantizer": Kit(vectors=_group_quantizer(inlier_quantizer), shown="small"),
+    "oaken_outlier_quantizer": Kit(vectors=_group_quantizer(outlier_quantizer), shown="small"),
+    "oaken_zero_remove": Kit(vectors=_zero_remove, shown="small"),
+    "oaken_zero_insert": Kit(
+        vectors=_job(insert_jobs, _INSERT, ("request", "sparse", "o"), 60), shown="small"
+    ),
+    "oaken_dequant_engine": Kit(
+        vectors=_job(
+            dequant_jobs, _DEQUANT, ("request", "scale", "dense", "sparse", "o", "status"), 20
+        ),
+        shown="small",
+    ),
+    "oaken_quant_engine": Kit(vectors=_quant_engine, shown="small"),
+    "oaken_inlier_dequantizer": Kit(vectors=_dequantizer(inlier_beats), shown="small"),
+    "oaken_outlier_dequantizer": Kit(vectors=_dequantizer(outlier_beats), shown="small"),
+    "oaken_kv_engine": Kit(vectors=_kv_engine, shown="small"),
+}

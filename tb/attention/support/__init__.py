@@ -1,1 +1,0 @@
-"""What the benches of the attention room share."""
