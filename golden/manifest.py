@@ -14,8 +14,6 @@ from typing import Any
 
 from golden.files import replacing
 
-__all__ = ["FORMAT", "Manifest", "PackError", "read_hex", "split_words", "write_hex"]
-
 FORMAT = 2
 NAME = "manifest.json"
 

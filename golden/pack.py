@@ -56,8 +56,6 @@ if TYPE_CHECKING:
     from golden.kllm.layer.weights import LayerWeights
     from golden.kllm.model.pack import Source
 
-__all__ = ["BLOCK", "Pack", "calibrated_method", "load", "main", "write"]
-
 BLOCK = "kllm_accelerator"
 MILLION = "million_attention"
 VQ = "vq_gemv"

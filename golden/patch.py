@@ -14,8 +14,6 @@ from torch import Tensor, nn
 
 from golden.checkpoint import CheckpointError
 
-__all__ = ["K", "Patch", "V", "attention_layers"]
-
 K, V = 0, 1
 _ATTENTION = "senbazuru"  # the name of our attention function in the tables of transformers
 

@@ -5,8 +5,6 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["Rotation", "factors", "hadamard", "paley", "small_matrix"]
-
 _RADIX = 64  # largest matrix that a fast transform multiplies by in one step, if it has the choice
 _PALEY = 128  # largest of Paley's matrices: each costs its order in products per element
 

@@ -3,8 +3,6 @@
 import functools
 from pathlib import Path
 
-__all__ = ["CALIBRATION", "EVALUATION", "sample"]
-
 
 @functools.cache
 def sample() -> str:

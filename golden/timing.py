@@ -11,8 +11,6 @@ import re
 from fractions import Fraction
 from typing import Any
 
-__all__ = ["Timing"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Timing:

@@ -12,11 +12,6 @@ import numpy as np
 from amaranth import Shape
 from amaranth.lib import data
 
-__all__ = [
-    "alternating", "join", "layout_field", "layout_fields", "layout_word", "layout_words", "pack",
-    "unpack_ints", "wide_fields",
-]  # fmt: skip
-
 _LIMB = 48
 
 

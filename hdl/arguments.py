@@ -11,8 +11,6 @@ from pathlib import Path
 
 from golden.markers import fill, rewrite
 
-__all__ = ["add_page", "check_page", "folder", "period", "whole", "write_page"]
-
 _ROOT = Path(__file__).resolve().parent.parent
 
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
 
-__all__ = ["after", "any_of", "carry_save", "flag_word", "let", "one_hot", "outside"]
-
 
 def after(place: Value, count: int) -> Value:
     """The place after ``place`` in a ring: ``(place + 1) mod count``, for ``place`` < ``count``."""

@@ -10,8 +10,6 @@ from golden.isa import CommandSet
 from golden.timing import Timing
 from hdl.ports import split
 
-__all__ = ["Block", "Operations"]
-
 
 class Operations(NamedTuple):
     """A transfer of stream ``port``, or a cycle in which ``port`` is 1, computes ``number``."""

@@ -34,8 +34,6 @@ from hdl.registry import all_blocks, configuration, find
 from hdl.separator import SEPARATORS, check_name, delivered_names
 from hdl.verilog import WRAPS, port_rows
 
-__all__ = ["build", "main"]
-
 _LONGEST = 200  # of a top's name: a file's name has 255 bytes on most systems, and ends are added
 
 

@@ -39,17 +39,6 @@ from hdl.separator import SEPARATORS, delivered_names, renamed
 from hdl.verilog import Design, convert
 from hdl.waivers import control_file, found, wrapper_waivers
 
-__all__ = [
-    "Delivery",
-    "HasFiles",
-    "check_folder",
-    "check_identifier",
-    "deliver",
-    "guarded",
-    "package",
-    "write",
-]
-
 _DIGITS = 12  # of the hash in a module's name
 _MODULE = re.compile(r"^module .*?^endmodule\n", re.M | re.S)
 

@@ -21,8 +21,6 @@ from golden.timing import Timing
 from hdl.kinds import BITS, Kind, elements, kind_of, member_texts
 from hdl.ports import field_kinds, field_texts
 
-__all__ = ["BOOL", "SCHEMA", "Codes", "fields", "memories", "streams", "word", "wrapped_streams"]
-
 SCHEMA = 2  # of NAME.json; 1 had no kinds and no such key
 BOOL = {"type": "bool", "element_width": 1}  # of clock, reset, valid and ready
 _FORMATS = {FP16: "FP16", FP32: "FP32"}

@@ -14,8 +14,6 @@ from hdl.layers import Arc, Box
 from hdl.parts import End, Part, Parts, parts
 from hdl.sketch import GAP, LINE, Picture, number, rectangle, sketch, text, width_of
 
-__all__ = ["Drawing", "diagram", "draw"]
-
 _PILL = 20
 _CARD = 34  # letters of a line of a list
 _FEW = 24  # streams between the parts that are drawn one by one

@@ -32,25 +32,6 @@ from golden.config import ConfigError
 from hdl.block import Block
 from hdl.keywords import KEYWORDS
 
-__all__ = [
-    "PORTS_BITS",
-    "SIGNAL_BITS",
-    "EmittedModule",
-    "Keeper",
-    "Port",
-    "add",
-    "emit",
-    "flat_ports",
-    "implicit_ports",
-    "keeper",
-    "keeping",
-    "module_name",
-    "own_module",
-    "port_name",
-    "signatures",
-    "silence",
-]
-
 _library: contextvars.ContextVar["_Library | None"] = contextvars.ContextVar(
     "library", default=None
 )

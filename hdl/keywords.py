@@ -4,8 +4,6 @@ KEYWORDS are those of Verilog-2005 or SystemVerilog (IEEE 1800-2017, annex B). V
 those of VHDL (IEEE 1076-2008 and 1076-2019, 15.10), in small letters: VHDL does not tell capitals.
 """
 
-__all__ = ["KEYWORDS", "VHDL_KEYWORDS"]
-
 KEYWORDS = frozenset(
     """
     accept_on alias always always_comb always_ff always_latch and assert assign assume automatic

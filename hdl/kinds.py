@@ -32,23 +32,6 @@ from amaranth.lib import data
 from golden.fp16.format import FloatFormat
 from golden.isa import CommandSet
 
-__all__ = [
-    "BITS",
-    "BYTES",
-    "NUMBER",
-    "Kind",
-    "codes",
-    "command_words",
-    "fixed",
-    "flags",
-    "index_of",
-    "kind_of",
-    "mask_of",
-    "member_texts",
-    "named",
-    "opcode",
-]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kind:

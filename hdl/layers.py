@@ -7,8 +7,6 @@ import dataclasses
 import itertools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-__all__ = ["Arc", "Box", "Layout", "arrange"]
-
 _SWEEPS = 12
 _GAP = 18  # between neighbours of a row
 _LANE_GAP = 9  # from an arc that passes the row

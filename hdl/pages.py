@@ -24,17 +24,6 @@ from hdl.diagram import diagram
 from hdl.registry import Registered, all_blocks, rooms
 from hdl.verilog import port_rows
 
-__all__ = [
-    "DIAGRAM",
-    "documents",
-    "fill",
-    "fill_document",
-    "main",
-    "pages_directory",
-    "picture",
-    "shows_diagram",
-]
-
 DIAGRAM = "<!-- generated: diagram -->"  # where the page of a block has its picture
 
 

@@ -15,8 +15,6 @@ from amaranth.lib import stream
 from hdl.block import Block
 from hdl.emit import flat_ports, own_module, port_name, signatures
 
-__all__ = ["End", "Part", "Parts", "parts"]
-
 
 @dataclasses.dataclass(frozen=True, order=True)
 class End:

@@ -16,24 +16,6 @@ from amaranth.lib import data, stream, wiring
 
 from hdl.kinds import member_texts
 
-__all__ = [
-    "Bus",
-    "Field",
-    "In",
-    "Member",
-    "Out",
-    "Payload",
-    "Texts",
-    "field_kinds",
-    "field_texts",
-    "fields_of",
-    "member_kind",
-    "member_text",
-    "port_shape",
-    "split",
-    "status_layout",
-]
-
 Texts = dict[str, str | tuple[str, ...]]
 Kinds = dict[str, object]
 

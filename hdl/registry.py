@@ -12,17 +12,6 @@ from pathlib import Path
 
 from golden.config import Config, ConfigError
 
-__all__ = [
-    "ROOMS",
-    "Registered",
-    "Room",
-    "all_blocks",
-    "configuration",
-    "configuration_of",
-    "find",
-    "rooms",
-]
-
 _NAMED = "--config="
 ROOMS = tuple(sorted(path.parent.name for path in Path(__file__).parent.glob("*/room.py")))
 

@@ -5,8 +5,6 @@ from collections.abc import Iterator, Mapping
 
 from hdl.rewrite import Declared, Expr, Module, Statement, children_first
 
-__all__ = ["comment", "render"]
-
 _LINE = 100
 
 

@@ -23,17 +23,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 
 from hdl.keywords import KEYWORDS
 
-__all__ = [
-    "Declared",
-    "Expr",
-    "Instance",
-    "Module",
-    "Statement",
-    "children_first",
-    "plain_names",
-    "rewrite",
-]
-
 _NUMBER = r"\d+'s?[bdho][0-9a-fA-FxzXZ?]+"
 _TOKEN = re.compile(
     rf"\s*({_NUMBER}|\d+|\$?[A-Za-z_]\w*|>>>|<<<|===|!==|==|!=|<=|>=|&&|\|\||<<|>>|\+:|\S)"

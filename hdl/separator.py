@@ -12,8 +12,6 @@ from typing import Any
 from golden.config import ConfigError
 from hdl.keywords import KEYWORDS, VHDL_KEYWORDS
 
-__all__ = ["SEPARATORS", "check_name", "delivered_names", "renamed"]
-
 SEPARATORS = ("__", "_")  # the first is what a design has inside
 _NAME = re.compile(r"[A-Za-z]\w*")
 

@@ -9,8 +9,6 @@ from html import escape
 
 from hdl.layers import Arc, Box, Layout, arrange
 
-__all__ = ["GAP", "LINE", "Picture", "number", "rectangle", "sketch", "text", "width_of"]
-
 _ROW = 760  # of boxes, in pixels: a page's column at its usual width
 _BETWEEN = 44
 _MARGIN = 12

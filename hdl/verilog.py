@@ -18,19 +18,6 @@ from hdl.emit import EmittedModule, emit, flat_ports, implicit_ports, signatures
 from hdl.ports import Field, fields_of, member_kind, member_text, port_shape
 from hdl.separator import SEPARATORS, delivered_names, renamed
 
-__all__ = [
-    "WRAPS",
-    "Design",
-    "convert",
-    "describe",
-    "describe_ports",
-    "outline",
-    "port_descriptions",
-    "port_rows",
-    "without_kind",
-    "without_meaning",
-]
-
 WRAPS = ("axi",)
 
 _SCRIPT = """

@@ -17,8 +17,6 @@ from collections.abc import Iterator, Mapping, Set
 from hdl.licence import LICENCE
 from hdl.rewrite import Expr, Module, Statement
 
-__all__ = ["Waivers", "control_file", "found", "wrapper_waivers"]
-
 # rule -> lines (first, last) of the file, or None for all of it
 Waivers = dict[str, list[tuple[int, int] | None]]
 _DECLARES = re.compile(

@@ -4,8 +4,6 @@ from types import SimpleNamespace
 
 from amaranth import Const, Module, Mux, Signal, Value
 
-__all__ = ["Walk"]
-
 
 class Walk:
     """Visits every position of nested loops in order, the last named loop innermost.

@@ -16,8 +16,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RESIDENT", "run"]
-
 RESIDENT = "SENBAZURU_YOSYS_RESIDENT"  # in the environment: scripts share a process
 _ARGUMENTS = ("-q", "-")
 _PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from hdl.yosys import serve; serve()"

@@ -12,8 +12,6 @@ import sys
 
 import senbazuru
 
-__all__ = ["COMMANDS", "main"]
-
 # Command -> module and what it does.
 COMMANDS = {
     "build": ("hdl.build", "write the Verilog of blocks"),

@@ -39,8 +39,6 @@ from sim.kllm.predict import predict
 from sim.kllm.units import FITTED, TIMINGS, Timings
 from sim.request_rows import read_rows, save_rows
 
-__all__ = ["fit", "loss", "main"]
-
 _STEPS = (4, 2, 1)  # of a delay in cycles, one after the other
 _GAIN = 0.02  # of the loss, for which a delay changes
 

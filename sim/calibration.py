@@ -29,13 +29,6 @@ from golden.kllm.layer.shape import LayerOptions, LayerShape
 from golden.kllm.product import ProductCase
 from sim.kllm.units import TIMINGS, Units, fitted_commit
 
-__all__ = [
-    "CYCLES", "FOLDER", "PRODUCTS", "RUNS", "UNITS", "LayerRun", "ProductRun", "Unit",
-    "cells_of", "check_count", "csv_rows", "fitted_runs", "in_file", "load_products", "load_runs",
-    "load_units", "mark_of", "of_one_commit", "ranges", "read_figures", "read_products",
-    "read_units", "save", "save_products", "save_units",
-]  # fmt: skip
-
 FOLDER = Path(__file__).parent / "calib"
 RUNS, CYCLES, UNITS = "kllm_runs.csv", "kllm_cycles.csv", "units.csv"
 PRODUCTS = "kllm_products.csv"

@@ -16,8 +16,6 @@ from sim.model import find_model
 from sim.plot import comparison
 from sim.run import UNKNOWN, Run, add_sizes, give, shown
 
-__all__ = ["compare", "main"]
-
 
 def compare(
     hardware: Sequence[str], model: str, batch: int, prompt: int, out: int

@@ -19,8 +19,6 @@ from typing import Any
 
 from golden.config import Config, ConfigError
 
-__all__ = ["KINDS", "UNITS", "Constant", "Interval", "Quantity", "constant_of", "dimension"]
-
 KINDS = ("measured", "paper", "fitted", "assumed")
 
 # Units of each dimension, and how many of the base unit each is.

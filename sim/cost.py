@@ -5,8 +5,6 @@ from collections.abc import Iterable, Mapping
 
 from sim.constant import Interval
 
-__all__ = ["ENERGY", "TRAFFIC", "Cost", "Spent", "total"]
-
 TRAFFIC = ("weights", "kv_read", "kv_written", "activations")  # bytes of memory, by what they are
 ENERGY = ("static", "dram", "sram", "core")  # joules, by where they go
 

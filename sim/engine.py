@@ -17,9 +17,6 @@ from sim.hardware import MEMORY_FIELDS, Hardware, changed, check_ranges, fields_
 from sim.model import Model
 from sim.work import Pass
 
-__all__ = ["NOT_SCALED", "Engine", "check_fits", "engine_of", "engines", "shown_error", "template"]
-
-
 NOT_SCALED = "not scaled"  # in the place of a figure of ``Engine.not_scaled``
 
 

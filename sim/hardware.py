@@ -26,11 +26,6 @@ from typing import Any
 from golden.config import ConfigError
 from sim.constant import Constant, Interval, constant_of, dimension
 
-__all__ = [
-    "FOLDER", "MEMORIES", "MEMORY_FIELDS", "Hardware", "Memory", "changed", "check_ranges",
-    "fields_of",    "hardware_of", "known",
-]  # fmt: skip
-
 FOLDER = Path(__file__).parent / "hardware"
 MEMORIES = Path(__file__).parent / "memories"
 _FIELDS = ("engine", "about", "base", "settings", "constants", "memory")

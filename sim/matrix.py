@@ -20,17 +20,6 @@ from sim.model import Model
 from sim.roofline import operation, spilled
 from sim.work import ATTENTION, LINEAR, Part, Pass, Work, attention_work, works
 
-__all__ = [
-    "CONSTANTS",
-    "WORD",
-    "MatrixEngine",
-    "MatrixSettings",
-    "PartLoad",
-    "coded_matrices",
-    "part_loads",
-    "with_background",
-]
-
 WORD = 2  # bytes of an FP16 word
 CONSTANTS: dict[str, tuple[str, str]] = {
     "peak": ("TFLOPS", "FP16 products and sums of all cores, an operation each"),

@@ -10,8 +10,6 @@ from sim.model import Model
 from sim.svg import Axis, Line, LineChart, StackedBars, page
 from sim.work import Pass
 
-__all__ = ["comparison", "pictures"]
-
 _POINTS = 12  # of a curve, at most
 
 

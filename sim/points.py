@@ -15,8 +15,6 @@ from sim.hardware import fields_of
 from sim.model import find_model
 from sim.run import Run
 
-__all__ = ["Point", "chip", "point_row", "point_rows", "points"]
-
 _LISTS = ("hw", "model", "batch", "prompt", "out")
 _SIZES = {"batch": [1], "prompt": [128], "out": [128]}
 Point = dict[str, Any]

@@ -20,8 +20,6 @@ from sim.run import UNKNOWN, Run
 from sim.validate import PAGE
 from sim.work import Pass
 
-__all__ = ["QUESTIONS", "main"]
-
 _7B = "llama-2-7b"
 _PROMPT = 1024  # tokens of the requests
 

@@ -19,8 +19,6 @@ from golden.oaken.config import KvShape
 from sim.calibration import FOLDER, cells_of, check_count, csv_rows, mark_of, of_one_commit
 from sim.requests import KINDS, Read, Run, Window, append_cycles, record_sizes, walk
 
-__all__ = ["MMU", "Row", "load_rows", "read_rows", "save_rows"]
-
 MMU = "mmu.csv"
 _WINDOW = tuple(field.name for field in dataclasses.fields(Window) if field.name != "word_cycles")
 _WORDS = tuple(f"{kind}_words" for kind in KINDS)

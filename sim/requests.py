@@ -31,11 +31,6 @@ from golden.oaken.config import KvShape
 from golden.oaken.format import SCALE_BYTES
 from golden.paging.timing import page_table_cycles
 
-__all__ = [
-    "KINDS", "Read", "Run", "Walk", "Window", "append_cycles", "read_of", "record_sizes",
-    "train_cycles", "walk", "word_interval",
-]  # fmt: skip
-
 KINDS = ("dense", "sparse", "scale")
 _DENSE, _SPARSE, _SCALE = range(3)
 _AHEAD = 2  # runs of a kind that are looked up ahead

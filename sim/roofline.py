@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from sim.cost import Spent
 from sim.work import Work
 
-__all__ = ["operation", "spilled"]
-
 
 def operation(
     work: Work,

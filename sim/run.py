@@ -32,11 +32,6 @@ from sim.plot import pictures
 from sim.sampling import sampled
 from sim.work import Pass
 
-__all__ = [
-    "UNKNOWN", "Run", "add_sizes", "decoding", "give", "main", "run", "shown", "size",
-    "square",
-]  # fmt: skip
-
 UNKNOWN = "not stated"  # where no file and no formula has a figure
 
 

@@ -2,8 +2,6 @@
 
 import itertools
 
-__all__ = ["sampled"]
-
 
 def sampled(count: int, most: int) -> list[tuple[float, int]]:
     """At most ``most`` of the numbers 0..count - 1, evenly, with the weights of a trapezoid.

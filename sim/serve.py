@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from sim.serving.report import Result
     from sim.serving.trace import Request
 
-__all__ = ["main"]
-
 _PERIOD = 2.0  # seconds between two lines of progress
 
 

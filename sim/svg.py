@@ -9,8 +9,6 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
-__all__ = ["COLOURS", "Axis", "Line", "LineChart", "StackedBars", "amount", "page", "ticks"]
-
 # Okabe and Ito's colours, black last.
 COLOURS = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c7a00", "#000000",

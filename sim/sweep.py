@@ -27,8 +27,6 @@ from sim.engine import NOT_SCALED
 from sim.points import Point, chip, point_rows, points
 from sim.run import write_csv
 
-__all__ = ["main", "pareto"]
-
 # What every chosen point shows besides the fields that it is chosen by.
 _ALSO = (
     "first_token_seconds",

@@ -34,8 +34,6 @@ from sim.kllm.predict import predict, predict_product
 from sim.kllm.units import FITTED, Timings
 from sim.request_rows import Row, load_rows
 
-__all__ = ["PAGE", "Layer", "Product", "layers", "main", "products", "sections"]
-
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "sim.md"
 _FEW = 60  # cycles of all commands of a kind; below, the bench's polls are the error
 

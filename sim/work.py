@@ -10,8 +10,6 @@ from collections.abc import Iterable
 from golden.config import Config
 from sim.model import Model
 
-__all__ = ["ATTENTION", "LINEAR", "Part", "Pass", "Work", "attention_work", "works"]
-
 LINEAR, ATTENTION, OTHER = "linear", "attention", "other"
 _MOST = 1 << 30
 

@@ -22,24 +22,6 @@ from synth import cells
 from synth.liberty import Library, parse, read_text
 from synth.yosys import default_tool, run, version
 
-__all__ = [
-    "DFF_28NM",
-    "DONT_USE",
-    "MEMORY_LIMIT",
-    "AreaReport",
-    "Libraries",
-    "MacroArea",
-    "ModuleArea",
-    "SynthesisError",
-    "abc_script",
-    "is_macro",
-    "liberty_files",
-    "load_libraries",
-    "refuse_large_memories",
-    "synthesize",
-    "types_of",
-]
-
 CACHE = Path("build") / "synth"
 MEMORY_LIMIT = 64 * 1024  # bits of one module's memories that may become flip-flops
 DFF_28NM = 2.65  # um2: KLLM's Table I, Concat unit (8.68e-2 mm2 / 4096) over its 8 flip-flops

@@ -29,8 +29,6 @@ from synth.area import Libraries, SynthesisError, is_macro, load_libraries
 from synth.modules import map_modules
 from synth.yosys import YosysError, default_tool, version
 
-__all__ = ["FIGURES", "Change", "Entry", "changes", "limit", "main", "measure", "read"]
-
 BASELINES = Path(__file__).parent / "baselines"
 _VERSION = 1
 # Modules of this package that turn Verilog into figures.

@@ -11,8 +11,6 @@ ABC maps to cells of one output only, so adder cells (half adder 12.512 um2, ful
 
 import dataclasses
 
-__all__ = ["CELLS", "NAME", "TableCell", "liberty_text"]
-
 NAME = "senbazuru-sky130hd"
 _SITE = 1.2512  # um2
 

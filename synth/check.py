@@ -7,8 +7,6 @@ from hdl.deliver import Delivery
 from hdl.verilog import Design
 from synth.yosys import YosysError, run
 
-__all__ = ["check"]
-
 
 def check(design: Design | Delivery) -> None:
     """AssertionError, with Yosys' findings, unless ``check -assert`` passes on every module.

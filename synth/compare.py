@@ -19,8 +19,6 @@ from synth.liberty import LibraryError
 from synth.tables.common import Tables, add_sets
 from synth.yosys import YosysError
 
-__all__ = ["all_tables", "main"]
-
 PAGE = pages_directory().parent / "area.md"
 
 

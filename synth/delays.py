@@ -14,20 +14,6 @@ from typing import Any
 
 from synth.liberty import Cell, Library, LibraryError, evaluate
 
-__all__ = [
-    "Arc",
-    "Delays",
-    "Edges",
-    "Fo4",
-    "Group",
-    "Pin",
-    "Source",
-    "Table",
-    "TimedCell",
-    "fo4",
-    "inverter",
-]
-
 FALL, RISE = 0, 1
 _TOKEN = re.compile(r'"((?:\\.|[^"\\])*)"|([{}();:,])|([^\s{}();:,"\\]+)|(\n)', re.S)
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)

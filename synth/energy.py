@@ -10,8 +10,6 @@ from synth.delays import Delays, Edges, Group, Source
 from synth.formula import formula
 from synth.liberty import LibraryError
 
-__all__ = ["CellEnergy", "Energies", "Internal", "Leakage"]
-
 _WATTS = {"": 1e3, "m": 1.0, "u": 1e-3, "n": 1e-6, "p": 1e-9, "f": 1e-12}  # in mW
 
 

@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping
 
 from synth.liberty import LibraryError, symbols
 
-__all__ = ["compiled", "formula"]
-
 
 def formula(function: str, names: Mapping[str, str] | None = None) -> str:
     """``function`` with ``names`` replaced, fully parenthesised; empty for an empty function.

@@ -19,8 +19,6 @@ from synth.modules import module_texts
 from synth.netlist import Netlist
 from synth.timing import Times
 
-__all__ = ["RECORD", "Recorded", "clock_of", "read_record", "verilog", "waves"]
-
 RECORD = "record.hex"  # in the folder of a run
 _NAME = re.compile(r"[A-Za-z_]\w*")
 

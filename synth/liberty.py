@@ -8,8 +8,6 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["Cell", "Library", "LibraryError", "evaluate", "parse", "read_text", "symbols"]
-
 _TOKEN = re.compile(r"\s*([A-Za-z_]\w*|[01]|[()!&|^'*+])")
 _STATEMENT = re.compile(
     r"^\s*(cell|ff|pin|pg_pin|area|direction|function|next_state|clear|preset)\b\s*[(:]\s*(.*)$"

@@ -11,8 +11,6 @@ import math
 
 from synth.area import DFF_28NM
 
-__all__ = ["CACTI", "MACROS", "Macro", "Ram", "ram"]
-
 # (ports, words, bits of a word) -> um2, pJ of a read, pJ of a write
 CACTI = {
     ("1r1w", 64, 8): (345.9, 0.0756, 0.1368),

@@ -32,17 +32,6 @@ from synth.area import (
 )
 from synth.yosys import default_tool, run, version
 
-__all__ = [
-    "LEVELS",
-    "Cost",
-    "Mapped",
-    "MappedDesign",
-    "instantiated",
-    "map_modules",
-    "module_texts",
-    "stub",
-]
-
 _MODULE = re.compile(r"^module .*?^endmodule\n", re.M | re.S)
 LEVELS = re.compile(r"^ABC: .*\blev =\s*(\d+)", re.M)
 

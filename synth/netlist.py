@@ -25,17 +25,6 @@ from synth.delays import Delays, Fo4, TimedCell
 from synth.modules import module_texts
 from synth.yosys import run, version
 
-__all__ = [
-    "ENDS",
-    "STARTS",
-    "Instance",
-    "Netlist",
-    "Step",
-    "TimedPath",
-    "map_for_speed",
-    "netlist_of",
-]
-
 # From structure (`if -g` balances it) to cells for the least delay, then buffers and sizes.
 _SCRIPT = "+strash;dc2;strash;if,-g;strash;dch,-f;map,-B,0.9;topo;buffer,-p,-N,8;topo;upsize;dnsize"
 STARTS = ("input", "register", "RAM")

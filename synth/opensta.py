@@ -14,8 +14,6 @@ from synth.area import Libraries, SynthesisError
 from synth.delays import Fo4
 from synth.netlist import ENDS, STARTS, Netlist, Step, TimedPath
 
-__all__ = ["paths", "power", "power_script", "script", "verilog"]
-
 _TIMEOUT = 600.0  # seconds
 _WIRES = re.compile(r"^\s*default_wire_load\w*\s*:[^;\n]*;?", re.M)
 _POINT = re.compile(r"(\S+)\s+([v^])\s+(\S+)\s+\((\S+)\)\s*$")

@@ -18,8 +18,6 @@ from synth.gates import Recorded, clock_of, waves
 from synth.netlist import Netlist
 from synth.timing import Times
 
-__all__ = ["GROUPS", "Power", "Stream", "measure"]
-
 # Where dynamic energy goes. "inputs": the pins that the ports and the RAMs drive.
 GROUPS = ("clock", "registers", "logic", "inputs")
 

@@ -25,8 +25,6 @@ from synth.netlist import TimedPath
 from synth.timing import ESTIMATE, TimingReport, delays_of, program_of, time_block
 from synth.yosys import TOOLS, YosysError, default_tool
 
-__all__ = ["main", "print_report", "print_timing"]
-
 TIMERS = ("opensta", "estimate")
 
 

@@ -17,16 +17,6 @@ from synth.delays import FALL, RISE, Arc, Delays, Fo4, fo4
 from synth.netlist import STARTS, Netlist, Step, TimedPath, map_for_speed, netlist_of
 from synth.yosys import default_tool
 
-__all__ = [
-    "ESTIMATE",
-    "Times",
-    "TimingReport",
-    "delays_of",
-    "estimate",
-    "program_of",
-    "time_block",
-]
-
 ESTIMATE = "own estimate"
 _NEVER = -math.inf
 

@@ -16,8 +16,6 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["TOOLS", "YosysError", "default_tool", "run", "version"]
-
 # distribution -> what a Python process does with the name of a script
 TOOLS = {
     "pyosys": (

@@ -23,8 +23,6 @@ from tb.ports import stream_port
 gc.disable()
 import numpy as np  # noqa: E402
 
-__all__ = ["SILENCE", "Bench", "Flow", "Watch", "config", "interface", "params", "vectors"]
-
 # Cycles without any transfer that are a hang. The longest computation of a block between two
 # transfers takes 8,192: a lane with one multiplier reduces 256 bins of each of 32 columns.
 SILENCE = 20_000

@@ -27,8 +27,6 @@ from synth.area import is_macro
 from synth.modules import instantiated, module_texts, stub
 from tb.run import LINT_WAIVERS, ROOT, tool_environment
 
-__all__ = ["block_tables", "chip_tables", "lint_seconds", "main"]
-
 PAGE = ROOT / "docs" / "build.md"
 _SECTIONS = {
     "blocks": ("build_blocks",),

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from tb.sources import source_files
 
-__all__ = ["bytecode_folder"]
-
 _PLACES = ("golden", "hdl", "synth", "tb", "tests")
 _KEPT = 4  # folders of earlier states
 

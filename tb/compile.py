@@ -20,17 +20,6 @@ from pathlib import Path
 import cocotb_tools.config
 import filelock
 
-__all__ = [
-    "BUILD_DIR",
-    "COVERED",
-    "IDENTITY",
-    "ROOT",
-    "TRACED",
-    "compile_model",
-    "launcher",
-    "tool_environment",
-]
-
 ROOT = Path(__file__).resolve().parent.parent
 BUILD_DIR = ROOT / "build"
 # How models are built: part of the key of a model in the cache.

@@ -16,9 +16,6 @@ import cocotb
 from golden.timing import Timing
 from tb.bench import Bench, interface
 
-__all__ = ["Contract", "Gapless", "block_timing"]
-
-
 WITHHELD = 40  # cycles without words on one stream, before a reset
 
 

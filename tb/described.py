@@ -24,8 +24,6 @@ from fractions import Fraction
 from itertools import product
 from pathlib import Path
 
-__all__ = ["Description", "Driver", "Float"]
-
 SCHEMA = 2
 
 

@@ -33,8 +33,6 @@ from pathlib import Path
 
 from synth.yosys import YosysError, run
 
-__all__ = ["Aig", "Netlist", "Setting", "Unsuited", "cut_memories", "judge", "proofs"]
-
 SELECT = "mutant_select"
 RESET = "rst"
 FREE = "memory_cut"  # prefix of the ports that replace a memory

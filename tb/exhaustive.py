@@ -15,8 +15,6 @@ import numpy as np
 from hdl.block import Block
 from synth.yosys import run
 
-__all__ = ["sends_every_word"]
-
 _OPERAND_BITS = 16  # most bits of an operand of which a bench sends all words
 
 

@@ -19,8 +19,6 @@ import sys
 import threading
 from pathlib import Path
 
-__all__ = ["run"]
-
 _ROOT = Path(__file__).resolve().parent.parent
 _PROGRAM = "from tb.forked import serve; serve()"
 _IMPORTS = (

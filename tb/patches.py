@@ -10,8 +10,6 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-__all__ = ["is_patched"]
-
 _PACKAGES = ("golden", "hdl")
 _FOREIGN = ("tb", "tests", "conftest", "unittest", "__main__")
 _CONSTANT = re.compile(r"^(_?[A-Z][A-Z0-9_]*)(?:: [^=\n]+)? = (.+)$", re.M)

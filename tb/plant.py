@@ -4,8 +4,6 @@ import inspect
 import sys
 import textwrap
 
-__all__ = ["plant"]
-
 
 def plant(component: type, method: str, old: str, new: str) -> type:
     """A subclass of ``component`` in whose ``method`` the text ``old`` is ``new``.

@@ -1,7 +1,5 @@
 """Ports of a simulated block as integers, at a fraction of the time of cocotb's handles."""
 
-__all__ = ["Signal", "stream_port"]
-
 _AT_ONCE = 3  # cocotb's NO_DELAY: vpi_put_value with vpiNoDelay
 
 

@@ -36,8 +36,6 @@ from synth.timing import delays_of, estimate
 from synth.yosys import YosysError, default_tool
 from tb.mutate import Recording, collect, test_file
 
-__all__ = ["BenchError", "PowerReport", "bench_of", "main", "power_of"]
-
 # Of a C++ function of gates. As one function, 12,600 gates cost g++ 40 s; in functions of 500, 5 s.
 _STATEMENTS = 500
 

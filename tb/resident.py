@@ -17,8 +17,6 @@ import os
 import subprocess
 from pathlib import Path
 
-__all__ = ["RESIDENT", "Resident", "find", "keep"]
-
 RESIDENT = "TB_RESIDENT"  # in the environment: runs share simulators
 REPLIES = "TB_REPLIES"  # in the simulator's environment: file descriptor of its replies
 PASSED, FAILED = "passed", "failed"

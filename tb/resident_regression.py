@@ -20,8 +20,6 @@ from cocotb.regression import RegressionManager
 
 from tb.resident import FAILED, PASSED, REPLIES
 
-__all__ = ["run"]
-
 _STAYS = ("tb.resident", "tb.resident_regression")
 
 

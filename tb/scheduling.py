@@ -11,8 +11,6 @@ from cocotb import _event_loop, _gpi_triggers, debug
 from cocotb.task import Task
 from cocotb.triggers import ReadOnly, Timer
 
-__all__ = ["install"]
-
 _RESUME = Task._schedule_resume
 
 

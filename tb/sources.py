@@ -4,8 +4,6 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["source_files", "sources_digest"]
-
 _SUFFIXES = (".py", ".cpp", ".h")
 
 

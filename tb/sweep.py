@@ -28,8 +28,6 @@ from golden.files import claimed_folder, kept_json, replacing
 from hdl.arguments import folder as folder_type
 from tb.sources import sources_digest
 
-__all__ = ["main", "report", "run_seeds", "sources_key"]
-
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("golden", "hdl", "synth", "tb", "conftest.py", "pyproject.toml", "constraints.txt")
 SEED_MAX = 2**31 - 1

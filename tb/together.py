@@ -30,8 +30,6 @@ from hdl.verilog import convert
 from synth.yosys import YosysError, run
 from tb.compile import tool_environment
 
-__all__ = ["PREFIX", "SMALL", "emit_all", "icarus", "main", "smallest", "verilator", "yosys"]
-
 PREFIX = "other_"
 SMALL = "small_"
 

@@ -34,8 +34,6 @@ from tb.compile import BUILD_DIR
 from tb.mutate import Recording, collect, own_modules, with_plain
 from tb.sweep import SEED_MAX, sources_key
 
-__all__ = ["by_design", "edges", "main", "never_change", "only_counting"]
-
 TOGGLES_DIR = BUILD_DIR / "toggles"
 _COUNT = re.compile(r"C '(.*)' (\d+)")
 _POINT = re.compile(r"(\w+)(?:\[(\d+)\])?:(0->1|1->0)")

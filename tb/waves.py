@@ -14,17 +14,6 @@ from vcd.gtkw import GTKWSave
 
 from tb.compile import TRACED
 
-__all__ = [
-    "WAVE",
-    "are_wanted",
-    "groups",
-    "keep",
-    "model_arguments",
-    "new_files",
-    "run_options",
-    "save",
-]
-
 WAVE = "TB_WAVE"
 _OFF = ("", "0")
 _ZOOM = -16.0  # of GTKWave: about ten clock cycles in a window

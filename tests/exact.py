@@ -8,8 +8,6 @@ import torch
 from golden.fp16.format import FP16
 from golden.fp16.ops import float_from_bits
 
-__all__ = ["exact", "ordinary", "rounded"]
-
 
 def rounded(value: Fraction, format=FP16) -> int:
     """Word of an exact number, rounded to nearest even; +0 for 0."""

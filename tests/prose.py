@@ -17,18 +17,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = [
-    "LIMIT",
-    "ROOT",
-    "Fault",
-    "Sentence",
-    "docstring",
-    "faults",
-    "judge",
-    "markdown",
-    "prose_files",
-]
-
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT = 25  # words of one sentence
 

@@ -15,8 +15,6 @@ from hdl.rewrite import plain_names
 from synth.modules import instantiated, stub
 from synth.yosys import YosysError, native_abc, run
 
-__all__ = ["different"]
-
 _READ = """
 read_verilog -lib stubs{n}.v
 read_verilog old{n}.v

@@ -34,8 +34,6 @@ from synth.modules import module_texts, stub
 from synth.yosys import YosysError, run
 from tb.sources import sources_digest
 
-__all__ = ["Comparison", "compare_designs", "main"]
-
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / "build" / "same_netlist"
 SCHEMES = ("name", "position")  # what the ports of an inner module are known by

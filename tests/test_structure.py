@@ -229,6 +229,30 @@ def test_imported_names_exist():
             assert not missing, f"{path.relative_to(ROOT)}: {missing}"
 
 
+def needless_list(program: str) -> bool:
+    """Whether a module's ``__all__`` has none of the names that it imports."""
+    listed, found = None, set()
+    for node in ast.parse(program).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            listed = set(ast.literal_eval(node.value))
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {alias.asname or alias.name for alias in node.names}
+    return listed is not None and not listed & found
+
+
+def test_modules_list_their_names_only_to_hand_on_imports():
+    """Nobody imports a star. A package's face lists its names, and linters ask for re-exports.
+
+    Seen to fail: 852 modules that listed what they define.
+    """
+    assert needless_list("__all__ = ['a']\na = 1\n")
+    assert not needless_list("from b import a\n\n__all__ = ['a']\n")
+    for package in PACKAGES:
+        for path in sources(package):
+            if path.name != "__init__.py":
+                assert not needless_list(path.read_text()), path.relative_to(ROOT)
+
+
 @pytest.mark.parametrize(
     ("program", "missing"),
     [

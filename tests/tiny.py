@@ -4,8 +4,6 @@ import torch
 
 from golden.checkpoint import Checkpoint
 
-__all__ = ["SHAPES", "Letters", "Q", "tiny_llama", "uneven_llama"]
-
 Q = "model.layers.0.self_attn.q_proj"
 # Weights (N, K) of a layer: q, k, v, o, gate, up, down.
 SHAPES = [(72, 36), (24, 36), (24, 36), (36, 72), (56, 36), (56, 36), (36, 56)]

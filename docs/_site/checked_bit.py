@@ -8,8 +8,6 @@ alone.
 from html import escape
 from pathlib import Path
 
-__all__ = ["PICTURE", "TITLE", "picture"]
-
 PICTURE = Path(__file__).resolve().parents[1] / "images" / "checked-bit.svg"
 TITLE = (
     "A real model becomes words; golden and the Verilog compute with them; all bits are compared"

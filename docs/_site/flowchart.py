@@ -10,8 +10,6 @@ import textwrap
 from hdl.layers import Arc, Box
 from hdl.sketch import GAP, LINE, Picture, rectangle, sketch, text, width_of
 
-__all__ = ["svg"]
-
 _WRAP = 26  # letters of a line of a node
 _KINDS = re.compile(r"(flowchart|graph) (LR|TD|TB)$|stateDiagram(-v2)?$")
 # Lines that say how to draw, or group nodes.

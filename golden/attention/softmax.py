@@ -14,8 +14,6 @@ from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import add, fixed_point, from_fixed, is_nan, mul, negate
 from golden.fp16.ops import total_order_key as order_key
 
-__all__ = ["Partial", "difference", "partial", "reciprocal", "row_weights", "softmax"]
-
 _NEGATIVE_INFINITY = FP16.sign_bit | FP16.infinity
 
 

@@ -2,8 +2,6 @@
 
 from golden.timing import Timing
 
-__all__ = ["softmax", "weights"]
-
 
 def softmax() -> Timing:
     """Beats of a row: each packet moves one per cycle, the row in three passes."""

@@ -3,23 +3,6 @@
 import dataclasses
 import enum
 
-__all__ = [
-    "BURST_INCR",
-    "CACHE_NORMAL",
-    "ID_WORD",
-    "LEVELS_COMMAND_MOST",
-    "LEVELS_STATUS_MOST",
-    "PAGE_BYTES",
-    "REGISTERS",
-    "RESP_DECERR",
-    "RESP_OKAY",
-    "RESP_SLVERR",
-    "Burst",
-    "Register",
-    "Resp",
-    "levels_word",
-]
-
 # Arm IHI 0022H: A3.4.1 (bursts and the 4 KiB rule), A3.4.4 (responses), A4.4 (memory types).
 PAGE_BYTES = 4096
 BURST_INCR = 0b01

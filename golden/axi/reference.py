@@ -12,8 +12,6 @@ from golden.axi.format import (
     levels_word,
 )
 
-__all__ = ["RegisterModel", "bursts", "command_words", "read_words", "write_packet"]
-
 
 def bursts(address: int, words: int, word_bytes: int, burst_beats: int) -> list[tuple[int, int]]:
     """(byte address, beats) of the bursts that move ``words`` words from ``address`` on.

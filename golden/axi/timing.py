@@ -4,8 +4,6 @@ from fractions import Fraction
 
 from golden.timing import Timing
 
-__all__ = ["lite_registers", "read_interval", "read_port", "write_port"]
-
 
 def read_port(buffered: bool) -> Timing:
     """``buffered``: a skid buffer cuts R from o."""

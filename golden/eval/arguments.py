@@ -5,8 +5,6 @@ from pathlib import Path
 
 from golden import command
 
-__all__ = ["arguments"]
-
 DESCRIPTION = "Perplexity of quantization methods: --model M --text FILE --method NAME ..."
 
 

@@ -29,8 +29,6 @@ from golden.eval.perplexity import check_finite
 from golden.eval.state import calibrate, save_states
 from golden.files import claimed
 
-__all__ = ["run"]
-
 
 def transformers_version() -> str:
     """Without loading it."""

@@ -24,14 +24,6 @@ from golden.eval.progress import track
 from golden.files import replacing
 from golden.patch import Patch
 
-__all__ = [
-    "CalibrationData",
-    "State",
-    "Steps",
-    "fingerprint",
-    "save_tensors",
-]
-
 Item = TypeVar("Item")
 State = dict[str, Tensor]
 

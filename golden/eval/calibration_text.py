@@ -11,8 +11,6 @@ from golden.checkpoint import Checkpoint, longest, read_text, windows
 from golden.config import ConfigError
 from golden.eval.method import Method
 
-__all__ = ["CalibrationText", "calibration_size", "calibration_text", "calibration_windows"]
-
 _FEW = 3, 128  # windows, tokens of each
 _SEQ = 2048
 

@@ -57,14 +57,6 @@ from golden.eval.svg import check_matplotlib
 from golden.eval.tasks import prepare
 from golden.files import claimed, replacing
 
-__all__ = [
-    "ARCHITECTURES",
-    "check_seed",
-    "choose_device",
-    "in_one_line",
-    "main",
-]
-
 # Model types of transformers whose modules have the names and the order of LLaMA's.
 ARCHITECTURES = frozenset({"llama"})
 _SEED_MAX = 1 << 40  # a method makes several seeds of torch of it, which are below 2**64

@@ -23,8 +23,6 @@ from torch import Tensor, nn
 from golden.eval.method import Method
 from golden.eval.perplexity import loss
 
-__all__ = ["between", "duration", "factor", "operations", "piece", "seconds_per_token"]
-
 _SHARE = 50
 _LEAST = 32  # tokens of the longer piece
 _TIMES = 2

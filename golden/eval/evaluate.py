@@ -18,9 +18,6 @@ from golden.eval.perplexity import Loss, NotFinite, loss
 from golden.eval.progress import track
 from golden.eval.tasks import Run
 
-__all__ = ["Result", "Settings", "batch_size", "evaluate", "peak_memory", "reset_peak_memory"]
-
-
 _CLEAR_PEAK = "5"  # proc(5), clear_refs
 
 

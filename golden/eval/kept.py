@@ -9,8 +9,6 @@ from golden.checkpoint import CheckpointError
 from golden.config import ConfigError
 from golden.files import replacing
 
-__all__ = ["Kept", "check_kept", "finite"]
-
 _NUMBERS = ("calibration_seconds", "install_seconds", "seconds", "memory_bytes")
 _FORMAT, _VERSION = "senbazuru evaluation", 1
 

@@ -18,8 +18,6 @@ from golden import command
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["main", "read_model", "read_vocabulary"]
-
 _HEADER = struct.Struct("<7i")
 
 

@@ -12,8 +12,6 @@ from torch import Tensor, nn
 from golden.checkpoint import CheckpointError, check_tokens
 from golden.patch import Patch
 
-__all__ = ["Loss", "NotFinite", "check_finite", "first_not_finite", "loss"]
-
 _CHUNK = 512  # tokens whose logits are alive at a time: 100 MB at a vocabulary of 49,152
 
 

@@ -5,8 +5,6 @@ from typing import Any
 
 from golden.eval.svg import MARKS, new_figure, scale, style, svg_bytes
 
-__all__ = ["draw"]
-
 _PANELS = (
     ("weights", "bits per weight"),
     ("activations", "bits per activation"),

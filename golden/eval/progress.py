@@ -5,8 +5,6 @@ import time
 from collections.abc import Iterable, Iterator, Sized
 from typing import TypeVar
 
-__all__ = ["track"]
-
 Item = TypeVar("Item")
 _PERIOD = 30.0  # seconds between lines, where stderr is no terminal
 

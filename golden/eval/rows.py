@@ -7,8 +7,6 @@ from typing import Any
 
 from golden.eval.method import KINDS
 
-__all__ = ["COLUMNS", "cells", "csv_table", "latex_table"]
-
 Row = Mapping[str, Any]
 
 COLUMNS = (

@@ -14,8 +14,6 @@ from golden.eval.calibration import CalibrationData, State, fingerprint, save_te
 from golden.eval.method import Method
 from golden.files import replacing
 
-__all__ = ["calibrate", "load_header", "load_states", "save_states"]
-
 _FORMAT, _VERSION = "senbazuru calibration", 2
 
 

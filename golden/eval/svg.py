@@ -8,8 +8,6 @@ from typing import Any
 
 from golden.checkpoint import CheckpointError
 
-__all__ = ["MARKS", "check_matplotlib", "new_figure", "scale", "style", "svg_bytes"]
-
 _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "senbazuru",  # names of clip paths: random without it
     "svg.fonttype": "none",  # text stays text

@@ -23,8 +23,6 @@ from golden.checkpoint import Checkpoint, CheckpointError, class_and_reason
 from golden.config import ConfigError
 from golden.eval.perplexity import NotFinite, first_not_finite
 
-__all__ = ["Run", "prepare"]
-
 Run = Callable[[], list[dict[str, Any]]]
 
 _REQUESTS = frozenset({"loglikelihood", "loglikelihood_rolling"})

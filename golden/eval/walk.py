@@ -15,8 +15,6 @@ from torch import Tensor, nn
 from golden.capture import body
 from golden.patch import Patch
 
-__all__ = ["LayerWalk"]
-
 Tap = Callable[[Tensor], Tensor]
 Put = Callable[[Patch, Tap], None]
 

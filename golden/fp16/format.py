@@ -9,8 +9,6 @@ from fractions import Fraction
 
 from golden.config import Config
 
-__all__ = ["FP16", "FP32", "ExpTables", "FloatFormat", "exp_tables"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FloatFormat(Config):

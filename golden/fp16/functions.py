@@ -12,8 +12,6 @@ from torch import Tensor
 from golden.fp16.format import FP16, FloatFormat, exp_tables
 from golden.fp16.ops import _bit_length, _choose, _decode, _round, _special, _words
 
-__all__ = ["divide", "exp", "reciprocal", "rsqrt", "sqrt"]
-
 
 def _normalised(words: Tensor, format: FloatFormat) -> tuple[Tensor, Tensor, Tensor]:
     """(sign, magnitude, exponent) with the leading one of magnitude at bit precision - 1.

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from golden.fp16.ops import LIMB_BITS
 
-__all__ = ["Limbs", "from_shifted"]
-
 
 class Limbs(NamedTuple):
     """``high * 2**LIMB_BITS + low``, with 0 <= low < 2**LIMB_BITS."""

@@ -14,33 +14,6 @@ from torch import Tensor
 
 from golden.fp16.format import FP16, FP32, FloatFormat
 
-__all__ = [
-    "LIMB_BITS",
-    "add",
-    "bits_from_float",
-    "convert",
-    "equal",
-    "fixed_point",
-    "float_from_bits",
-    "fma",
-    "fp16_to_fp32",
-    "fp32_to_fp16",
-    "from_fixed",
-    "from_int",
-    "is_nan",
-    "is_special",
-    "less",
-    "maximum",
-    "minimum",
-    "mul",
-    "negate",
-    "subtract",
-    "to_int",
-    "total_less",
-    "total_order_key",
-    "unordered",
-]
-
 LIMB_BITS = 62  # a two-limb integer is high * 2**62 + low
 _FLOAT64 = (11, 52, 1023)  # exponent bits, fraction bits, bias
 

@@ -2,8 +2,6 @@
 
 from golden.timing import Timing
 
-__all__ = ["operator"]
-
 
 def operator(stages: int) -> Timing:
     """``stages`` registers from operands to result; 0 stages are combinational."""

@@ -7,8 +7,6 @@ from golden.config import ConfigError
 from golden.fp16.ops import mul
 from golden.index.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN
 
-__all__ = ["check_codebook", "codebook_bits", "look_up", "product_codebook"]
-
 _ONE = 0x3C00
 
 

@@ -10,8 +10,6 @@ from torch import Tensor
 from golden.config import ConfigError
 from golden.index.format import CODE_BITS_MAX, CODE_BITS_MIN
 
-__all__ = ["pack", "packed_bytes", "unpack"]
-
 
 def packed_bytes(count: int, bits: int) -> int:
     """Bytes of ``count`` codes: ceil(count * bits / 8)."""

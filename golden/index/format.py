@@ -2,22 +2,6 @@
 
 import enum
 
-__all__ = [
-    "CODEBOOK_BITS_MAX",
-    "CODEBOOK_BITS_MIN",
-    "CODE_BITS_MAX",
-    "CODE_BITS_MIN",
-    "GRID_PRODUCT_EXACT",
-    "GRID_PRODUCT_ROUNDED",
-    "INT_BITS",
-    "K_MAX",
-    "SCALE_EXPONENTS",
-    "SCALE_EXPONENT_MAX",
-    "SCALE_EXPONENT_MIN",
-    "TABLE_ROW",
-    "CodebookFault",
-]
-
 CODEBOOK_BITS_MIN = 2  # bits of an index
 CODEBOOK_BITS_MAX = 4
 CODE_BITS_MIN = 2  # bits of the code of a vector

@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor
 
-__all__ = ["inverse_root"]
-
 
 def inverse_root(hessian: Tensor, damping: float) -> Tensor:
     """Upper U, U^T U = (H + damping * mean diag(H) * I)^-1: (K, K) float32. Zeros of diag(H): 1."""

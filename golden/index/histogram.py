@@ -14,19 +14,6 @@ from golden.fp16.format import FP32
 from golden.fp16.ops import LIMB_BITS, fixed_point, from_fixed
 from golden.index.format import GRID_PRODUCT_ROUNDED
 
-__all__ = [
-    "bank_histogram",
-    "bank_words",
-    "bin_words",
-    "check_indices",
-    "counts",
-    "grouped_sums",
-    "index_histogram",
-    "integer_counts",
-    "reduce_counts",
-    "value_histogram",
-]
-
 
 def check_indices(index: Tensor, bits: int, name: str) -> None:
     """ValueError unless every index lies in 0 .. 2**bits - 1."""

@@ -10,8 +10,6 @@ import dataclasses
 import torch
 from torch import Tensor
 
-__all__ = ["Clusters", "kmeans_1d", "kmeans_rows", "optimal_kmeans_1d"]
-
 _COARSE = 512  # bins on which seeds are drawn, half of equal width and half of equal weight
 _ROW_BINS = 64  # of a row's summary
 _OPTIMAL_MAX = 4096  # distinct samples of the quadratic optimum: 128 MiB of interval costs

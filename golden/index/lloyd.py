@@ -14,8 +14,6 @@ from torch import Tensor
 
 from golden.config import Config
 
-__all__ = ["DEFAULT", "Books", "Training", "argmin", "assign", "kmeans"]
-
 _CHUNK = {"cpu": 1 << 18, "cuda": 1 << 26}  # distances held at a time
 _SEED_SAMPLES = 16  # k-means++ draws its seeds from this many samples per entry
 _SUM_BITS = 61  # of an integer sum, its sign apart

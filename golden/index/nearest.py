@@ -8,15 +8,6 @@ from golden.fp16.format import FP16
 from golden.fp16.ops import fixed_point, float_from_bits, from_fixed, mul
 from golden.index.codebook import check_codebook
 
-__all__ = [
-    "cluster",
-    "cluster_by_midpoints",
-    "midpoints",
-    "mismatch",
-    "nearest",
-    "thresholds",
-]
-
 
 def midpoints(codebook: Tensor) -> Tensor:
     """``rne16((c_i + c_{i+1}) / 2)``: (2**n - 1,) int64 FP16 words, computed offline.

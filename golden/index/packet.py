@@ -17,8 +17,6 @@ from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.format import SCALE_EXPONENT_MAX, SCALE_EXPONENT_MIN
 
-__all__ = ["check_words", "denormalised", "from_packet", "normalised", "packet", "packet_rows"]
-
 _ONE = 0x3C00
 
 

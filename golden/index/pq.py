@@ -20,14 +20,6 @@ from golden.index.format import CODE_BITS_MAX, CODE_BITS_MIN
 from golden.index.lloyd import DEFAULT, Training
 from golden.index.packet import check_words
 
-__all__ = [
-    "TRAINING_VECTORS",
-    "ProductQuantizer",
-    "ProductShape",
-    "ResidualQuantizer",
-    "exact_codes",
-]
-
 TRAINING_VECTORS = 39  # per entry, the least that k-means is trained with (faiss warns below it)
 _GRID = -FP16.grid_exponent  # FP16 words are integers times 2**-24
 _LOW = 30  # bits of the lower limb of an exact distance

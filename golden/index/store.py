@@ -5,8 +5,6 @@ from torch import Tensor
 
 from golden.index.format import CodebookFault
 
-__all__ = ["load_fault", "store_addresses", "store_words"]
-
 _ONE, _INFINITY = 0x3C00, 0x7C00
 
 

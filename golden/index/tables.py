@@ -8,8 +8,6 @@ from golden.fp16.format import FP16
 from golden.fp16.ops import LIMB_BITS, fixed_point, from_fixed, is_special
 from golden.index.format import GRID_PRODUCT_EXACT, SCALE_EXPONENT_MAX, SCALE_EXPONENT_MIN
 
-__all__ = ["tables"]
-
 _HALF = 20  # bits of the low part of a query's element: products of both parts fit 62 bits
 
 

@@ -4,22 +4,6 @@ from fractions import Fraction
 
 from golden.timing import Timing
 
-__all__ = [
-    "TABLE_ROUNDING",
-    "TERMS",
-    "adder_levels",
-    "codebook_store",
-    "histogram_parallel",
-    "histogram_ram",
-    "multipliers_max",
-    "nearest",
-    "reducer",
-    "table",
-    "table_lane",
-    "table_row",
-    "tree_levels",
-]
-
 TABLE_ROUNDING = 4  # cycles of the rounding of an entry of a table of products
 TERMS = 8  # that one level of an adder tree takes
 

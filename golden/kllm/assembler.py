@@ -48,20 +48,6 @@ from golden.kllm.isa import (
     row_count,
 )
 
-__all__ = [
-    "Assembler",
-    "AssemblyError",
-    "Slots",
-    "Vector",
-    "accesses",
-    "assemble",
-    "disassemble",
-    "from_hex",
-    "main",
-    "overlap",
-    "to_hex",
-]
-
 _NO_OUTLIERS, _NO_STATISTICS = Outliers(), Statistics()
 _FAR = 1 << AFTER_BITS - 2  # waits are compared by signed distance: none may grow older than this
 

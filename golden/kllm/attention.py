@@ -27,8 +27,6 @@ from golden.kllm.quantize import QuantizedWeight
 from golden.kllm.quantizer import SlotTokens, quantize_command, quantize_integer_command
 from golden.kllm.records import ONE, Codebooks, Packet, Tokens, Weight
 
-__all__ = ["AttentionBooks", "attention", "linear", "quantize"]
-
 _MINUS_INFINITY = FP16.sign_bit | FP16.infinity
 
 

@@ -16,14 +16,6 @@ from golden.kllm import matmul
 from golden.kllm.format import GRID_SPARSE, NO_OUTPUT, Status
 from golden.kllm.products import fixed_values
 
-__all__ = [
-    "concatenate",
-    "dense_sums",
-    "finish_job",
-    "scale_outputs",
-    "sparse_sums",
-]
-
 
 def concatenate(value: Tensor, index_b: Tensor, bits_b: int) -> Tensor:
     """``pair[b, c, e] = value[b, e] * 2**bits_b + index_b[b, c, e]``: int64.

@@ -33,11 +33,6 @@ from golden.kllm.isa import (
     decode,
 )
 
-__all__ = [
-    "CYCLES", "Bound", "Rates", "Schedule", "Waiting", "ahead_max", "bounds", "schedule",
-    "waited", "waits",
-]  # fmt: skip
-
 
 @dataclasses.dataclass(frozen=True)
 class Rates:

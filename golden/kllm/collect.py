@@ -7,8 +7,6 @@ from golden.fp16.format import FP16
 from golden.kllm.format import NO_OUTPUT, Status
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus, row_count
 
-__all__ = ["Ticket", "collect", "command_faults"]
-
 _NAMED = {
     Status.NONFINITE: CommandStatus.NONFINITE,
     Status.CODEBOOK_MISSING: CommandStatus.CODEBOOK_MISSING,

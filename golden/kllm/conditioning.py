@@ -14,8 +14,6 @@ from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float
 from golden.rotation import Rotation, small_matrix
 
-__all__ = ["offset", "rotated"]
-
 _SEED = 0  # of heads whose size has no Hadamard matrix
 
 

@@ -13,11 +13,6 @@ from golden.kllm.format import (
 )
 from golden.kllm.isa import ROW_ELEMENTS
 
-__all__ = [
-    "MACHINES", "LaneShape", "MachineConfig", "PortShape", "SlotShape", "VectorShape",
-    "outlier_count",
-]  # fmt: skip
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VectorShape(Shape):

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from golden.kllm.isa import AFTER_BITS, COMMANDS, CommandStatus, Opcode, Unit, decode
 
-__all__ = ["screen"]
-
 
 def screen(words: Sequence[int], issued: Sequence[int]) -> tuple[Unit | None, CommandStatus]:
     """Unit and fault of a command at the dispatcher, before it waits.

@@ -22,8 +22,6 @@ from golden.index.hessian import inverse_root
 from golden.index.kmeans import kmeans_1d
 from golden.kllm.quantize import QuantizedWeight
 
-__all__ = ["Fit", "error", "feedback", "least_squares", "refine"]
-
 _BLOCK = 64  # columns whose feedback on the columns after them is one matrix product
 _TINY = 1e-30
 

@@ -23,24 +23,6 @@ from typing import Any
 
 from golden.kllm.isa import ROW_ELEMENTS, Opcode
 
-__all__ = [
-    "ATTENTION",
-    "FUSED",
-    "GLU",
-    "LINEARS",
-    "SCORES",
-    "SITES",
-    "Linear",
-    "Site",
-    "Step",
-    "attention_steps",
-    "follow",
-    "matmuls",
-    "readers",
-    "site_of",
-    "sites",
-]
-
 SCORES = ("direct", "index")
 GLU = ("index", "exact")
 

@@ -9,39 +9,6 @@ from enum import IntEnum, IntFlag
 
 from golden.fp16.format import FP16
 
-__all__ = [
-    "ALL_PRODUCTS",
-    "FIXED_PRODUCTS",
-    "GRID_SPARSE",
-    "NO_OUTPUT",
-    "PRODUCTS",
-    "Operation",
-    "OrizuruStatus",
-    "Status",
-    "TokenKind",
-    "WeightLayout",
-    "activation_bit",
-    "activation_entry_bits",
-    "beats",
-    "group_order",
-    "groups",
-    "integer_digits",
-    "integer_grid",
-    "integer_packet_length",
-    "kmeans_packet_length",
-    "outlier_mask_bit",
-    "packet_fits",
-    "product_bits",
-    "product_grid",
-    "product_index",
-    "weight_beat_bits",
-    "weight_bit",
-    "weight_lane_words",
-    "weight_port_words",
-    "weight_word_place",
-    "word_fits",
-]
-
 # Products in fixed point: bits of a word. Its grid has all of -1..1.
 FIXED_PRODUCTS = {"fixed16": 16, "fixed12": 12}
 PRODUCTS = ("rounded", *FIXED_PRODUCTS)  # the words of the product codebook that a packet carries

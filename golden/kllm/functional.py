@@ -29,20 +29,6 @@ from golden.kllm.isa import (
     row_count,
 )
 
-__all__ = [
-    "FunctionalState",
-    "Slot",
-    "activate",
-    "axpy",
-    "binary",
-    "dequantize",
-    "execute",
-    "function",
-    "glu",
-    "negated_mean",
-    "rotary",
-]
-
 _ONE32 = FP32.bias << FP32.frac_bits
 _MINUS_ZERO = FP16.sign_bit
 _NEGATIVE_INFINITY = FP16.sign_bit | FP16.infinity

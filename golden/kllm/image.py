@@ -17,8 +17,6 @@ from golden.kllm.format import (
     weight_port_words,
 )
 
-__all__ = ["fold_scales", "replay", "stripe", "supply", "weight_image", "weights_of_image"]
-
 Bytes = npt.NDArray[np.uint8]
 Word = TypeVar("Word")
 

@@ -10,8 +10,6 @@ from golden.kllm.format import beats, groups, packet_fits
 from golden.kllm.isa import Codebook, CommandStatus, MatmulMode, row_count
 from golden.kllm.walks import MatmulWork, RowWork
 
-__all__ = ["Issued", "codebook_fault", "codebook_rows", "is_outside", "issue", "matmul_fault"]
-
 _NO_FAULT = CommandStatus(0)
 
 

@@ -10,10 +10,6 @@ from collections.abc import Sequence
 from golden.kllm.format import Status, integer_packet_length, kmeans_packet_length, packet_fits
 from golden.kllm.isa import MatmulMode
 
-__all__ = [
-    "JobHeader", "Step", "codebook_mode", "header_status", "job_status", "job_steps",
-]  # fmt: skip
-
 _INFINITY = 0x7C00  # the exponent field of an FP16 word, all ones
 
 

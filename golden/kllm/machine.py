@@ -56,8 +56,6 @@ from golden.kllm.issue import codebook_fault, codebook_rows, matmul_fault
 from golden.kllm.matmul import integer_matmul, matmul
 from golden.kllm.records import Packet, Tokens, Weight
 
-__all__ = ["Machine", "Memory", "Result", "slot_of_words", "slot_words"]
-
 _MAGNITUDE = FP16.sign_bit - 1
 
 

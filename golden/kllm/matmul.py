@@ -44,16 +44,6 @@ from golden.kllm.format import (
 from golden.kllm.products import check_product, exact_products, mirrored, product_words, word_values
 from golden.kllm.records import Codebooks, Packet, Tokens, Weight
 
-__all__ = [
-    "MatmulResult",
-    "concatenate",
-    "dequantized_matmul",
-    "finish",
-    "integer_matmul",
-    "matmul",
-    "sparse_sums",
-]
-
 _FLOAT32_EXACT = 1 << 24  # integers up to here are float32 values
 _OUTER_MAX = 1 << 13
 _FEW = 32  # outliers of a token that are summed one by one

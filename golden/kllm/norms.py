@@ -40,17 +40,6 @@ from golden.index.format import K_MAX
 from golden.kllm.format import Status
 from golden.kllm.records import Tokens
 
-__all__ = [
-    "ExactSums",
-    "Folded",
-    "Sums",
-    "exact_sums",
-    "finish_statistics",
-    "fold",
-    "norm_statistics",
-    "normalise",
-]
-
 _PART = 20  # an FP16 magnitude on the grid 2**-24 is below 2**40: two parts
 _GRID = FP16.grid_exponent
 _GRID_SQUARE = 2 * FP16.grid_exponent

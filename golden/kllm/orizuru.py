@@ -13,16 +13,6 @@ from golden.fp16.format import FP16
 from golden.fp16.ops import is_nan, total_order_key
 from golden.kllm.format import OrizuruStatus, beats
 
-__all__ = [
-    "OrizuruTrees",
-    "PoppedToken",
-    "comparison_bound",
-    "extremes",
-    "pop_order",
-    "pop_token",
-    "select_unit",
-]
-
 _MAGNITUDE = FP16.sign_bit - 1
 
 

@@ -16,14 +16,6 @@ from golden.kllm.format import (
     weight_bit,
 )
 
-__all__ = [
-    "pack_activations",
-    "pack_weights",
-    "to_words64",
-    "unpack_activations",
-    "unpack_weights",
-]
-
 Int64 = npt.NDArray[np.int64]
 
 

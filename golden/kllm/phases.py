@@ -18,8 +18,6 @@ from golden.kllm.format import Operation
 from golden.kllm.functional import axpy, binary, function, rotary
 from golden.kllm.isa import ROW_ELEMENTS, Binary
 
-__all__ = ["fetched", "lanes", "result_rows", "slot_rows", "walk_rows"]
-
 
 def walk_rows(
     first: int, second: int, stride: int, steps: int, tokens: int, pair: bool

@@ -11,8 +11,6 @@ from golden.kllm.assembler import Assembler, Slots, Vector
 from golden.kllm.config import MachineConfig, outlier_count
 from golden.kllm.isa import ROW_ELEMENTS, Norm, Opcode, OutlierMode, Outliers, Statistics, row_count
 
-__all__ = ["UPPER", "ProductCase", "product_program"]
-
 UPPER = 0x4127  # FP16 2.576: 0.5 % of a normal distribution lie above it
 _SIGN = 0x8000
 _SEEN_ROWS = 2  # rows of each token's output that are read back

@@ -28,17 +28,6 @@ from golden.kllm.format import (
     product_grid,
 )
 
-__all__ = [
-    "check_product",
-    "codebook_words",
-    "exact_products",
-    "fixed_values",
-    "integer_words",
-    "mirrored",
-    "product_words",
-    "word_values",
-]
-
 _MASK = (1 << FP16.bits) - 1
 
 

@@ -33,8 +33,6 @@ from golden.kllm.isa import (
 from golden.kllm.machine import Machine, Result
 from golden.kllm.vectors.requests import codebook_packet, integer_packet
 
-__all__ = ["Program", "random_program"]
-
 Bytes = np.ndarray
 _EARLY = CommandStatus.MALFORMED | CommandStatus.DEPENDENCY | CommandStatus.RANGE
 

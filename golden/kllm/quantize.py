@@ -22,21 +22,6 @@ from golden.kllm.matmul import MatmulResult, matmul
 from golden.kllm.orizuru import pop_order
 from golden.kllm.records import Codebooks, Tokens, Weight
 
-__all__ = [
-    "QuantizedTokens",
-    "QuantizedWeight",
-    "Training",
-    "linear",
-    "quantize_tokens",
-    "quantize_unsigned",
-    "quantize_weight",
-    "split_outliers",
-    "train_activation_codebook",
-    "train_weight_codebook",
-    "unsigned_quotient",
-    "unsigned_scale",
-]
-
 _MAGNITUDE = FP16.sign_bit - 1
 
 

@@ -28,14 +28,6 @@ from golden.kllm.orizuru import pop_order
 from golden.kllm.quantize import quantize_unsigned
 from golden.kllm.records import Tokens
 
-__all__ = [
-    "SlotTokens",
-    "codebook_fault",
-    "faults",
-    "quantize_command",
-    "quantize_integer_command",
-]
-
 _MAGNITUDE = FP16.sign_bit - 1
 _ONE = FP32.bias << FP32.frac_bits
 _NO_STATISTICS = Statistics()

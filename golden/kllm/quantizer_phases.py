@@ -9,22 +9,6 @@ from collections.abc import Sequence
 from golden.fp16.format import FP16, FP32
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus
 
-__all__ = [
-    "Bound",
-    "Finish",
-    "Split",
-    "compare_row",
-    "descriptors",
-    "entry_row",
-    "first_pass",
-    "outlier_bound",
-    "schedule",
-    "split_rows",
-    "token_maximum",
-    "total_order_key",
-    "walk_tokens",
-]
-
 _MAGNITUDE = FP16.sign_bit - 1
 _ONE = FP32.bias << FP32.frac_bits
 _LARGEST_CODEBOOK_WORD = FP16.bias << FP16.frac_bits  # 1.0

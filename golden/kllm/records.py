@@ -13,8 +13,6 @@ from torch import Tensor
 from golden.fp16.format import FP16
 from golden.fp16.ops import float_from_bits
 
-__all__ = ["ONE", "Codebooks", "Packet", "Token", "Tokens", "Weight"]
-
 ONE = FP16.bias << FP16.frac_bits  # the FP16 word 1.0
 
 

@@ -17,12 +17,6 @@ import torch
 
 from golden.kllm.products import word_values
 
-__all__ = [
-    "column_sum",
-    "look_up_rows",
-    "word_table",
-]
-
 Rows = list[list[int]]  # [element][weight index]: integers on the grid of the table
 
 

@@ -10,19 +10,6 @@ from collections.abc import Sequence
 from golden.fp16.format import FP16
 from golden.kllm.isa import ROW_ELEMENTS
 
-__all__ = [
-    "MatmulWork",
-    "RowWork",
-    "entry_beats",
-    "entry_requests",
-    "gathered_rows",
-    "job_words",
-    "outlier_places",
-    "row_requests",
-    "row_words",
-    "walk_slots",
-]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowWork:

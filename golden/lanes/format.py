@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-__all__ = ["GROUP", "plane_words", "weight_value"]
-
 GROUP = 4  # elements of a table
 
 

@@ -11,18 +11,6 @@ from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import LIMB_BITS, from_fixed
 from golden.lanes.format import GROUP
 
-__all__ = [
-    "fp16_packet",
-    "fp16_sum",
-    "integer_packet",
-    "integer_sum",
-    "rounded",
-    "table_entries",
-    "table_packet",
-    "table_sum",
-    "w4a16_packet",
-]
-
 Beat = tuple[Sequence[int], Sequence[Sequence[int]]]
 
 

@@ -4,8 +4,6 @@ from collections.abc import Iterable
 
 from golden.timing import Timing
 
-__all__ = ["column", "lane", "lane_cycles"]
-
 
 def lane(stages: int) -> Timing:
     """From a packet's last beat to the sum of column 0; adding up overlaps giving.

@@ -14,8 +14,6 @@ from typing import Any, NoReturn, Self
 
 from golden.config import Config, ConfigError
 
-__all__ = ["KINDS", "Decoder", "check_gguf"]
-
 _MOST = 1 << 30
 _LINEARS = ("q", "k", "v", "o", "gate", "up", "down")
 Fields = Mapping[str, Any]

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable
 
-__all__ = ["UNKNOWN", "memory_1r1w", "memory_1rw", "memory_shared"]
-
 UNKNOWN = None  # a word never written, or read while it was being written
 
 

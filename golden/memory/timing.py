@@ -2,8 +2,6 @@
 
 from golden.timing import Timing
 
-__all__ = ["one_port", "one_read_one_write", "shared"]
-
 
 def one_port() -> Timing:
     return Timing(latency=1, start="a read", end="read_data", unit="read or write")

@@ -19,8 +19,6 @@ from golden.million.scores import past_scores
 from golden.million.value import value_sums
 from golden.million.window import window_scores, window_sums
 
-__all__ = ["Codebook", "Head", "attend_head"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Codebook:

@@ -8,8 +8,6 @@ import dataclasses
 
 from golden.million.config import MillionConfig, PqShape, RateShape
 
-__all__ = ["Bound", "bound", "load_beats", "step_bound"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Bound:

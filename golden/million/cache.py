@@ -19,8 +19,6 @@ from golden.million.format import Op, Status, paged
 from golden.paging import mmu
 from golden.paging.format import Op as PagingOp
 
-__all__ = ["Cache", "Codebooks"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Codebooks:

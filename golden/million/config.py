@@ -5,8 +5,6 @@ import dataclasses
 from golden.config import Config, Shape
 from golden.paging.config import CacheConfig, RecordKind, VectorRecords
 
-__all__ = ["NAMED", "SYSTEMS", "HeadShape", "MillionConfig", "PqShape", "RateShape", "WindowShape"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PqShape(Shape):

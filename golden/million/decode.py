@@ -14,8 +14,6 @@ from golden.fp16.limbs import Limbs, from_shifted
 from golden.fp16.ops import fixed_point, from_fixed, is_special
 from golden.million.format import EXPONENT_MAX, EXPONENT_MIN, PRODUCT_GRID, WEIGHT_GRID
 
-__all__ = ["decode_scores", "decode_sums"]
-
 _HALF = 20  # bits of the low part of a query's element: sums of both parts fit 63 bits
 _QUARTER = 12  # of a weight
 

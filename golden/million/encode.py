@@ -5,8 +5,6 @@ from collections.abc import Iterable, Iterator
 
 from golden.million.format import Status, paged
 
-__all__ = ["Done", "Encoding", "Job"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:

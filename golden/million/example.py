@@ -27,11 +27,6 @@ from golden.million.config import MillionConfig
 from golden.million.script import Script
 from golden.patch import K, Patch, V
 
-__all__ = [
-    "TRAINING", "Seen", "capture", "check", "check_heads", "check_length", "exact_outputs", "run",
-    "trained",
-]  # fmt: skip
-
 TRAINING = Training(iterations=10)
 
 

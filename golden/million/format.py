@@ -4,20 +4,6 @@ import enum
 
 from golden.paging.format import Status as PagingStatus
 
-__all__ = [
-    "BIN_GRID",
-    "DISTANCE_BITS",
-    "EXPONENTS",
-    "EXPONENT_MAX",
-    "EXPONENT_MIN",
-    "PAGED",
-    "PRODUCT_GRID",
-    "WEIGHT_GRID",
-    "Op",
-    "Status",
-    "paged",
-]
-
 EXPONENT_MIN = -8  # a codebook's scale is 2**exponent, so that no sum is rounded by it
 EXPONENT_MAX = 15
 EXPONENTS = tuple(range(EXPONENT_MIN, EXPONENT_MAX + 1))

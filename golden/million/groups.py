@@ -4,8 +4,6 @@ from typing import NamedTuple
 
 from golden.paging.format import Kv
 
-__all__ = ["Group", "Read", "groups", "reads"]
-
 
 class Group(NamedTuple):
     """Queries of one KV head that the engines take side by side."""

@@ -9,8 +9,6 @@ from fractions import Fraction
 
 from golden.million.config import PqShape
 
-__all__ = ["BIN_BITS", "SCHEMES", "Work", "crossing", "once"]
-
 BIN_BITS = 40  # of a sum of 32,768 weights
 _WORD_BITS = 16  # of an entry of a table or of a codebook
 

@@ -12,8 +12,6 @@ from golden.fp16.limbs import Limbs, from_shifted
 from golden.fp16.ops import from_fixed, mul
 from golden.million.format import EXPONENT_MIN, PRODUCT_GRID
 
-__all__ = ["outputs"]
-
 
 def outputs(
     past: Limbs | Tensor, exponent: int, window: Limbs | Tensor, total: Tensor, bad: Tensor

@@ -35,19 +35,6 @@ from golden.million.config import SYSTEMS, MillionConfig
 from golden.million.format import Op
 from golden.million.script import REQUEST_FIELDS, STATUS_FIELDS, STREAMS, Script, fields
 
-__all__ = [
-    "BLOCK",
-    "LLAMA",
-    "Pack",
-    "StreamConfig",
-    "inputs",
-    "joined",
-    "load",
-    "make",
-    "training_text",
-    "write",
-]
-
 BLOCK = "million_attention"
 LLAMA = "llama"  # --model: a LLaMA of random weights
 LLAMA_LAYERS = 3

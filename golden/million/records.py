@@ -11,8 +11,6 @@ from torch import Tensor
 from golden.index.codes import unpack
 from golden.million.config import PqShape
 
-__all__ = ["code_beats", "passed_words"]
-
 
 def code_beats(
     words: Sequence[tuple[int, int, int, int, int]], pq: PqShape, keys: int

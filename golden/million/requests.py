@@ -7,8 +7,6 @@ from typing import Any
 from golden.million.config import MillionConfig
 from golden.million.format import EXPONENT_MIN, Op, Status
 
-__all__ = ["Book", "EncodeJob", "Requests", "Tokens"]
-
 Ask = Callable[..., Any]
 
 

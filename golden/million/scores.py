@@ -12,8 +12,6 @@ from golden.fp16.format import FP16
 from golden.fp16.ops import fixed_point, from_fixed, is_special
 from golden.million.format import WEIGHT_GRID
 
-__all__ = ["past_scores"]
-
 _CHUNK = 1 << 23  # looked-up entries that a step holds at a time
 
 

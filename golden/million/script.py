@@ -26,8 +26,6 @@ from golden.million.cache import Cache, Codebooks
 from golden.million.config import MillionConfig
 from golden.million.format import Op, Status
 
-__all__ = ["REQUEST_FIELDS", "STATUS_FIELDS", "STREAMS", "Script", "beats", "fields", "joined"]
-
 # Bits of each field of hdl.million.layouts.REQUEST_LAYOUT and STATUS_LAYOUT.
 REQUEST_FIELDS = {
     "op": 4, "tag": 8, "sequence": 8, "layer": 8, "entries": 13, "exponent_k": 5, "exponent_v": 5,

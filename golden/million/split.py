@@ -11,8 +11,6 @@ from torch import Tensor
 
 from golden.fp16.format import FP16
 
-__all__ = ["Groups", "Rows", "groups", "nonfinite", "rows"]
-
 
 class Groups(NamedTuple):
     """Groups of queries side by side; queries beyond those of a group are +0."""

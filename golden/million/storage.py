@@ -15,8 +15,6 @@ from golden.fp16.format import FP16
 from golden.million.config import MillionConfig, RateShape
 from golden.million.format import WEIGHT_GRID
 
-__all__ = ["storage", "sum_bits"]
-
 
 def sum_bits(weights: int) -> int:
     """Bits of a sum of softmax weights, each at most 1.0, on the grid 2**-24."""

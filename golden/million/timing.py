@@ -8,37 +8,6 @@ from golden.million.bounds import Bound
 from golden.million.config import PqShape, RateShape
 from golden.timing import Timing
 
-__all__ = [
-    "SCORE_ROUNDING",
-    "attend_control",
-    "attend_cycles",
-    "attention",
-    "attention_stages",
-    "code_reader",
-    "control",
-    "decode_engine",
-    "decode_keys",
-    "decode_values",
-    "encode_control",
-    "encoder_depth",
-    "group_interval",
-    "kv_writer",
-    "loader",
-    "output",
-    "pq_encoder",
-    "query_splitter",
-    "record_writer",
-    "restorer",
-    "score_engine",
-    "table_builder",
-    "table_depth",
-    "value_engine",
-    "value_finish",
-    "value_interval",
-    "verdict",
-    "window",
-]
-
 SCORE_ROUNDING = 4  # cycles of the rounding of a score
 BETWEEN_ATTENDS = 12  # cycles that the first total of an ATTEND waits for the last output before
 BETWEEN_SUMS = 6  # cycles from one sum of the window to the next, at least

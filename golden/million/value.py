@@ -15,8 +15,6 @@ from golden.fp16.limbs import Limbs, from_shifted
 from golden.fp16.ops import fixed_point
 from golden.index.histogram import bank_histogram
 
-__all__ = ["value_bins", "value_sums"]
-
 _PIECE = 14  # bits of a bin that one product in float64 takes: 2**(14 + 24) * 4096 < 2**53
 _PIECES = 3
 

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from golden.index.format import CodebookFault
 from golden.million.format import Status, paged
 
-__all__ = ["Part", "attend_status", "first_of", "load_status", "part_bad", "part_status"]
-
 
 def load_status(faults: CodebookFault) -> Status:
     """How a LOAD ends in whose codebooks the stores of K and V have found ``faults``."""

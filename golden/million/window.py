@@ -12,8 +12,6 @@ from golden.fp16.limbs import Limbs, from_shifted
 from golden.fp16.ops import fixed_point, from_fixed
 from golden.million.format import PRODUCT_GRID
 
-__all__ = ["key_rows", "window_scores", "window_sums"]
-
 _HALF = 20  # bits of a low part; sums of products of parts are exact in float64
 _MASK = (1 << _HALF) - 1
 

@@ -7,8 +7,6 @@ import golden.paging.config
 from golden.oaken.format import BLOCK_MAX, SCALE_BYTES
 from golden.paging.config import RecordKind, RecordShape
 
-__all__ = ["CacheConfig", "KvShape"]
-
 _PER_VECTOR = (RecordKind(name="scale", least=SCALE_BYTES, most=SCALE_BYTES),)
 
 

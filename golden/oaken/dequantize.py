@@ -12,19 +12,6 @@ from golden.oaken.format import Group, ScaleWord, Threshold, entry_fields
 from golden.oaken.quantize import Encoded, decode, middle_bases, scales_valid, zero_point
 from golden.paging.format import Status
 
-__all__ = [
-    "Beat",
-    "Chunk",
-    "SparseWord",
-    "inliers",
-    "insert_zeros",
-    "outliers",
-    "repeat_scales",
-    "request_status",
-    "sparse_chunks",
-    "token_parameters",
-]
-
 
 def inliers(encoded: Encoded, thresholds: Any) -> Tensor:
     """(T, D) FP16 words of the middle group, +0 elsewhere."""

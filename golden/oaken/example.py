@@ -13,8 +13,6 @@ from golden.oaken.format import Group, ScaleWord, Threshold
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["HEAD_DIM", "THRESHOLDS", "example", "main"]
-
 HEAD_DIM = BLOCK = 16
 THRESHOLDS = (-1.0, -1 / 16, 1 / 16, 1.0)
 _X = (

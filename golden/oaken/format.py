@@ -18,24 +18,6 @@ from fractions import Fraction
 
 from golden.config import ConfigError
 
-__all__ = [
-    "BLOCK_MAX",
-    "DENSE_BITS",
-    "INDEX_BITS",
-    "MAX_FINITE",
-    "SCALE_BYTES",
-    "Group",
-    "ScaleWord",
-    "Threshold",
-    "bits_read",
-    "dense_slot",
-    "effective_bits",
-    "entry",
-    "entry_fields",
-    "scale_slot",
-    "sparse_slot",
-]
-
 BLOCK_MAX = 64
 INDEX_BITS = 6  # of an entry
 DENSE_BITS = 4  # of an element's dense code

@@ -34,15 +34,6 @@ from golden.oaken.quantize import (
     scales,
 )
 
-__all__ = [
-    "Ratios",
-    "check_intervals",
-    "group_index",
-    "restore",
-    "restore_artifact",
-    "thresholds_of",
-]
-
 _LOWEST, _HIGHEST = FP16.sign_bit | MAX_FINITE, MAX_FINITE
 
 

@@ -12,8 +12,6 @@ from golden.oaken.quantize import decode, encode, pack_token, thresholds_valid, 
 from golden.paging.format import Op, PageOp, Status
 from golden.paging.pages import PageCommand, PageResponse, PageTable
 
-__all__ = ["Answer", "KvEngine", "Request"]
-
 
 class Request(typing.NamedTuple):
     """One request; fields that its op does not use are ignored.

@@ -11,8 +11,6 @@ from golden import command
 from golden.config import ConfigError
 from golden.files import claimed
 
-__all__ = ["main"]
-
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; 0, or 2 after one line on stderr."""

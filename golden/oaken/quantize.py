@@ -33,30 +33,6 @@ from golden.oaken.format import (
     entry_fields,
 )
 
-__all__ = [
-    "Encoded",
-    "RecordError",
-    "ThresholdsError",
-    "check_thresholds",
-    "codes",
-    "decode",
-    "decompose",
-    "dense_bytes",
-    "encode",
-    "middle_bases",
-    "pack_token",
-    "scales",
-    "scales_valid",
-    "sparse_records",
-    "split_sparse",
-    "thresholds_valid",
-    "unpack_dense",
-    "unpack_scale",
-    "unpack_sparse",
-    "unpack_token",
-    "zero_point",
-]
-
 MIDDLE_TOP = 15  # largest code of the middle group
 _SIGN = FP16.sign_bit
 _MAGNITUDE = FP16.sign_bit - 1

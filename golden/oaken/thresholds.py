@@ -24,17 +24,6 @@ from golden.fp16.ops import bits_from_float
 from golden.oaken.format import MAX_FINITE
 from golden.oaken.groups import Ratios, check_intervals, thresholds_of
 
-__all__ = [
-    "KV_NAMES",
-    "Profile",
-    "ProfileError",
-    "boundaries",
-    "intervals_of",
-    "ordered",
-    "profile_kv",
-    "window_bounds",
-]
-
 _FORMAT, _VERSION = "senbazuru oaken thresholds", 1
 _SIGN = 0x8000
 KV_NAMES = ("k", "v")

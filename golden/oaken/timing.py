@@ -3,25 +3,6 @@
 from golden.paging.timing import page_table_cycles
 from golden.timing import Timing
 
-__all__ = [
-    "decomposer",
-    "dequant_engine",
-    "group_dequantizer",
-    "group_quantizer",
-    "kv_append_cycles",
-    "kv_append_latency",
-    "kv_engine",
-    "kv_head_cycles",
-    "kv_read_cycles",
-    "quant_engine",
-    "scale_buffer",
-    "sparse_chunks",
-    "token_parameters",
-    "tree_cycles",
-    "zero_insert",
-    "zero_remove",
-]
-
 
 def tree_cycles(lanes: int) -> int:
     """Cycles of a tree of maxima over ``lanes`` elements, four inputs per register stage."""

@@ -4,8 +4,6 @@ import dataclasses
 
 from golden.config import Config
 
-__all__ = ["SLOTS_MAX", "CacheConfig", "RecordKind", "RecordShape", "VectorRecords"]
-
 BYTES_MAX = 4095  # bytes of a record: 12 bits
 STREAMS_MAX = 1 << 20  # words of one RAM
 SLOTS_MAX = 511  # records of a vector: slots and their number have 9 bits

@@ -5,8 +5,6 @@ Some codes belong to the engine that makes and reads the records, as the comment
 
 import enum
 
-__all__ = ["Kv", "Op", "PageOp", "Status"]
-
 
 class Op(enum.IntEnum):
     """The kinds of requests."""

@@ -12,8 +12,6 @@ from golden.paging.config import CacheConfig
 from golden.paging.format import Op, PageOp, Status
 from golden.paging.pages import PageCommand, PageResponse, PageTable
 
-__all__ = ["Answer", "HeadRead", "Mmu", "Request", "Word", "joined"]
-
 
 class Request(typing.NamedTuple):
     """Fields of hdl.paging.layouts.REQUEST_LAYOUT, in order."""

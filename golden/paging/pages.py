@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from golden.paging.config import CacheConfig
 from golden.paging.format import PageOp, Status
 
-__all__ = ["PageCommand", "PageResponse", "PageTable"]
-
 
 class PageCommand(typing.NamedTuple):
     """One command; fields that its op does not use are ignored."""

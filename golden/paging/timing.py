@@ -6,8 +6,6 @@ from fractions import Fraction
 from golden.paging.config import RecordShape
 from golden.timing import Timing
 
-__all__ = ["mmu", "mmu_trim_cycles", "page_table", "page_table_cycles"]
-
 
 def page_table_cycles(op: str, slots: int, *, extended: int = 0, freed: int = 0) -> int:
     """Cycles from a command that succeeds to its answer; a refused one takes no longer.

@@ -7,8 +7,6 @@ from golden.paging.config import CacheConfig
 from golden.paging.format import PageOp, Status
 from golden.paging.pages import PageCommand, PageResponse, PageTable
 
-__all__ = ["Traffic"]
-
 # Bits of the fields that misuse draws from.
 WIDTHS = {"sequence": 8, "layer": 8, "kv": 1, "slot": 9, "token": 21, "bytes": 12, "page": 20}
 

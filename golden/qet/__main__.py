@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from golden.qet.matrix import QetMatrix
     from golden.qet.metrics import Errors
 
-__all__ = ["main"]
-
 
 def levels(text: str) -> tuple[int, ...]:
     return tuple(int(each) for each in text.split(","))

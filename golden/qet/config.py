@@ -10,11 +10,6 @@ from golden.config import Config, ConfigError
 from golden.fp16.format import FP16, FP32
 from golden.index.format import SCALE_EXPONENT_MAX, SCALE_EXPONENT_MIN
 
-__all__ = [
-    "ELEMENT_BITS", "FORMATS", "LEVELS_MAX", "LIMIT", "Budget", "QetShape", "Stage", "TileShape",
-    "swap_bits",
-]  # fmt: skip
-
 LEVELS_MAX = 5
 STAGES_MAX = 4
 ENTRIES_MAX = 1 << 16

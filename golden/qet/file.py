@@ -31,8 +31,6 @@ from golden.qet.config import FORMATS, LIMIT, RANGE_BITS, QetShape, Stage, swap_
 from golden.qet.matrix import QetMatrix, StageCodes
 from golden.qet.swap import maps_of_words, words_of_maps
 
-__all__ = ["MAGIC", "VERSION", "QetFileError", "read", "write"]
-
 MAGIC = b"\x89QET\r\n\x1a\n"
 VERSION = 2
 _DIGEST = 32

@@ -6,8 +6,6 @@ import enum
 from golden.config import Config
 from golden.qet.config import TileShape
 
-__all__ = ["Fault", "ImageShape", "RowFault"]
-
 
 class RowFault(enum.IntFlag):
     """Why a row has no meaning."""

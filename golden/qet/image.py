@@ -22,8 +22,6 @@ from golden.qet.format import ImageShape
 from golden.qet.matrix import QetMatrix
 from golden.qet.tiling import Tile, tiles_of
 
-__all__ = ["Image", "image"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Image:

@@ -34,11 +34,6 @@ from golden.qet.config import FORMATS, GRID, LIMIT, QetShape, Stage
 from golden.qet.nearest import nearest
 from golden.qet.swap import swap, unswap
 
-__all__ = [
-    "QetMatrix", "StageCodes", "encode", "exponent_of", "lost", "on_grid", "padded_words",
-    "quantize", "residual", "seeds_for", "training_for", "words_of",
-]  # fmt: skip
-
 _BATCH = 1 << 22  # elements of the groups that are clustered side by side
 _MANY = 512  # entries; more of them begin at random samples, for k-means++ would take minutes
 _CHUNK = 1 << 22  # elements of rows that are decoded at a time

@@ -4,8 +4,6 @@ import dataclasses
 
 from torch import Tensor
 
-__all__ = ["Errors", "errors"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Errors:

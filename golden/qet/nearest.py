@@ -5,8 +5,6 @@ from torch import Tensor
 
 from golden.index.lloyd import argmin
 
-__all__ = ["nearest"]
-
 _BATCH = {"cpu": 1 << 16, "cuda": 1 << 24}  # distances at a time; those of a CPU stay in its cache
 
 

@@ -29,8 +29,6 @@ from golden.qet.image import image
 from golden.qet.matrix import QetMatrix
 from golden.qet.product import product
 
-__all__ = ["BLOCK", "Pack", "load", "make", "shape_of", "write"]
-
 BLOCK = "qet_dequant_gemv"
 _SEED = 0  # of the vector
 

@@ -9,8 +9,6 @@ from golden.index.format import GRID_PRODUCT_EXACT
 from golden.qet.matrix import QetMatrix
 from golden.vqllm.product import exact_sums, rounded
 
-__all__ = ["product"]
-
 
 def product(x: Tensor, matrix: QetMatrix) -> tuple[Tensor, Tensor]:
     """``y[b][n] = rne16(2**exponent * sum over columns k of x[b][k] * W[n][k])``, the sum exact.

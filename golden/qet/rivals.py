@@ -29,11 +29,6 @@ from golden.index.lloyd import Training
 from golden.qet.config import ELEMENT_BITS, ENTRIES_MAX, FORMATS, Budget, QetShape, Stage
 from golden.qet.matrix import seeds_for
 
-__all__ = [
-    "ROTATED", "SPANS", "VARIANTS", "Rotated", "RotatedShape", "Rounded", "Variant", "rotate",
-    "round_to_nearest",
-]  # fmt: skip
-
 SPANS = ("matrix", "row", "group")
 _SPAN_GROUP = 64  # elements of a row that share a range
 _TWO = (Fraction(7, 10), Fraction(3, 10))

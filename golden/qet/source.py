@@ -9,8 +9,6 @@ from torch import Tensor
 from golden import checkpoint
 from golden.config import ConfigError
 
-__all__ = ["matrix_of"]
-
 _BITS = {"float16": 16, "float32": 32}
 
 

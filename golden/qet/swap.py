@@ -14,8 +14,6 @@ from torch import Tensor
 from golden.fp16.ops import total_order_key
 from golden.qet.config import FORMATS, swap_bits
 
-__all__ = ["keys", "maps_of_words", "order_of", "swap", "unswap", "words_of_maps"]
-
 
 def keys(words: Tensor, bits: int) -> Tensor:
     """Integers in the order of the floating-point ``words`` of ``bits`` bits: int64."""

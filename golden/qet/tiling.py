@@ -10,8 +10,6 @@ from golden.qet.config import QetShape
 from golden.qet.matrix import QetMatrix, StageCodes
 from golden.qet.swap import words_of_maps
 
-__all__ = ["Tile", "TileStage", "tiles_of"]
-
 
 @dataclasses.dataclass(frozen=True)
 class TileStage:

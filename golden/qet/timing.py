@@ -8,11 +8,6 @@ from golden.qet.config import QetShape, Stage
 from golden.qet.format import ImageShape
 from golden.timing import Timing
 
-__all__ = [
-    "X_BITS", "decoder", "encode_stage", "encoder", "gemv", "gemv_bound", "gemv_cycles",
-    "gemv_fill", "image_bound", "nearest_depth", "swap", "unswap",
-]  # fmt: skip
-
 _GEMV_PIPELINE = 25  # from a job to its first request, and from a word to its result
 X_BITS = 27  # of an element on the grid of its matrix, and a sign
 

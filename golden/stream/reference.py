@@ -7,19 +7,6 @@ import functools
 import operator
 from collections.abc import Sequence
 
-__all__ = [
-    "Beat",
-    "Word",
-    "arbitrate",
-    "check_arbitration",
-    "fork",
-    "identity",
-    "join",
-    "narrow",
-    "repack",
-    "widen",
-]
-
 Word = tuple[int, int]  # data, last
 Beat = tuple[int, int, int]  # data, count, last
 

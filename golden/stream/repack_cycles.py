@@ -1,7 +1,5 @@
 """Cycles of StreamRepack, word by word."""
 
-__all__ = ["completes_first", "model_cycles"]
-
 
 def model_cycles(words, size, out):
     """Cycles of the transfers on i and o at full offer and demand, as StreamRepack says."""

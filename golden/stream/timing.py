@@ -4,8 +4,6 @@ from fractions import Fraction
 
 from golden.timing import Timing
 
-__all__ = ["arbiter", "fifo", "fork", "join", "narrow", "register", "repack", "skid", "widen"]
-
 
 def register() -> Timing:
     """A word leaves in the cycle after it came."""

@@ -4,8 +4,6 @@ import random
 
 from golden.words import layout_word
 
-__all__ = ["narrow_beats", "pack", "random_words", "repack_words", "rng"]
-
 
 def rng(seed: int, *names) -> random.Random:
     return random.Random(" ".join(map(str, (seed, *names))))

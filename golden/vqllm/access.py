@@ -13,8 +13,6 @@ from golden.config import ConfigError
 from golden.vqllm.config import MatrixShape
 from golden.vqllm.matrix import VqMatrix
 
-__all__ = ["AccessProfile", "hot_overlap", "hot_shares", "look_ups", "of_tile", "reordered"]
-
 
 def look_ups(matrix: VqMatrix, rows: slice = slice(None)) -> Tensor:
     """Look-ups of each stored entry by the codes of some rows: (tiles, stages, entries) int64."""

@@ -23,8 +23,6 @@ from golden.index.packet import normalised
 from golden.vqllm.config import MatrixShape, VqShape
 from golden.vqllm.matrix import VqMatrix
 
-__all__ = ["from_published", "layers_of", "load_published", "to_published"]
-
 _PARTS = ("codes", "codebooks", "scales")
 
 

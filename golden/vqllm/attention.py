@@ -27,8 +27,6 @@ from golden.million.output import outputs
 from golden.vqllm.cache import large_or_nonfinite
 from golden.vqllm.config import AttendShape
 
-__all__ = ["attend", "book_image", "code_image"]
-
 
 def attend(
     q: Tensor,

@@ -17,8 +17,6 @@ from golden.vqllm.image import part_look_ups, tiers
 from golden.vqllm.matrix import VqMatrix
 from golden.vqllm.timing import PartWork, read_once
 
-__all__ = ["EngineShape", "bank_cycles", "bounds", "job_bounds", "part_work"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EngineShape(Config):

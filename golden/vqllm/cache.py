@@ -15,8 +15,6 @@ from torch import Tensor
 from golden.fp16.format import FP16
 from golden.index.format import CodebookFault
 
-__all__ = ["LookUps", "Tiers", "large_or_nonfinite", "load_fault"]
-
 _ONE = 0x3C00  # the largest magnitude of an entry
 
 

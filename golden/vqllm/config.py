@@ -9,25 +9,6 @@ import math
 from golden.config import Config, Shape
 from golden.million.config import PqShape
 
-__all__ = [
-    "ATTEND",
-    "LATTICE_ENTRIES",
-    "LATTICE_EXPONENT",
-    "LATTICE_SHIFT_BIT",
-    "LATTICE_SIGN_BITS",
-    "LATTICE_STAGES",
-    "NAMED",
-    "AttendShape",
-    "Budget",
-    "ExchangeShape",
-    "MatrixShape",
-    "Plan",
-    "Tile",
-    "VqShape",
-    "Work",
-    "lattice_step",
-]
-
 _WORD_BITS = 16  # of an FP16 element of a codebook
 
 # A code of the lattice, from bit 0 on: signs, shift, index of the entry (docs/vqllm-lattice.md).

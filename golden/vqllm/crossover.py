@@ -17,8 +17,6 @@ from collections.abc import Callable
 from golden.config import Config
 from golden.vqllm.config import MatrixShape
 
-__all__ = ["Engine", "gemm_cycles", "gemv_cycles", "least_tokens", "plain_cycles", "slowest"]
-
 _WORD_BITS = 16  # of a weight that is not quantized
 
 

@@ -11,18 +11,6 @@ from typing import TypeVar
 from golden.config import ConfigError
 from golden.vqllm.config import ExchangeShape
 
-__all__ = [
-    "Exchange",
-    "Layout",
-    "column_layout",
-    "exchange_of",
-    "exchanged",
-    "in_lanes",
-    "lane_order",
-    "mma_layout",
-    "thread_mapping",
-]
-
 _Word = TypeVar("_Word")
 _WARP = 32
 

@@ -23,25 +23,6 @@ from typing import ClassVar
 from golden.config import Config, ConfigError
 from golden.vqllm.config import NAMED, ExchangeShape, MatrixShape, VqShape
 
-__all__ = [
-    "ADDRESS_BITS",
-    "DESCRIPTOR",
-    "DESCRIPTOR_BITS",
-    "FFN",
-    "HEADER",
-    "MATRICES",
-    "PACKS",
-    "ROWS_BITS",
-    "Fault",
-    "ImageShape",
-    "Layout",
-    "Part",
-    "Plan",
-    "VqPackConfig",
-    "layout",
-    "packed",
-]
-
 ADDRESS_BITS = 48  # of the addresses of a descriptor
 ROWS_BITS = 21  # of a number of rows
 DESCRIPTOR_BITS = 256

@@ -19,8 +19,6 @@ from golden.index.packet import normalised
 from golden.vqllm.config import MatrixShape, Tile
 from golden.vqllm.matrix import VqMatrix, batches, checked, pick, scaled_rows, search, summed
 
-__all__ = ["quantize_with_feedback"]
-
 _HEADROOM = 1  # powers of two by which feedback may move centroids beyond the largest weight
 
 

@@ -19,8 +19,6 @@ from golden.vqllm.format import (
 )
 from golden.vqllm.matrix import VqMatrix
 
-__all__ = ["Image", "code_beats", "image", "part_look_ups", "tiers"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Image:

@@ -32,8 +32,6 @@ from golden.vqllm.config import (
     lattice_step,
 )
 
-__all__ = ["SIZE", "codebook", "decode", "encode", "entries", "points", "summed"]
-
 SIZE = 8  # elements of a vector
 _NORM = 10  # largest squared norm of the entries that are all taken
 _GRID = 12  # an encoder sees its vector on the grid 2**-12

@@ -20,18 +20,6 @@ from golden.index.packet import check_words, normalised
 from golden.vqllm import lattice
 from golden.vqllm.config import MatrixShape, Tile
 
-__all__ = [
-    "VqMatrix",
-    "batches",
-    "checked",
-    "encode",
-    "pick",
-    "quantize",
-    "scaled_rows",
-    "search",
-    "summed",
-]
-
 _CHUNK = 1 << 20  # distances that a step of a beam search holds at a time
 _FEW = 16  # sums up to which a beam finds them one by one, which a sort of all takes longer for
 _WORD = 16  # bits of a scale

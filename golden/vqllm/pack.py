@@ -43,22 +43,6 @@ from golden.vqllm.image import Image, image
 from golden.vqllm.matrix import VqMatrix, quantize
 from golden.vqllm.product import by_dequantizing
 
-__all__ = [
-    "BLOCK",
-    "HEADS",
-    "Layer",
-    "Pack",
-    "Packed",
-    "captured",
-    "layer_of",
-    "load",
-    "make",
-    "packed",
-    "quantized",
-    "save",
-    "write",
-]
-
 BLOCK = "vq_gemv"
 HEADS = HeadShape(heads=2, group=4)  # of the LLaMA of random weights
 _MANY = 1024  # entries; more of them train for less long

@@ -20,8 +20,6 @@ from golden.index.format import GRID_PRODUCT_EXACT, GRID_PRODUCT_ROUNDED
 from golden.index.tables import tables
 from golden.vqllm.matrix import VqMatrix
 
-__all__ = ["by_dequantizing", "by_tables", "exact_sums", "rounded"]
-
 _PIECE = 10  # bits of x in a product in float64: 2**(10 + 27 + 15) < 2**53
 _PIECES = 4  # an element of x has 41 bits with its sign, so the last piece has 11
 _COLUMNS = 1 << 15  # of one product in float64

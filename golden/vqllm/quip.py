@@ -19,8 +19,6 @@ from golden.vqllm.config import LATTICE_EXPONENT, NAMED, MatrixShape
 from golden.vqllm.matrix import VqMatrix
 from golden.vqllm.product import by_dequantizing
 
-__all__ = ["SPREAD", "RotatedMatrix", "drawn", "of_codes", "quantize", "rotation"]
-
 # Scale of a row over its root mean square, by stages: it loses least of Gaussian values.
 SPREAD = {1: 0.96, 2: 1.15}
 

@@ -6,8 +6,6 @@ from amaranth.hdl import Value
 from golden.fp16.format import FP16
 from hdl.fp16.compare import total_order_key
 
-__all__ = ["LOWEST_KEY", "WEIGHT_BITS", "fixed_point", "inside", "largest"]
-
 LOWEST_KEY = 0x03FF  # total-order key of -infinity
 WEIGHT_BITS = 25  # of a weight, which is at most 1.0, on the grid 2**-24
 

@@ -4,8 +4,6 @@ from hdl.attention.softmax import AttentionSoftmax, AttentionSoftmaxConfig
 from hdl.attention.weights import AttentionWeights, AttentionWeightsConfig
 from hdl.registry import Registered, Room
 
-__all__ = ["BLOCKS", "ROOM"]
-
 BLOCKS = {
     "attention_softmax": Registered(
         component=AttentionSoftmax,

@@ -21,8 +21,6 @@ from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.ports import In, Out, Payload
 
-__all__ = ["AttentionSoftmax", "AttentionSoftmaxConfig"]
-
 _EXP_STAGES = 4
 _TO_FLOAT_STAGES = 2
 _RECIPROCAL_STAGES = 10

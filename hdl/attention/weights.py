@@ -25,8 +25,6 @@ from hdl.stream.payload import LAST
 from hdl.stream.queue import Queue, queue
 from hdl.stream.skid import skid
 
-__all__ = ["AttentionWeights", "AttentionWeightsConfig"]
-
 _NEGATIVE_INFINITY = FP16.sign_bit | FP16.infinity
 _ADD_STAGES = 2
 _EXP_STAGES = 4

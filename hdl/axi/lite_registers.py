@@ -26,8 +26,6 @@ from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
-__all__ = ["AxiLiteRegisters", "AxiLiteRegistersConfig"]
-
 _ANSWERS = 2  # of each direction: one leaves while the next one comes
 _RAM_FROM = 32  # words of a queue from which on it is a RAM
 

@@ -5,8 +5,6 @@ from amaranth.lib import wiring
 from hdl.axi.signature import Axi4, Axi4Read
 from hdl.block import Block
 
-__all__ = ["read_note"]
-
 _RLAST = (
     "The memory must set RLAST with the last word of each burst, and with no other",
     "(IHI 0022, A3.4.1). After an early RLAST, data are wrong without a status, or a read waits",

@@ -5,8 +5,6 @@ import dataclasses
 from golden.axi.format import PAGE_BYTES
 from golden.config import Config
 
-__all__ = ["AxiPortConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AxiPortConfig(Config):

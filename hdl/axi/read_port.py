@@ -17,8 +17,6 @@ from hdl.stream.link import link
 from hdl.stream.queue import queue
 from hdl.stream.skid import skid
 
-__all__ = ["AxiReadPort", "AxiReadPortConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AxiReadPortConfig(AxiPortConfig):

@@ -5,8 +5,6 @@ from hdl.axi.read_port import AxiReadPort, AxiReadPortConfig
 from hdl.axi.write_port import AxiWritePort, AxiWritePortConfig
 from hdl.registry import Registered, Room
 
-__all__ = ["BLOCKS", "ROOM"]
-
 BLOCKS = {
     "axi_read_port": Registered(
         component=AxiReadPort,

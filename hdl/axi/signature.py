@@ -15,19 +15,6 @@ from golden.axi.format import Burst, Resp
 from hdl.kinds import BITS, BYTES, NUMBER, index_of, mask_of
 from hdl.ports import Bus, In, Out, Payload
 
-__all__ = [
-    "Axi4",
-    "Axi4Read",
-    "Axi4Write",
-    "AxiLite",
-    "axi4",
-    "axi4_read",
-    "axi4_write",
-    "axi_lite",
-    "pass_channels",
-]
-
-
 # Texts of signals that several channels have.
 _ID = "ID of the transaction"
 _ADDR = "byte address"

@@ -15,8 +15,6 @@ from hdl.description import fields as described_fields
 from hdl.emit import Port, flat_ports, signatures
 from hdl.ports import member_kind, member_text, port_shape
 
-__all__ = ["wrapper"]
-
 _AXI = {
     **dict.fromkeys((Axi4, Axi4Read, Axi4Write), ("AXI4", "axi")),
     AxiLite: ("AXI4-Lite", "axil"),

@@ -18,8 +18,6 @@ from hdl.stream.link import link
 from hdl.stream.queue import Queue, queue
 from hdl.stream.skid import skid
 
-__all__ = ["AxiWritePort", "AxiWritePortConfig"]
-
 _OWED_LAYOUT = data.StructLayout({"is_final": 1, "is_void": 1})
 
 

@@ -14,8 +14,6 @@ from hdl.fp16.round import Rounder
 from hdl.fp16.shift import shift_right_sticky
 from hdl.fp16.unpack import unpack
 
-__all__ = ["Fp16Add", "Fp16AddConfig", "FpAdd", "FpAddConfig", "add", "add_phases"]
-
 _EXTRA = 3  # half step, one position of cancellation, sticky
 
 

@@ -12,11 +12,6 @@ from golden.fp16.format import FP16, FloatFormat
 from hdl.bits import let
 from hdl.fp16.pipeline import Operator, OperatorConfig, word
 
-__all__ = [
-    "FpCompare", "FpCompareConfig", "compare_phases", "is_nan", "is_special", "total_order_key",
-    "total_order_word",
-]  # fmt: skip
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FpCompareConfig(OperatorConfig):

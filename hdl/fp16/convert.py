@@ -15,19 +15,6 @@ from hdl.fp16.round import Rounder
 from hdl.fp16.shift import shift_right_sticky
 from hdl.fp16.unpack import unpack
 
-__all__ = [
-    "FpConvert",
-    "FpConvertConfig",
-    "FpFromInt",
-    "FpFromIntConfig",
-    "FpToInt",
-    "FpToIntConfig",
-    "convert",
-    "convert_phases",
-    "to_int",
-    "to_int_phases",
-]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FpConvertConfig(OperatorConfig):

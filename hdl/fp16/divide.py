@@ -14,17 +14,6 @@ from hdl.fp16.pipeline import Operator, OperatorConfig, UnaryConfig, compute, wo
 from hdl.fp16.round import Rounder
 from hdl.fp16.unpack import normalise, unpack
 
-__all__ = [
-    "FpDivide",
-    "FpDivideConfig",
-    "FpReciprocal",
-    "FpReciprocalConfig",
-    "divide",
-    "divide_phases",
-    "reciprocal",
-    "reciprocal_phases",
-]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FpDivideConfig(OperatorConfig):

@@ -16,8 +16,6 @@ from hdl.fp16.round import Rounder
 from hdl.fp16.shift import shift_right_sticky
 from hdl.fp16.unpack import unpack
 
-__all__ = ["FpExp", "FpExpConfig", "exp", "exp_phases"]
-
 _INTEGER_BITS = 5  # |a| >= 32 gives 0 or infinity
 _K_BITS = 7  # k runs from -46 to 45
 

@@ -14,8 +14,6 @@ from hdl.fp16.round import Rounder
 from hdl.fp16.shift import shift_right_sticky
 from hdl.fp16.unpack import unpack
 
-__all__ = ["FpFma", "FpFmaConfig", "fma", "fma_phases"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FpFmaConfig(OperatorConfig):

@@ -10,8 +10,6 @@ from hdl.bits import let
 from hdl.fp16.pipeline import Operator, OperatorConfig, compute, word
 from hdl.fp16.round import Rounder
 
-__all__ = ["FixedToFloat", "FixedToFloatConfig", "from_fixed", "from_fixed_phases"]
-
 _GRID_RANGE = 1024
 
 

@@ -13,8 +13,6 @@ from hdl.fp16.pipeline import Operator, OperatorConfig, compute, word
 from hdl.fp16.round import Rounder
 from hdl.fp16.unpack import unpack
 
-__all__ = ["FpMul", "FpMulConfig", "mul", "mul_phases"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FpMulConfig(OperatorConfig):

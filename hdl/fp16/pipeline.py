@@ -19,16 +19,6 @@ from hdl.block import Block
 from hdl.kinds import BITS
 from hdl.ports import In, Out, Payload
 
-__all__ = [
-    "TAG_TEXT",
-    "Operator",
-    "OperatorConfig",
-    "UnaryConfig",
-    "compute",
-    "registers_after",
-    "word",
-]
-
 Phase = Callable[[Module, dict[str, Value]], dict[str, Value]]
 
 _MAX_STAGES = 32

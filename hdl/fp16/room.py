@@ -23,8 +23,6 @@ from hdl.fp16.rsqrt import FpRsqrt, FpRsqrtConfig
 from hdl.fp16.sqrt import FpSqrt, FpSqrtConfig
 from hdl.registry import Registered, Room
 
-__all__ = ["BLOCKS", "ROOM"]
-
 
 def _block(component: type, config: OperatorConfig, golden: str, **more) -> Registered:
     """Every block also without registers, and with four stages and a tag."""

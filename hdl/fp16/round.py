@@ -14,8 +14,6 @@ from golden.fp16.format import FloatFormat
 from hdl.bits import let
 from hdl.fp16.shift import leading_zeros, shift_left
 
-__all__ = ["Rounder"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rounder:

@@ -18,8 +18,6 @@ from hdl.fp16.pipeline import Operator, UnaryConfig, compute
 from hdl.fp16.round import Rounder
 from hdl.fp16.unpack import normalise, unpack
 
-__all__ = ["FpRsqrt", "FpRsqrtConfig", "rsqrt", "rsqrt_phases"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FpRsqrtConfig(UnaryConfig):

@@ -5,8 +5,6 @@ from amaranth.hdl import Value
 
 from hdl.bits import let
 
-__all__ = ["leading_zeros", "shift_left", "shift_right_sticky"]
-
 
 def leading_zeros(m: Module, value, name: str = "zeros") -> tuple[Value, Value]:
     """``(count, nonzero)`` of an unsigned value; count is unspecified for zero.

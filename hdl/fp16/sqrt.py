@@ -14,8 +14,6 @@ from hdl.fp16.pipeline import Operator, UnaryConfig, compute
 from hdl.fp16.round import Rounder
 from hdl.fp16.unpack import normalise, unpack
 
-__all__ = ["FpSqrt", "FpSqrtConfig", "sqrt", "sqrt_phases"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FpSqrtConfig(UnaryConfig):

@@ -12,8 +12,6 @@ from hdl.bits import let
 from hdl.fp16.shift import leading_zeros, shift_left
 from hdl.ports import Payload
 
-__all__ = ["normalise", "raw_layout", "unpack"]
-
 
 def raw_layout(format: FloatFormat) -> Payload:
     """The decoded word. ``is_nan`` and ``is_inf`` override the numeric fields."""

@@ -19,8 +19,6 @@ from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.ports import In, Out, Payload
 from hdl.stream.payload import LAST
 
-__all__ = ["IndexCodebookStore", "IndexCodebookStoreConfig"]
-
 _ONE = 0x3C00  # the largest magnitude of an entry
 
 

@@ -16,8 +16,6 @@ from hdl.index.sums import add_tree, grid_parts
 from hdl.kinds import fixed
 from hdl.ports import In, Out
 
-__all__ = ["IndexDotProduct", "IndexDotProductConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IndexDotProductConfig(Config):

@@ -14,8 +14,6 @@ from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.ports import In, Out
 
-__all__ = ["IndexHistogramBank", "IndexHistogramBankConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IndexHistogramBankConfig(Config):

@@ -18,8 +18,6 @@ from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.ports import In, Out, Payload
 
-__all__ = ["ARCHITECTURES", "IndexHistogramParallel", "IndexHistogramParallelConfig"]
-
 ARCHITECTURES = ("flipflop", "sram")
 
 

@@ -18,8 +18,6 @@ from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
-__all__ = ["IndexHistogramRam", "IndexHistogramRamConfig"]
-
 _PACKETS = 2  # that wait, so that one follows another without a pause
 
 

@@ -19,8 +19,6 @@ from hdl.fp16.pipeline import TAG_TEXT
 from hdl.kinds import BITS, index_of
 from hdl.ports import In, Out, Payload
 
-__all__ = ["IndexNearest", "IndexNearestConfig"]
-
 _MUL_STAGES = 2
 _LOWEST_KEY, _HIGHEST_KEY = -(1 << 15), (1 << 15) - 1  # beyond the keys of both infinities
 

@@ -16,8 +16,6 @@ from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.index.histogram_parallel import IndexHistogramParallelConfig
 from hdl.ports import In, Out, Payload
 
-__all__ = ["IndexReducer", "IndexReducerConfig", "centroid_parts"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IndexReducerConfig(Config):

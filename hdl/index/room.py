@@ -8,8 +8,6 @@ from hdl.index.reducer import IndexReducer, IndexReducerConfig
 from hdl.index.table import IndexTable, IndexTableConfig
 from hdl.registry import Registered, Room
 
-__all__ = ["BLOCKS", "ROOM"]
-
 # Histograms of the size of KLLM's lane: Table I, three bits, bins in RAMs, and a small one.
 _HISTOGRAMS = {
     "table1": IndexHistogramParallelConfig(),

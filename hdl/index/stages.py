@@ -5,8 +5,6 @@ import dataclasses
 from amaranth import Module, Signal
 from amaranth.lib import data
 
-__all__ = ["Stage", "delay"]
-
 
 @dataclasses.dataclass
 class Stage:

@@ -9,8 +9,6 @@ from golden.fp16.format import FP16
 from golden.index.timing import TERMS
 from hdl.bits import carry_save, let
 
-__all__ = ["WORD_TERM_BITS", "add_signed", "add_tree", "grid_parts", "word_terms"]
-
 WORD_TERM_BITS = 41  # of a finite FP16 word on the grid 2**-24
 
 

@@ -14,8 +14,6 @@ from hdl.block import Block
 from hdl.kinds import NUMBER, mask_of
 from hdl.ports import In, Out, Payload
 
-__all__ = ["IndexTable", "IndexTableConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IndexTableConfig(Config):

@@ -15,8 +15,6 @@ from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.index.dot_product import IndexDotProduct, IndexDotProductConfig
 from hdl.ports import In, Out
 
-__all__ = ["IndexTableLane", "IndexTableLaneConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IndexTableLaneConfig(Config):

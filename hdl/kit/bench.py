@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 
 from hdl.kit.episodes import Episode, Memory, Vectors
 
-__all__ = ["Bench", "BenchStream"]
-
 
 class BenchStream:
     """A stream of the block, with the names of its ports; a missing port is constant."""

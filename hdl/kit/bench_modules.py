@@ -9,8 +9,6 @@ Sources and sinks act at the falling edge of the clock and look at its rising ed
 ``hdl.kit.testbench`` acts a tenth of a cycle after the falling edge. So no simulator can race them.
 """
 
-__all__ = ["HOLD", "MEMORY", "SINK", "SOURCE"]
-
 SOURCE = """\
 // Offers the words of a file to a stream of the block, with idle cycles and junk in them.
 module @_source #(

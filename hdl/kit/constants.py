@@ -4,8 +4,6 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 
-__all__ = ["Constant", "Group", "constants"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Constant:

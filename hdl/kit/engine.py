@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from hdl.kit.episodes import Episode, Fault, Memory, Vectors
 from hdl.kit.words import plain
 
-__all__ = ["engine_vectors"]
-
 _PAGE = 4096  # bytes after the images: an engine may read on to the end of a burst
 
 

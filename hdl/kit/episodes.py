@@ -7,8 +7,6 @@ them as files.
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-__all__ = ["Episode", "Fault", "Memory", "Vectors"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fault:

@@ -4,8 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from hdl.licence import LICENCE
 
-__all__ = ["core", "vlnv"]
-
 
 def vlnv(description: Mapping) -> str:
     """Vendor, library, name and version of the core."""

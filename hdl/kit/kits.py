@@ -9,8 +9,6 @@ from hdl.kit.episodes import Vectors
 from hdl.kit.words import Kit
 from hdl.registry import find, rooms
 
-__all__ = ["all_kits", "find_kit", "shown", "vectors"]
-
 _ROOMS = "hdl.kit.rooms"
 
 

@@ -17,8 +17,6 @@ from hdl.licence import LICENCE
 from hdl.memory.config import MemoryConfig
 from hdl.separator import SEPARATORS
 
-__all__ = ["PARTS", "KitDelivery", "check_kit_folder", "find_vectors", "make_kit", "parts_of"]
-
 # Parts that are one file made of the description: end of its name, and what makes its text.
 _OF_DESCRIPTION: dict[str, tuple[str, Callable]] = {
     "sdc": (".sdc", texts.constraints),

@@ -6,8 +6,6 @@ from hdl.kit.episodes import Vectors
 from hdl.kit.sequencer import FLOWS, PROGRESS, SETTLE
 from hdl.licence import LICENCE
 
-__all__ = ["readme", "run_script"]
-
 # The make variables serve a Verilator whose build did not record its compiler. They are no part of
 # MAKEFLAGS in the environment, which a make that runs the script has set.
 _SCRIPT = """\

@@ -4,8 +4,6 @@ from collections.abc import Iterator
 
 from hdl.kit.bench import Bench
 
-__all__ = ["FLOWS", "PROGRESS", "SETTLE", "is_equal", "sequencer", "state"]
-
 # Chances of an idle and of a stall cycle out of 256; whether a sink is ready only after valid.
 FLOWS = ((0, 0, 0), (96, 96, 0), (32, 192, 1), (192, 32, 0))
 _SILENCE = 20_000  # cycles without a transfer that are a hang; the longest computation takes 8,192

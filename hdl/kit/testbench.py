@@ -15,8 +15,6 @@ from hdl.kit.sequencer import is_equal, sequencer, state
 from hdl.kit.vector_files import vector_files
 from hdl.licence import LICENCE
 
-__all__ = ["bench_files"]
-
 
 def bench_files(
     description: Mapping, vectors: Vectors, names: Mapping[str, str] | None = None

@@ -6,10 +6,6 @@ from hdl.kit.constants import Constant, constants
 from hdl.licence import LICENCE
 from hdl.render import comment
 
-__all__ = [
-    "c_header", "constraints", "ram_table", "register_description", "sv_package", "template",
-]  # fmt: skip
-
 _LATENCY = 1  # cycles of a read of every RAM (golden.memory.timing)
 _WORD = 32  # bits of an integer constant without a suffix
 

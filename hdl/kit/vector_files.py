@@ -5,8 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from hdl.kit.bench import Bench, BenchStream
 from hdl.kit.episodes import Memory
 
-__all__ = ["vector_files"]
-
 _WHOLE = "1"  # hdl.kit.bench_modules looks for it
 
 

@@ -9,8 +9,6 @@ from golden.config import Config
 from golden.words import unpack_ints
 from hdl.kit.episodes import Episode, Vectors
 
-__all__ = ["MOST", "SEED", "Kit", "phases", "plain", "rows", "sliced"]
-
 MOST = 20_000  # words of all streams of an episode
 SEED = 1  # of all vectors of kits: a kit is the same in every run
 

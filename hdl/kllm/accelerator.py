@@ -37,8 +37,6 @@ from hdl.ports import In, Out
 from hdl.stream.link import as_bits, link, link_members
 from hdl.stream.skid import skid
 
-__all__ = ["KllmAccelerator", "KllmAcceleratorConfig", "KllmLaneBuild"]
-
 _REGISTERS = AxiLiteRegistersConfig(command_depth=256, readback_depth=256)
 _VECTOR_READERS = ("first", "second", "row", "a", "b", "host")
 

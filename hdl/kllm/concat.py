@@ -12,8 +12,6 @@ from hdl.block import Block
 from hdl.kinds import BITS, NUMBER, index_of, mask_of
 from hdl.ports import In, Out, Payload
 
-__all__ = ["KllmConcat", "KllmConcatConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmConcatConfig(Config):

@@ -27,8 +27,6 @@ from hdl.stream.arbiter import arbiter
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
-__all__ = ["KllmDispatcher", "KllmDispatcherConfig", "report_layout"]
-
 _STATUS_BITS = len(CommandStatus)
 _EARLY = Unit.MATMUL  # its engine sees a command before the command's waits are fulfilled
 

@@ -9,8 +9,6 @@ import golden.kllm.isa as isa
 from golden.axi.format import REGISTERS
 from golden.markers import table
 
-__all__ = ["DOCUMENTS"]
-
 
 def _members(values: type[IntEnum]) -> dict[str, str]:
     """The comment after each member of an enumeration."""

@@ -19,27 +19,6 @@ from hdl.block import Block
 from hdl.kinds import NUMBER, index_of, mask_of, opcode
 from hdl.ports import In, Out, Payload
 
-__all__ = [
-    "ROW",
-    "SLOT_LENGTH_BITS",
-    "SLOT_ROW_BITS",
-    "SlotClient",
-    "SlotRead",
-    "command_layout",
-    "command_stream",
-    "descriptor_layout",
-    "entry_row_layout",
-    "entry_write_layout",
-    "operand",
-    "outlier_write_layout",
-    "release_layout",
-    "row_read",
-    "row_write_layout",
-    "slot_client",
-    "slot_read",
-    "status_stream",
-]
-
 ROW = data.ArrayLayout(FP16.bits, ROW_ELEMENTS)  # one row of the vector memory
 SLOT_LENGTH_BITS = 14  # K_MAX
 SLOT_ROW_BITS = 10  # rows of K_MAX entries

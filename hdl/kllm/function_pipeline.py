@@ -24,8 +24,6 @@ from hdl.fp16.rsqrt import FpRsqrt, FpRsqrtConfig
 from hdl.fp16.sqrt import FpSqrt, FpSqrtConfig
 from hdl.ports import In, Out, Payload
 
-__all__ = ["KllmFunctionPipeline", "KllmFunctionPipelineConfig"]
-
 _ONE16 = FP16.bias << FP16.frac_bits
 _ONE32 = FP32.bias << FP32.frac_bits
 _NEGATIVE_INFINITY = FP16.sign_bit | FP16.infinity

@@ -38,8 +38,6 @@ from hdl.kllm.function_pipeline import KllmFunctionPipelineConfig
 from hdl.ports import Out
 from hdl.stream.link import StreamView, link
 
-__all__ = ["KllmFunctionalUnit", "KllmFunctionalUnitConfig"]
-
 _OUTLIERS_AHEAD = 8  # requested before they are used, of each slot
 
 

@@ -20,13 +20,6 @@ from hdl.fp16.unpack import unpack
 from hdl.kinds import BITS, NUMBER
 from hdl.ports import In, Out, Payload
 
-__all__ = [
-    "KllmIntegerQuantizer",
-    "KllmIntegerQuantizerConfig",
-    "UnsignedQuotients",
-    "UnsignedQuotientsConfig",
-]
-
 _MAX_STAGES = 8
 _SCALE_STEPS = 14  # quotient bits of the scale, one per cycle
 

@@ -16,8 +16,6 @@ from hdl.kinds import NUMBER, index_of
 from hdl.kllm.engine import ROW, command_stream, operand, row_write_layout, status_stream
 from hdl.ports import In, Out, Payload
 
-__all__ = ["KllmLoad", "KllmLoadConfig"]
-
 ROW_BYTES = ROW.size // 8
 
 

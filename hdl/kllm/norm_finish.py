@@ -22,8 +22,6 @@ from hdl.fp16.rsqrt import FpRsqrt, FpRsqrtConfig
 from hdl.kllm.norm_sums import NORM_SUMS, norm_token_layout
 from hdl.ports import In, Out, Payload
 
-__all__ = ["KllmNormFinish", "KllmNormFinishConfig", "norm_result_layout"]
-
 _ONE_FP32 = 0x3F800000
 _GRID = FP16.grid_exponent
 _GRIDS = (_GRID, 2 * _GRID, 0)

@@ -14,8 +14,6 @@ from hdl.kllm.norm_sums import NORM_SUMS, KllmNormSums, KllmNormSumsConfig, norm
 from hdl.ports import Out
 from hdl.stream.link import link, link_members
 
-__all__ = ["KllmNormStats", "KllmNormStatsConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmNormStatsConfig(KllmNormSumsConfig):

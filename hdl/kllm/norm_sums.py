@@ -20,8 +20,6 @@ from hdl.index.reducer import centroid_parts
 from hdl.kinds import NUMBER, index_of, mask_of
 from hdl.ports import In, Out, Payload
 
-__all__ = ["NORM_SUMS", "KllmNormSums", "KllmNormSumsConfig", "norm_inputs", "norm_token_layout"]
-
 NORM_SUMS = ("q", "x2", "a", "x1", "length")  # the sums of a token, in this order
 _ONE_FP16 = 0x3C00
 _OUTLIERS_BITS = 16

@@ -24,8 +24,6 @@ from hdl.kllm.orizuru_trees import (
 )
 from hdl.ports import In, Out, Payload, status_layout
 
-__all__ = ["KllmOrizuru", "KllmOrizuruConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmOrizuruConfig(Config):

@@ -20,15 +20,6 @@ from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.ports import Bus, In, Out, Payload
 
-__all__ = [
-    "RADIX",
-    "TREES",
-    "OrizuruLeaves",
-    "OrizuruTreesConfig",
-    "OrizuruTreesParallel",
-    "OrizuruTreesShared",
-]
-
 RADIX = 16
 TREES = ("max", "min")  # order of the two trees wherever both are an array
 

@@ -12,8 +12,6 @@ from hdl.fp16.pipeline import Operator, OperatorConfig
 from hdl.kinds import BITS, NUMBER, index_of, mask_of
 from hdl.ports import Payload
 
-__all__ = ["KllmOrizuruUnit", "KllmOrizuruUnitConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmOrizuruUnitConfig(OperatorConfig):

@@ -14,8 +14,6 @@ from hdl.index.reducer import centroid_parts
 from hdl.kinds import index_of
 from hdl.ports import In, Out, Payload
 
-__all__ = ["KllmOutlier", "KllmOutlierConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmOutlierConfig(Config):

@@ -46,8 +46,6 @@ from hdl.ports import Out
 from hdl.stream.link import StreamView, link
 from hdl.stream.queue import queue
 
-__all__ = ["KllmQuantizer", "KllmQuantizerConfig"]
-
 _TOKENS_AHEAD = 2  # tokens whose first pass may be ahead of the second
 
 

@@ -23,8 +23,6 @@ from hdl.kllm.engine import (
 )
 from hdl.ports import Out, Payload
 
-__all__ = ["KllmReadback", "KllmReadbackConfig"]
-
 _WORDS = ROW_ELEMENTS // 2  # 32-bit words of a row
 _ENTRY_WORDS = ROW_ELEMENTS // 4  # of a row of entries
 

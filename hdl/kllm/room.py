@@ -67,8 +67,6 @@ from hdl.kllm.weight_stripe import KllmWeightStripe, KllmWeightStripeConfig
 from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
 from hdl.registry import Registered, Room
 
-__all__ = ["BLOCKS", "ROOM"]
-
 _TABLE1 = KllmPeLaneConfig()
 _SMALL = KllmPeLaneConfig(
     bits_a=2, bits_b=3, elements=4, columns=3, k_max=100, integer_bits=4, macs=8, outliers_max=9,

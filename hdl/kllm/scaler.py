@@ -19,8 +19,6 @@ from hdl.fp16.mul import FpMul, FpMulConfig
 from hdl.kinds import BITS
 from hdl.ports import In, Out, Payload
 
-__all__ = ["KllmScaler", "KllmScalerConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmScalerConfig(Config):

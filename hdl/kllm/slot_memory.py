@@ -23,8 +23,6 @@ from hdl.kllm.engine import (
 from hdl.memory.shared import MemoryShared, MemorySharedConfig
 from hdl.ports import In, Out, Payload
 
-__all__ = ["KllmSlotMemory", "KllmSlotMemoryConfig", "descriptor_write_layout", "slot_ends"]
-
 descriptor_write_layout = Payload(
     slot=outlier_write_layout.parts["slot"], descriptor=(descriptor_layout, "what the slot holds")
 )

@@ -24,8 +24,6 @@ from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.ports import In, Out, Payload
 from hdl.stream.queue import queue
 
-__all__ = ["GROUP_BITS", "KllmWeightBuffer", "KllmWeightBufferConfig"]
-
 GROUP_BITS = 16  # of a job's number of groups
 _MULTIPLY_STAGES = 3
 # Passes whose scales are still wanted while a later one's weights go out: what a lane has in

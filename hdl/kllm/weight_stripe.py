@@ -15,8 +15,6 @@ from hdl.emit import PORTS_BITS
 from hdl.kinds import BITS
 from hdl.ports import In, Out, Payload
 
-__all__ = ["KllmWeightStripe", "KllmWeightStripeConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmWeightStripeConfig(Config):

@@ -23,8 +23,6 @@ from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
-__all__ = ["KllmWeightSupply", "KllmWeightSupplyConfig"]
-
 _TOKEN_BITS = 8
 _WORDS_BITS = 24  # of the words of one read
 _JOBS_AHEAD = 4  # jobs whose weights may be requested before the first of them is done

@@ -12,8 +12,6 @@ from hdl.block import Block
 from hdl.lanes.config import LaneConfig
 from hdl.ports import In, Out
 
-__all__ = ["Beat", "LaneColumn", "registers"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Beat:

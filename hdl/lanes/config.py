@@ -13,8 +13,6 @@ from hdl.fp16.from_fixed import FixedToFloatConfig
 from hdl.kinds import BITS, NUMBER, index_of
 from hdl.ports import Payload
 
-__all__ = ["LaneConfig", "LaneFp16Config", "LaneIntegerConfig", "LaneLutConfig", "LaneW4a16Config"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LaneConfig(Config):

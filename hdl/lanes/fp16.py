@@ -14,8 +14,6 @@ from hdl.lanes.lane import Lane
 from hdl.lanes.steps import Steps
 from hdl.ports import In
 
-__all__ = ["LaneFp16", "LaneFp16Column"]
-
 
 class LaneFp16Column(LaneColumn):
     """``held`` = the aligned sum of golden.lanes.sums.fp16_sum: integer and place of its grid.

@@ -10,8 +10,6 @@ from hdl.lanes.config import LaneIntegerConfig
 from hdl.lanes.lane import Lane
 from hdl.ports import In
 
-__all__ = ["LaneInteger", "LaneIntegerColumn"]
-
 
 class LaneIntegerColumn(LaneColumn):
     """``held = sum over beats and elements of a[e] * w[e]``, two's complement, exact.

@@ -15,8 +15,6 @@ from hdl.lanes.config import LaneConfig
 from hdl.lanes.steps import Steps, lane_steps
 from hdl.ports import In, Out
 
-__all__ = ["Lane"]
-
 
 class Lane(Block):
     """Packets of beats to sums of columns. A subclass names its column and connects its operands.

@@ -12,8 +12,6 @@ from hdl.lanes.lane import Lane
 from hdl.lanes.steps import Steps
 from hdl.ports import In
 
-__all__ = ["LaneLut", "LaneLutColumn"]
-
 
 class LaneLutColumn(LaneColumn):
     """``held = sum over beats, groups, planes of +-table[g][index] * 2**plane``, exact.

@@ -7,8 +7,6 @@ from hdl.lanes.lut import LaneLut
 from hdl.lanes.w4a16 import LaneW4a16
 from hdl.registry import Registered, Room
 
-__all__ = ["BLOCKS", "ROOM"]
-
 BLOCKS = {
     "lane_fp16": Registered(
         component=LaneFp16,

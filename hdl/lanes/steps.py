@@ -7,8 +7,6 @@ from amaranth.hdl import Value
 
 from hdl.bits import let
 
-__all__ = ["Steps", "lane_steps"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Steps:

@@ -12,8 +12,6 @@ from hdl.lanes.fp16 import LaneFp16, LaneFp16Column
 from hdl.lanes.steps import Steps
 from hdl.ports import In
 
-__all__ = ["LaneW4a16", "LaneW4a16Column"]
-
 
 class LaneW4a16Column(LaneFp16Column):
     """LaneFp16Column with weight ``entries[w[e]]``: a decoder per element, ANDs and ORs."""

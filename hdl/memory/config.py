@@ -5,8 +5,6 @@ import dataclasses
 from golden.config import Config
 from hdl.emit import SIGNAL_BITS
 
-__all__ = ["MemoryConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MemoryConfig(Config):

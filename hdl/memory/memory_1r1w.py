@@ -10,8 +10,6 @@ from hdl.kinds import BITS, index_of, mask_of
 from hdl.memory.config import MemoryConfig
 from hdl.ports import In, Out
 
-__all__ = ["Memory1R1W"]
-
 
 class Memory1R1W(Block):
     """``read_data`` is ``word[read_addr]`` one cycle after ``read_en``, until the next ``read_en``.

@@ -10,8 +10,6 @@ from hdl.kinds import BITS, index_of, mask_of
 from hdl.memory.config import MemoryConfig
 from hdl.ports import In, Out
 
-__all__ = ["Memory1RW"]
-
 
 class Memory1RW(Block):
     """Each cycle with ``en``: a write if ``write``, else a read.

@@ -6,8 +6,6 @@ from hdl.memory.memory_1rw import Memory1RW
 from hdl.memory.shared import MemoryShared, MemorySharedConfig
 from hdl.registry import Registered, Room
 
-__all__ = ["BLOCKS", "ROOM"]
-
 _CONFIGS = {
     "smallest": MemoryConfig(depth=1, width=1),
     "odd": MemoryConfig(depth=5, width=12, granularity=4),

@@ -16,8 +16,6 @@ from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.ports import In, Out, Payload
 from hdl.stream.queue import queue
 
-__all__ = ["MemoryShared", "MemorySharedConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MemorySharedConfig(Config):

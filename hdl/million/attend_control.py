@@ -27,8 +27,6 @@ from hdl.million.shapes import LayerConfig
 from hdl.paging.layouts import REQUEST_LAYOUT as PAGING_REQUEST_LAYOUT
 from hdl.ports import In, Out, Payload
 
-__all__ = ["MillionAttendControl", "MillionAttendControlConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MillionAttendControlConfig(LayerConfig):

@@ -25,8 +25,6 @@ from hdl.million.window import MillionWindowConfig
 from hdl.paging.mmu import PagingMmuConfig
 from hdl.ports import Payload
 
-__all__ = ["MillionAttentionConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MillionAttentionConfig(LayerConfig):

@@ -5,8 +5,6 @@ from amaranth.hdl import Value
 
 from hdl.bits import any_of
 
-__all__ = ["any_beyond", "is_dead"]
-
 
 def is_dead(slot: int, final: Value, last_slot: Value) -> Value:
     """Whether a slot of a beat lies beyond the keys of the job; the first never does."""

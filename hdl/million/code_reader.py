@@ -18,8 +18,6 @@ from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.repack import StreamRepack, StreamRepackConfig
 
-__all__ = ["MillionCodeReader", "MillionCodeReaderConfig"]
-
 _BEAT_BYTES_MAX = 256  # that StreamRepack takes
 
 

@@ -12,8 +12,6 @@ from hdl.million.layouts import EXPONENT_SHAPE
 from hdl.million.shapes import VectorConfig
 from hdl.stream.queue import queue
 
-__all__ = ["CodebookReaderConfig", "Walk", "waiting_jobs"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CodebookReaderConfig(VectorConfig):

@@ -36,8 +36,6 @@ from hdl.paging.layouts import REQUEST_LAYOUT as PAGING_REQUEST_LAYOUT
 from hdl.paging.layouts import STATUS_LAYOUT as PAGING_STATUS_LAYOUT
 from hdl.ports import In, Out, Payload
 
-__all__ = ["MillionControl", "MillionControlConfig"]
-
 _TOKENS_LAYOUT = data.StructLayout({"tokens": KEYS_BITS, "past": KEYS_BITS, "start": RING_BITS})
 _CODEBOOK_LAYOUT = data.StructLayout(
     {

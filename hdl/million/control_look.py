@@ -6,8 +6,6 @@ from golden.million.format import EXPONENT_MIN, Op, Status
 from golden.paging.format import Op as PagingOp
 from hdl.million.control_tokens import State
 
-__all__ = ["look"]
-
 
 def look(m: Module, control, state: State, rests) -> None:
     """Requests, their ranges, and codebooks for those that need some."""

@@ -7,8 +7,6 @@ from amaranth import Module, Mux, Signal
 from golden.million.format import Op, Status
 from hdl.million.layouts import RING_BITS
 
-__all__ = ["State", "judge", "write"]
-
 
 class State(NamedTuple):
     """Registers that the states of MillionControl share."""

@@ -13,8 +13,6 @@ from hdl.million.decode_values import MillionDecodeValues, MillionDecodeValuesCo
 from hdl.ports import Member
 from hdl.stream.link import link
 
-__all__ = ["MillionDecodeEngine", "MillionDecodeEngineConfig"]
-
 
 class MillionDecodeEngineConfig(MillionDecodeLookupConfig):
     """Codes, keys per cycle and queries side by side."""

@@ -20,8 +20,6 @@ from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
-__all__ = ["MillionDecodeKeys", "MillionDecodeKeysConfig"]
-
 
 class MillionDecodeKeysConfig(MillionDecodeLookupConfig):
     """Codes, keys per cycle and queries side by side."""

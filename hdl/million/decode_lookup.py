@@ -18,8 +18,6 @@ from hdl.million.shapes import VectorConfig
 from hdl.ports import In, Out, Payload
 from hdl.stream.queue import queue
 
-__all__ = ["MillionDecodeLookup", "MillionDecodeLookupConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MillionDecodeLookupConfig(VectorConfig):

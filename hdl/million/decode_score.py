@@ -25,8 +25,6 @@ from hdl.index.sums import add_signed, grid_parts
 from hdl.million.layouts import EXPONENT_SHAPE
 from hdl.ports import In, Out
 
-__all__ = ["MillionDecodeScore", "MillionDecodeScoreConfig"]
-
 _PRODUCT_BITS = 2 * FP16.precision + 1
 _SHIFT_MAX = 30 + 14  # of a query's element, and of an entry, which is at most 1
 _TERM_BITS = _PRODUCT_BITS + _SHIFT_MAX

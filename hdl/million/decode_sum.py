@@ -11,8 +11,6 @@ from hdl.block import Block
 from hdl.index.reducer import centroid_parts
 from hdl.ports import In, Out
 
-__all__ = ["MillionDecodeSum", "MillionDecodeSumConfig"]
-
 _PRODUCT_BITS = 2 * FP16.precision
 _SHIFT_MAX = 14 + 14  # of a weight and of an entry, both at most 1
 

@@ -18,8 +18,6 @@ from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
-__all__ = ["MillionDecodeValues", "MillionDecodeValuesConfig", "weighted_sums"]
-
 _SUM_BITS = 65  # of a sum over 32,768 keys
 
 

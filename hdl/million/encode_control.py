@@ -30,13 +30,6 @@ from hdl.paging.layouts import REQUEST_LAYOUT as PAGING_REQUEST_LAYOUT
 from hdl.paging.layouts import STATUS_LAYOUT as PAGING_STATUS_LAYOUT
 from hdl.ports import In, Out, Payload
 
-__all__ = [
-    "MillionEncodeControl",
-    "MillionEncodeControlConfig",
-    "million_status",
-    "row_layout",
-]
-
 
 def row_layout(config: MillionConfig) -> Payload:
     """Which row of the window."""

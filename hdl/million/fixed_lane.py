@@ -18,8 +18,6 @@ from hdl.index.sums import add_signed, grid_parts
 from hdl.kinds import NUMBER
 from hdl.ports import In, Out
 
-__all__ = ["MillionFixedLane", "MillionFixedLaneConfig"]
-
 _RANGE_BITS = 17  # FP16 words lie within -2**16..2**16
 
 

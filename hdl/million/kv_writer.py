@@ -16,8 +16,6 @@ from hdl.million.shapes import LayerConfig
 from hdl.ports import In, Out, Payload
 from hdl.walk import Walk
 
-__all__ = ["MillionKvWriter", "MillionKvWriterConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MillionKvWriterConfig(LayerConfig):

@@ -9,26 +9,6 @@ from golden.million.format import Op, Status
 from hdl.kinds import BITS, NUMBER, index_of, mask_of
 from hdl.ports import Payload
 
-__all__ = [
-    "BEAT_LAST",
-    "ENTRIES_BITS",
-    "EXPONENT_SHAPE",
-    "KEYS_BITS",
-    "RECENT_BITS",
-    "REQUEST_LAYOUT",
-    "RING_BITS",
-    "SINKS_BITS",
-    "STATUS_LAYOUT",
-    "beat_layout",
-    "code_layout",
-    "entry_layout",
-    "query_layout",
-    "score_layout",
-    "slopes_layout",
-    "slot_bits",
-    "verdict_layout",
-]
-
 ENTRIES_BITS = 13  # of the number of entries of a codebook, 1..4096
 EXPONENT_SHAPE = signed(5)  # of the scale of a codebook, a power of two
 KEYS_BITS = 16  # of a number of tokens, 0..32768

@@ -16,8 +16,6 @@ from hdl.million.layouts import BEAT_LAST, ENTRIES_BITS, EXPONENT_SHAPE, STATUS_
 from hdl.million.shapes import LayerConfig
 from hdl.ports import In, Out, Payload
 
-__all__ = ["LOAD_LAYOUT", "MillionLoader", "MillionLoaderConfig"]
-
 LOAD_LAYOUT = Payload(
     tag=(8, "tag of the request", BITS),
     sequence=(8, "field of the request", BITS),

@@ -17,8 +17,6 @@ from hdl.index.sums import add_tree
 from hdl.kinds import index_of
 from hdl.ports import In, Out
 
-__all__ = ["MillionNearestLane", "MillionNearestLaneConfig"]
-
 _SQUARE_BITS = 50  # of c**2 on the grid 2**-48, |c| <= 1, and a sign
 _TWICE = 9  # the distance is on the grid 2**-56, twice a product on 2**-48
 

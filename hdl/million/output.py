@@ -28,8 +28,6 @@ from hdl.stream.queue import queue
 from hdl.stream.widen import StreamWiden, StreamWidenConfig
 from hdl.walk import Walk
 
-__all__ = ["MillionOutput", "MillionOutputConfig"]
-
 _SUM_STAGES = 4
 _MUL_STAGES = 3
 _TO_FLOAT_STAGES = 2

@@ -23,8 +23,6 @@ from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
-__all__ = ["MillionPqEncoder", "MillionPqEncoderConfig"]
-
 _CODES = 2  # vectors between their first read and their codes
 
 

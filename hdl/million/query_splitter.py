@@ -15,8 +15,6 @@ from hdl.million.shapes import VectorConfig
 from hdl.ports import In, Out, Payload
 from hdl.walk import Walk
 
-__all__ = ["MillionQuerySplitter", "MillionQuerySplitterConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MillionQuerySplitterConfig(VectorConfig):

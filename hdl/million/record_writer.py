@@ -14,8 +14,6 @@ from hdl.kinds import BYTES, NUMBER, index_of
 from hdl.paging.layouts import BYTES_BITS
 from hdl.ports import In, Out, Payload
 
-__all__ = ["MillionRecordWriter", "MillionRecordWriterConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MillionRecordWriterConfig(Config):

@@ -14,8 +14,6 @@ from hdl.kinds import BYTES
 from hdl.million.record_writer import MillionRecordWriterConfig
 from hdl.ports import In, Out, Payload
 
-__all__ = ["RESTORE_LAYOUT", "MillionRestorer", "MillionRestorerConfig"]
-
 RESTORE_LAYOUT = Payload(
     restored=(1, "the records come from restored, not from the encoder"),
     discard=(1, "the words of restored are taken and nothing is given"),

@@ -23,8 +23,6 @@ from hdl.million.verdict import MillionVerdict, MillionVerdictConfig
 from hdl.million.window import MillionWindow, MillionWindowConfig
 from hdl.registry import Registered, Room
 
-__all__ = ["BLOCKS", "ROOM"]
-
 _SMALL = PqShape(head_dim=16, subspaces=4, bits=4)
 _SMALL_RATE = RateShape(macs=8, keys=2, queries=2, window_macs=8, lanes=8)
 _SMOLLM2_RATE = RateShape(queries=3)

@@ -25,8 +25,6 @@ from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
-__all__ = ["MillionScoreEngine", "MillionScoreEngineConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MillionScoreEngineConfig(VectorConfig):

@@ -17,8 +17,6 @@ from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.index.sums import add_signed, add_tree, grid_parts, word_terms
 from hdl.ports import In, Out
 
-__all__ = ["MillionScoreLane", "MillionScoreLaneConfig"]
-
 _BIAS_BITS = 58  # of slope * distance
 
 

@@ -5,8 +5,6 @@ import dataclasses
 from golden.config import Config
 from golden.million.config import MillionConfig, PqShape, RateShape
 
-__all__ = ["LayerConfig", "VectorConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VectorConfig(Config):

@@ -24,8 +24,6 @@ from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
-__all__ = ["MillionTableBuilder", "MillionTableBuilderConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MillionTableBuilderConfig(CodebookReaderConfig):

@@ -24,8 +24,6 @@ from hdl.ports import In, Out, Payload
 from hdl.stream.link import link, link_members
 from hdl.stream.queue import queue
 
-__all__ = ["MillionValueEngine", "MillionValueEngineConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MillionValueEngineConfig(VectorConfig):

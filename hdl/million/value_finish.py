@@ -19,8 +19,6 @@ from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
-__all__ = ["VALUE_SUM_BITS", "MillionValueFinish", "MillionValueFinishConfig", "value_sum_layout"]
-
 VALUE_SUM_BITS = 65  # |N| <= 2**63, for 32,768 keys
 _JOBS = 4  # that wait: two sets of bins, and two packets before them
 _FLAGS = data.StructLayout({"first": 1, "give": 1, "last": 1})

@@ -12,8 +12,6 @@ from hdl.index.reducer import centroid_parts
 from hdl.kinds import fixed
 from hdl.ports import In, Out
 
-__all__ = ["MillionValueLane", "MillionValueLaneConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MillionValueLaneConfig(Config):

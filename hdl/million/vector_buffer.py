@@ -19,8 +19,6 @@ from hdl.million.layouts import beat_layout
 from hdl.million.shapes import VectorConfig
 from hdl.ports import In, Out
 
-__all__ = ["MillionVectorBuffer", "MillionVectorBufferConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MillionVectorBufferConfig(VectorConfig):

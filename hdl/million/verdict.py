@@ -18,8 +18,6 @@ from hdl.million.layouts import EXPONENT_SHAPE, STATUS_LAYOUT
 from hdl.paging.layouts import STATUS_LAYOUT as PAGING_STATUS_LAYOUT
 from hdl.ports import In, Out, Payload
 
-__all__ = ["BEGUN_LAYOUT", "MillionVerdict", "MillionVerdictConfig", "weights_config"]
-
 BEGUN_LAYOUT = Payload(
     tag=(8, "tag of the request", BITS),
     sequence=(8, "number of the sequence", index_of("sequences")),

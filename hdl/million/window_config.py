@@ -18,8 +18,6 @@ from hdl.ports import Payload
 from hdl.stream.narrow import StreamNarrow, StreamNarrowConfig
 from hdl.stream.widen import StreamWiden, StreamWidenConfig
 
-__all__ = ["PRODUCT_BITS", "WEIGHTED_BITS", "ExactKeys", "MillionWindowConfig", "regroup"]
-
 PRODUCT_BITS = 80  # of the magnitude of a product of two FP16 words, on the grid 2**-48
 WEIGHTED_BITS = 64  # of one with a weight of at most 1.0
 

@@ -5,8 +5,6 @@ from amaranth.hdl import Value
 
 from golden.fp16.format import FP16
 
-__all__ = ["complements", "delayed", "product_registers"]
-
 
 def delayed(m: Module, valid: Value, flags: Signal, cycles: int) -> tuple[Signal, Signal]:
     """``valid`` and ``flags`` of ``cycles`` cycles before."""

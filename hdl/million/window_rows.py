@@ -14,8 +14,6 @@ from hdl.million.layouts import beat_layout
 from hdl.million.window_config import MillionWindowConfig, regroup
 from hdl.ports import In, Out
 
-__all__ = ["MillionWindowRows", "row_ports"]
-
 
 def row_ports(config: MillionWindowConfig, name: str, flip=In) -> dict:
     """The read port of one RAM, as the RAM has it (In) or as its reader does (Out)."""

@@ -29,8 +29,6 @@ from hdl.ports import In, Out
 from hdl.stream.queue import queue
 from hdl.walk import Walk
 
-__all__ = ["MillionWindowScores"]
-
 _ROUND_STAGES = 4
 _FLAGS = data.StructLayout({"last": 1, "query_last": 1, "key_last": 1})
 

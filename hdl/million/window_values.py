@@ -16,8 +16,6 @@ from hdl.million.window_rows import row_ports
 from hdl.ports import In, Out, Payload
 from hdl.walk import Walk
 
-__all__ = ["MillionWindowValues"]
-
 _FLAGS = data.StructLayout({"last": 1, "job_last": 1})
 
 

@@ -15,23 +15,6 @@ from hdl.bits import let
 from hdl.fp16.round import Rounder
 from hdl.fp16.shift import leading_zeros, shift_left, shift_right_sticky
 
-__all__ = [
-    "MAGNITUDE_BITS",
-    "STATE",
-    "align",
-    "divide_by_top",
-    "finish",
-    "larger_smaller",
-    "maximum",
-    "quantized_steps",
-    "rounded",
-    "rounded_steps",
-    "step_digits",
-    "thresholds_valid",
-    "total",
-    "unpacked",
-]
-
 MAGNITUDE_BITS = FP16.bits - 1
 _EXTRA = 3  # guard, round and sticky bit below a significand
 TOTAL_BITS = FP16.precision + _EXTRA + 1  # with the carry

@@ -18,14 +18,6 @@ from hdl.oaken.arithmetic import MAGNITUDE_BITS, rounded, total
 from hdl.oaken.layouts import FP16_BITS, THRESHOLD_LAYOUT, THRESHOLDS
 from hdl.ports import In, Out, Payload
 
-__all__ = [
-    "GROUP_BITS",
-    "LANES_PER_MODULE",
-    "OakenDecomposer",
-    "OakenDecomposerConfig",
-    "shifted_layout",
-]
-
 GROUP_BITS = 2
 LANES_PER_MODULE = 8  # every width is a multiple: one module, generated and compiled once
 

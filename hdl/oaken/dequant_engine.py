@@ -29,8 +29,6 @@ from hdl.stream.link import StreamView, link
 from hdl.stream.queue import queue
 from hdl.stream.skid import skid
 
-__all__ = ["OakenDequantEngine", "OakenDequantEngineConfig"]
-
 _TAG_LAYOUT = data.StructLayout({"error": 1, "bad": 1, "last": 1})
 
 

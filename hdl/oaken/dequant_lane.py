@@ -14,17 +14,6 @@ from hdl.fp16.shift import shift_left
 from hdl.fp16.unpack import unpack
 from hdl.kinds import NUMBER
 
-__all__ = [
-    "BASE_BITS",
-    "GRID",
-    "OakenDequantLane",
-    "OakenDequantLaneConfig",
-    "fixed16",
-    "fixed32",
-    "scaled",
-    "signed_value",
-]
-
 GRID = FP16.grid_exponent  # -24: every finite word and every base is a multiple of 2**GRID
 BASE_BITS = 43  # of a base on the grid, two's complement: magnitudes up to 2**18
 _EXPONENT_TOP = FP32.bias + 17  # of the largest base, |base| < 2**18

@@ -13,8 +13,6 @@ from hdl.kinds import NUMBER
 from hdl.oaken.dequant_lane import BASE_BITS, GRID, fixed16, signed_value
 from hdl.oaken.layouts import SCALE, THRESHOLDS
 
-__all__ = ["OakenDequantScales", "OakenDequantScalesConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OakenDequantScalesConfig(OperatorConfig):

@@ -15,8 +15,6 @@ from hdl.kinds import BITS
 from hdl.oaken.dequant_lane import OakenDequantLane, OakenDequantLaneConfig
 from hdl.ports import In, Out, Payload
 
-__all__ = ["GroupDequantizer", "GroupDequantizerConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GroupDequantizerConfig(Config):

@@ -26,16 +26,6 @@ from hdl.oaken.layouts import FP16_BITS
 from hdl.ports import In, Out, Payload
 from hdl.stream.queue import queue
 
-__all__ = [
-    "LONGEST_SCALE_STAGES",
-    "GroupQuantizer",
-    "GroupQuantizerConfig",
-    "LanesConfig",
-    "ScalesConfig",
-    "lane_fields",
-    "minimum_word",
-]
-
 LONGEST_SCALE_STAGES = 9  # of the quantizers that work side by side
 _FLIPFLOP_VECTORS = 8  # beyond, the waiting parameters are in a RAM
 

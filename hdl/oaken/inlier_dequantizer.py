@@ -13,8 +13,6 @@ from hdl.oaken.dequant_lane import BASE_BITS, fixed32
 from hdl.oaken.group_dequantizer import GroupDequantizer, GroupDequantizerConfig
 from hdl.ports import Payload
 
-__all__ = ["OakenInlierDequantizer", "OakenInlierDequantizerConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OakenInlierDequantizerConfig(GroupDequantizerConfig):

@@ -36,8 +36,6 @@ from hdl.oaken.group_quantizer import (
 from hdl.oaken.layouts import FP16_BITS
 from hdl.ports import Payload
 
-__all__ = ["OakenInlierQuantizer", "OakenInlierQuantizerConfig"]
-
 _STEPS = 1 << DENSE_BITS  # of the range
 _MINIMUM_ROUNDER = Rounder(
     format=FP16,

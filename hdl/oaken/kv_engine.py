@@ -35,8 +35,6 @@ from hdl.stream.link import link, link_members
 from hdl.stream.queue import queue
 from hdl.stream.skid import skid
 
-__all__ = ["OakenKvEngine", "OakenKvEngineConfig"]
-
 _VECTORS = 4  # vectors in the quantization engine and just after it
 _HELD = _VECTORS + 2  # most requests of one kind between their queue and the MMU
 _COUNT_BITS = 12  # of requests under way: those in all queues together are fewer than 4096

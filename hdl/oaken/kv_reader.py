@@ -21,8 +21,6 @@ from hdl.ports import In, Out, Payload
 from hdl.stream.queue import queue
 from hdl.stream.repack import StreamRepack, StreamRepackConfig
 
-__all__ = ["OakenKvReader", "OakenKvReaderConfig"]
-
 _HEADS = 4  # heads accepted and not yet decoded
 
 

@@ -17,8 +17,6 @@ from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
-__all__ = ["OakenKvReads", "OakenKvReadsConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OakenKvReadsConfig(Config):

@@ -19,8 +19,6 @@ from hdl.stream.payload import payload_layout
 from hdl.stream.queue import queue
 from hdl.stream.repack import StreamRepack, StreamRepackConfig
 
-__all__ = ["OakenKvWriter", "OakenKvWriterConfig"]
-
 _SIZES = 4  # heads whose sparse record is complete and not yet announced
 _AHEAD = 8  # words of dense data that may run ahead of the sparse data of the same head
 

@@ -7,15 +7,6 @@ from golden.oaken.format import ScaleWord, Threshold
 from hdl.kinds import named
 from hdl.ports import Payload
 
-__all__ = [
-    "FP16_BITS",
-    "OUTLIER_LAYOUT",
-    "SCALE",
-    "SCALE_LAYOUT",
-    "THRESHOLDS",
-    "THRESHOLD_LAYOUT",
-]
-
 FP16_BITS = 16
 
 THRESHOLD_LAYOUT = data.ArrayLayout(FP16_BITS, 4)

@@ -4,8 +4,6 @@ import dataclasses
 
 from hdl.paging.mmu import PagingMmuNumbers
 
-__all__ = ["PagingMmuConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PagingMmuConfig(PagingMmuNumbers):

@@ -13,8 +13,6 @@ from hdl.oaken.group_dequantizer import GroupDequantizer, GroupDequantizerConfig
 from hdl.oaken.layouts import OUTLIER_LAYOUT
 from hdl.ports import Payload
 
-__all__ = ["OakenOutlierDequantizer", "OakenOutlierDequantizerConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OakenOutlierDequantizerConfig(GroupDequantizerConfig):

@@ -34,8 +34,6 @@ from hdl.oaken.group_quantizer import (
 from hdl.oaken.layouts import FP16_BITS
 from hdl.ports import Payload
 
-__all__ = ["OakenOutlierQuantizer", "OakenOutlierQuantizerConfig"]
-
 _INNER_BITS = DENSE_BITS + 1
 _OUTER_TOP, _INNER_TOP = (1 << DENSE_BITS) - 1, (1 << _INNER_BITS) - 1
 _STEPS = ("outer_low", "outer_high", "inner")

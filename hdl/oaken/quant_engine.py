@@ -27,13 +27,6 @@ from hdl.oaken.zero_remove import OakenZeroRemove, OakenZeroRemoveConfig, sparse
 from hdl.ports import In, Out, Payload
 from hdl.stream.queue import queue
 
-__all__ = [
-    "BLOCKS_BITS",
-    "ELEMENTS_LIMIT",
-    "OakenQuantEngine",
-    "OakenQuantEngineConfig",
-]
-
 ELEMENTS_LIMIT = 128 * 1024  # of the longest vector: 128 heads of 1024
 BLOCKS_BITS = 14  # of a request: fixed, so that a number out of range arrives
 _INFO_DEPTH = 8  # requests in flight through the decomposer

@@ -17,8 +17,6 @@ from hdl.oaken.zero_insert import OakenZeroInsert, OakenZeroInsertConfig
 from hdl.oaken.zero_remove import OakenZeroRemove, OakenZeroRemoveConfig
 from hdl.registry import Registered, Room
 
-__all__ = ["BLOCKS", "ROOM"]
-
 _CACHES = {
     "smollm2": CacheConfig(kv=KvShape(heads=3, head_dim=64), layers=30, pages=8192),
     "small": CacheConfig(

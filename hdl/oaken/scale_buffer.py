@@ -18,8 +18,6 @@ from hdl.oaken.layouts import SCALE, SCALE_LAYOUT
 from hdl.paging.layouts import TOKEN_BITS
 from hdl.ports import In, Out, Payload
 
-__all__ = ["OakenScaleBuffer", "OakenScaleBufferConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OakenScaleBufferConfig(Config):

@@ -14,8 +14,6 @@ from hdl.kinds import BYTES
 from hdl.paging.layouts import word_layout
 from hdl.ports import In, Out, Payload
 
-__all__ = ["OakenSparseChunks", "OakenSparseChunksConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OakenSparseChunksConfig(Config):

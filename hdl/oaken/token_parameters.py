@@ -19,8 +19,6 @@ from hdl.oaken.layouts import SCALE, THRESHOLD_LAYOUT, THRESHOLDS
 from hdl.paging.layouts import TOKEN_BITS
 from hdl.ports import In, Out, Payload
 
-__all__ = ["PASSED", "OakenTokenParameters", "OakenTokenParametersConfig"]
-
 PASSED = (  # words that go through as they are
     ("outer_low", Threshold.OUTER_LOW),
     ("outer_high", Threshold.OUTER_HIGH),

@@ -22,8 +22,6 @@ from hdl.paging.layouts import TOKEN_BITS, word_layout
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 
-__all__ = ["OakenZeroInsert", "OakenZeroInsertConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OakenZeroInsertConfig(Config):

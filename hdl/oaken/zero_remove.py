@@ -16,8 +16,6 @@ from hdl.fp16.shift import shift_left
 from hdl.kinds import BITS, mask_of
 from hdl.ports import In, Out, Payload
 
-__all__ = ["OakenZeroRemove", "OakenZeroRemoveConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OakenZeroRemoveConfig(Config):

@@ -8,15 +8,6 @@ from golden.paging.format import Kv, Op, Status
 from hdl.kinds import BITS, BYTES, NUMBER, index_of
 from hdl.ports import Payload
 
-__all__ = [
-    "BYTES_BITS",
-    "REQUEST_LAYOUT",
-    "STATUS_LAYOUT",
-    "TOKEN_BITS",
-    "info_layout",
-    "word_layout",
-]
-
 TOKEN_BITS = 21  # positions 0..2**20
 BYTES_BITS = 12  # of the number of bytes of a record
 

@@ -37,8 +37,6 @@ from hdl.stream.link import link, link_members
 from hdl.stream.queue import Queue, queue
 from hdl.stream.skid import skid
 
-__all__ = ["PagingMmu", "PagingMmuConfig", "PagingMmuNumbers"]
-
 CHANGES = 4  # TRIMs and FREEs that are accepted and not yet complete
 KINDS_MAX = 16  # of records: each has a stream
 # Names of ports and parts of an MMU or of its reader, which no kind of record may have.

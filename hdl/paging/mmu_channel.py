@@ -17,8 +17,6 @@ from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
-__all__ = ["TRANSFER_LAYOUT", "PagingMmuChannel", "PagingMmuChannelConfig"]
-
 _RAM_FROM = 32  # words of a queue from which on it is a RAM
 
 # Consecutive bytes along a chain of pages.

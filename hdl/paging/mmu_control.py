@@ -20,8 +20,6 @@ from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
-__all__ = ["CONTROL_LAYOUT", "PagingMmuControl", "PagingMmuControlConfig"]
-
 CONTROL_LAYOUT = Payload(
     tag=(8, "comes back with the status", BITS),
     is_free=(1, "FREE; 0: TRIM"),

@@ -24,16 +24,6 @@ from hdl.stream.arbiter import arbiter
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
-__all__ = [
-    "READ_LAYOUT",
-    "Outlet",
-    "PagingMmuLookup",
-    "PagingMmuLookupConfig",
-    "PagingMmuReader",
-    "PagingMmuReaderConfig",
-    "outlets",
-]
-
 READ_LAYOUT = Payload(
     tag=(8, "comes back with the status", BITS),
     sequence=(8, "number of the sequence", index_of("sequences")),

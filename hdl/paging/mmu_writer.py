@@ -19,8 +19,6 @@ from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
-__all__ = ["APPEND_LAYOUT", "PagingMmuWriter", "PagingMmuWriterConfig"]
-
 _WRITES_AHEAD = 16  # bursts: the answers to an APPEND's records are waited for together
 
 APPEND_LAYOUT = Payload(

@@ -18,8 +18,6 @@ from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.paging.layouts import TOKEN_BITS
 from hdl.ports import In, Out, Payload
 
-__all__ = ["PAGE_COMMAND_LAYOUT", "PAGE_RESPONSE_LAYOUT", "PagingPageTable"]
-
 PAGE_BITS = 20  # pages 0..2**20 - 1
 
 # Fixed widths: out-of-range values must arrive. Fields in the order of golden.paging.pages.

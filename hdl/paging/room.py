@@ -5,8 +5,6 @@ from hdl.paging.mmu import PagingMmu, PagingMmuConfig
 from hdl.paging.page_table import PagingPageTable
 from hdl.registry import Registered, Room
 
-__all__ = ["BLOCKS", "ROOM"]
-
 
 def _records(heads: int, dense: int, sparse: tuple[int, int]) -> VectorRecords:
     """A fixed and a variable record per head, a fixed one per vector; sizes in bytes."""

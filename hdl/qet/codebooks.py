@@ -14,8 +14,6 @@ from hdl.ports import In, Member, Out
 from hdl.qet.tile import EXPONENTS, QetStageConfig, QetTileConfig, entry_layout, refused_numbers
 from hdl.stream.link import link
 
-__all__ = ["QetCodebooks", "QetLoader", "add_codebooks", "load_members"]
-
 _TWO = 0x4000  # the largest magnitude of an element of an entry
 
 

@@ -20,8 +20,6 @@ from hdl.qet.tile import QetStageConfig, QetTileConfig
 from hdl.qet.unswap import QetUnswap, QetUnswapConfig
 from hdl.stream.queue import queue
 
-__all__ = ["QetDecoder", "QetDecoderConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QetDecoderConfig(QetTileConfig):

@@ -22,8 +22,6 @@ from hdl.vqllm.memory_port import VqPortShare
 from hdl.vqllm.row_finish import VqRowFinish
 from hdl.vqllm.row_sums import VqRowSums
 
-__all__ = ["QetDequantGemv"]
-
 
 class QetDequantGemv(Block):
     """``y[n][b] = rne16(2**exponent * sum over columns k of W[n][k] * x[b][k])``, W from memory.

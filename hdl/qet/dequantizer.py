@@ -16,8 +16,6 @@ from hdl.index.sums import grid_parts
 from hdl.ports import In, Out
 from hdl.qet.tile import VALUE_BITS, QetTileConfig
 
-__all__ = ["QetDequantizer", "beat_layout", "on_grid"]
-
 
 def beat_layout(config: QetTileConfig) -> data.StructLayout:
     """Entries as stored, by stage and column of the tile, and the ranges of the stages."""

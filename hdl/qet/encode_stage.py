@@ -18,8 +18,6 @@ from hdl.qet.tile import QetStageConfig, entry_layout
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
-__all__ = ["QetEncodeStage"]
-
 
 def coded_layout(config: QetStageConfig) -> data.StructLayout:
     bits = data.ArrayLayout(config.map_bits, config.networks)

@@ -23,8 +23,6 @@ from hdl.stream.link import link
 from hdl.stream.payload import LAST
 from hdl.stream.queue import queue
 
-__all__ = ["QetEncoder", "QetEncoderConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QetEncoderConfig(QetTileConfig):

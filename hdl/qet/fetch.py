@@ -15,8 +15,6 @@ from hdl.stream.link import link
 from hdl.stream.queue import queue
 from hdl.walk import Walk
 
-__all__ = ["QetFetch"]
-
 
 class QetFetch(Block):
     """Loads, rows and jobs of the sums, for a matrix that ``start`` begins.

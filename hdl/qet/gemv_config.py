@@ -16,8 +16,6 @@ from hdl.vqllm.memory_port import VqPortShareConfig, VqReadBufferConfig
 from hdl.vqllm.row_config import VqRowSumsConfig
 from hdl.vqllm.row_finish import VqRowFinishConfig
 
-__all__ = ["QetDequantGemvConfig", "QetTileReaderConfig"]
-
 _BURST = 16  # words
 _TILE_MAX = 256  # products of a cycle
 _BYTES_MAX = 256  # of entries or of a row

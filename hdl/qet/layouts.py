@@ -7,8 +7,6 @@ from hdl.kinds import BITS
 from hdl.ports import Payload
 from hdl.stream.payload import LAST, MAX_BITS
 
-__all__ = ["columns_layout", "networks_max", "parts_layout", "places"]
-
 
 def networks_max(levels: int, bits: int) -> int:
     """Networks of values of ``bits`` bits whose parts and maps fit one payload."""

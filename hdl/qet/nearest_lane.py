@@ -16,8 +16,6 @@ from hdl.ports import In, Out
 from hdl.qet.dequantizer import on_grid
 from hdl.qet.tile import EXPONENTS, VALUE_BITS, QetStageConfig
 
-__all__ = ["DIFFERENCE_BITS", "QetNearestLane"]
-
 DIFFERENCE_BITS = X_BITS + 1  # of X - E: below 2**26 + 2**25 + 2**16
 _SQUARE_BITS = 2 * DIFFERENCE_BITS
 

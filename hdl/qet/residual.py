@@ -16,8 +16,6 @@ from hdl.qet.tile import EXPONENTS, QetStageConfig
 from hdl.qet.unswap import QetUnswap, QetUnswapConfig
 from hdl.stream.queue import queue
 
-__all__ = ["QetResidual", "columns_layout", "flags_layout"]
-
 
 def flags_layout() -> data.StructLayout:
     """What goes along with a row."""

@@ -9,8 +9,6 @@ from hdl.qet.swap import QetSwap, QetSwapConfig
 from hdl.qet.unswap import QetUnswap, QetUnswapConfig
 from hdl.registry import Registered, Room
 
-__all__ = ["BLOCKS", "ROOM"]
-
 
 def _tiles(first: int, residual: int) -> TileShape:
     """The paper's: three levels, groups of 8, a residual without levels, 10 bits."""

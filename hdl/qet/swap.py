@@ -16,8 +16,6 @@ from hdl.fp16.compare import total_order_key, total_order_word
 from hdl.ports import In, Out
 from hdl.qet.layouts import columns_layout, networks_max, parts_layout, places
 
-__all__ = ["QetSwap", "QetSwapConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QetSwapConfig(Config):

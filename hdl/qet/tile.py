@@ -18,10 +18,6 @@ from hdl.memory.config import MemoryConfig
 from hdl.ports import Payload
 from hdl.stream.payload import LAST
 
-__all__ = [
-    "EXPONENTS", "VALUE_BITS", "QetStageConfig", "QetTileConfig", "entry_layout", "refused_numbers",
-]  # fmt: skip
-
 EXPONENTS = range(SCALE_EXPONENT_MIN, SCALE_EXPONENT_MAX + 1)
 VALUE_BITS = LIMIT.bit_length() + 1  # of an element of an entry, -2**25..2**25
 

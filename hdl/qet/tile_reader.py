@@ -11,8 +11,6 @@ from hdl.stream.link import link
 from hdl.stream.repack import StreamRepack
 from hdl.vqllm.memory_port import VqReader
 
-__all__ = ["QetTileReader"]
-
 
 class QetTileReader(Block):
     """For each tile ``bytes`` from its first word of memory on, in words of ``unit`` bytes.

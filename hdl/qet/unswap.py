@@ -16,8 +16,6 @@ from hdl.kinds import BITS
 from hdl.ports import In, Out
 from hdl.qet.layouts import columns_layout, networks_max, parts_layout, places
 
-__all__ = ["QetUnswap", "QetUnswapConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QetUnswapConfig(Config):

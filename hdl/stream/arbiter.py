@@ -15,8 +15,6 @@ from hdl.ports import In, Out, Payload
 from hdl.stream.link import StreamView
 from hdl.stream.payload import LAST, MAX_BITS, payload_layout
 
-__all__ = ["Arbiter", "StreamArbiter", "StreamArbiterConfig", "arbiter"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StreamArbiterConfig(Config):

@@ -16,8 +16,6 @@ from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.ports import In, Out
 from hdl.stream.payload import MAX_BITS, payload_layout
 
-__all__ = ["StreamFifo", "StreamFifoConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StreamFifoConfig(Config):

@@ -7,8 +7,6 @@ from amaranth import Module, Shape, Value
 from amaranth.hdl import ShapeCastable
 from amaranth.lib import data
 
-__all__ = ["StreamView", "as_bits", "link", "link_members"]
-
 
 @dataclasses.dataclass(frozen=True)
 class StreamView:

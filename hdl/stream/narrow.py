@@ -13,8 +13,6 @@ from hdl.kinds import Kind
 from hdl.ports import In, Out, Payload
 from hdl.stream.payload import LAST, MAX_BITS, payload_layout
 
-__all__ = ["StreamNarrow", "StreamNarrowConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StreamNarrowConfig(Config):

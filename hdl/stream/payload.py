@@ -6,8 +6,6 @@ from hdl.emit import SIGNAL_BITS
 from hdl.kinds import BITS
 from hdl.ports import Payload
 
-__all__ = ["LAST", "MAX_BITS", "payload_layout"]
-
 # Of data, with last in the same signal.
 MAX_BITS = SIGNAL_BITS - 1
 

@@ -8,8 +8,6 @@ from hdl.emit import add
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
 from hdl.stream.link import StreamView
 
-__all__ = ["Queue", "queue"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Queue:

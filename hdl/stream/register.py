@@ -12,8 +12,6 @@ from hdl.block import Block
 from hdl.ports import In, Out
 from hdl.stream.payload import MAX_BITS, payload_layout
 
-__all__ = ["StreamRegister", "StreamRegisterConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StreamRegisterConfig(Config):

@@ -15,8 +15,6 @@ from hdl.stream.link import link
 from hdl.stream.payload import LAST
 from hdl.stream.skid import skid
 
-__all__ = ["StreamRepack", "StreamRepackConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StreamRepackConfig(Config):

@@ -11,8 +11,6 @@ from hdl.stream.repack import StreamRepack, StreamRepackConfig
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 from hdl.stream.widen import StreamWiden, StreamWidenConfig
 
-__all__ = ["BLOCKS", "ROOM"]
-
 _REFERENCE = "golden.stream.reference"
 
 BLOCKS = {

@@ -14,8 +14,6 @@ from hdl.ports import In, Out
 from hdl.stream.link import StreamView
 from hdl.stream.payload import MAX_BITS, payload_layout
 
-__all__ = ["Skid", "StreamSkidBuffer", "StreamSkidBufferConfig", "skid"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StreamSkidBufferConfig(Config):

@@ -22,8 +22,6 @@ from hdl.stream.payload import LAST
 from hdl.vqllm.row_config import VqRowSumsConfig
 from hdl.vqllm.row_finish import VqRowFinishConfig
 
-__all__ = ["VqAttentionConfig"]
-
 _STRIDE_BITS = 32
 
 

@@ -11,8 +11,6 @@ from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.ports import In, Out, Payload
 from hdl.vqllm.attend_config import VqAttentionConfig
 
-__all__ = ["VqAttendControl"]
-
 
 class VqAttendControl(Block):
     """A request that is refused has no ``fetch``, and its queries are discarded.

@@ -23,8 +23,6 @@ from hdl.vqllm.code_beats import VqCodeBeats
 from hdl.vqllm.row_finish import VqRowFinish
 from hdl.vqllm.row_sums import VqRowSums
 
-__all__ = ["VqAttendCore"]
-
 _BEATS = 3  # of elements between the look-up and the products
 
 

@@ -12,8 +12,6 @@ from hdl.stream.queue import queue
 from hdl.vqllm.attend_config import VqAttentionConfig
 from hdl.vqllm.read_share import VqReadShare, VqReadShareConfig
 
-__all__ = ["VqAttendFetch"]
-
 
 class VqAttendFetch(Block):
     """For each job the passes of K, then those of V: their codebooks, and their codes.

@@ -9,8 +9,6 @@ from hdl.ports import In, Out
 from hdl.stream.queue import queue
 from hdl.vqllm.attend_config import VqAttentionConfig
 
-__all__ = ["VqAttendVerdict"]
-
 _WAITING = 4  # statuses
 
 

@@ -13,8 +13,6 @@ from hdl.stream.arbiter import arbiter
 from hdl.stream.queue import queue
 from hdl.vqllm.memory_port import pass_bursts, words_back
 
-__all__ = ["VqBookShare", "VqBookShareConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VqBookShareConfig(Config):

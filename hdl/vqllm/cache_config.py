@@ -14,8 +14,6 @@ from hdl.memory.config import MemoryConfig
 from hdl.ports import Payload
 from hdl.stream.payload import LAST
 
-__all__ = ["VqCodebookCacheConfig"]
-
 COUNTER_BITS = 40  # a look-up in each of 64 lanes and each cycle wraps a counter in 17 s at 1 GHz
 
 

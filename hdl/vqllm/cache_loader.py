@@ -10,8 +10,6 @@ from hdl.block import Block
 from hdl.ports import In, Out
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 
-__all__ = ["VqCacheLoader", "wrong_entry"]
-
 _ONE = 0x3C00  # the largest magnitude of an entry
 
 

@@ -9,8 +9,6 @@ from hdl.kinds import index_of
 from hdl.ports import In, Out, Payload
 from hdl.vqllm.attend_config import VqAttentionConfig
 
-__all__ = ["VqCodeBeats"]
-
 
 class VqCodeBeats(Block):
     """A beat has the codes of a token and a pass. ``ends``: the beat that is shown ends the pass.

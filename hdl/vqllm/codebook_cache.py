@@ -18,8 +18,6 @@ from hdl.vqllm.entry_banks import VqEntryBanks
 from hdl.vqllm.entry_fill import VqEntryFill
 from hdl.vqllm.look_issue import VqLookIssue
 
-__all__ = ["VqCodebookCache"]
-
 
 class VqCodebookCache(Block):
     """Entry ``code[l]`` of the codebook of stage ``l % stages``, for each lane l of a beat.

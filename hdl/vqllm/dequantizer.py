@@ -27,8 +27,6 @@ from hdl.ports import In, Out, Payload
 from hdl.stream.payload import LAST
 from hdl.vqllm.layouts import vectors_layout
 
-__all__ = ["VqDequantizer", "VqDequantizerConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VqDequantizerConfig(Config):

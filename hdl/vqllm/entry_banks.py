@@ -10,8 +10,6 @@ from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.ports import In, Out
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 
-__all__ = ["VqEntryBanks"]
-
 
 class VqEntryBanks(Block):
     """The entries of a beat, in the cycle after its last reads.

@@ -10,8 +10,6 @@ from hdl.stream.queue import queue
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.cache_loader import wrong_entry
 
-__all__ = ["VqEntryFill"]
-
 
 class VqEntryFill(Block):
     """A beat leaves when its last entry has come from memory: the lowest lane's comes first.

@@ -16,8 +16,6 @@ from hdl.ports import In, Out, Payload
 from hdl.stream.link import StreamView
 from hdl.vqllm.layouts import vectors_layout
 
-__all__ = ["VqExchange", "VqExchangeConfig", "piece"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VqExchangeConfig(Config):

@@ -18,8 +18,6 @@ from hdl.vqllm.fetch_walk import VqFetchWalk
 from hdl.vqllm.memory_port import VqReader
 from hdl.walk import Walk
 
-__all__ = ["VqFetch"]
-
 
 class VqFetch(Block):
     """For each job: the codebooks, the codes and the jobs of a core, from the image of a matrix.

@@ -12,8 +12,6 @@ from hdl.ports import Payload
 from hdl.vqllm.gemv_core import VqGemvCoreConfig
 from hdl.vqllm.memory_port import VqReadBufferConfig
 
-__all__ = ["VqFetchConfig"]
-
 _BURST = 16  # words of the longest; another one is on its way meanwhile
 
 

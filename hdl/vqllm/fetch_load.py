@@ -14,8 +14,6 @@ from hdl.stream.queue import queue
 from hdl.vqllm.fetch_config import VqFetchConfig
 from hdl.vqllm.memory_port import VqReader
 
-__all__ = ["VqFetchLoad"]
-
 _HEADER = data.StructLayout(HEADER)
 
 

@@ -13,8 +13,6 @@ from hdl.stream.queue import queue
 from hdl.vqllm.fetch_config import VqFetchConfig
 from hdl.vqllm.memory_port import VqReader
 
-__all__ = ["VqFetchWalk"]
-
 _LAYOUT = data.StructLayout(DESCRIPTOR)
 _BIT = {fault: fault.value.bit_length() - 1 for fault in Fault}
 

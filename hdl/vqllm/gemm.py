@@ -20,8 +20,6 @@ from hdl.vqllm.gemv_core import VqGemvCore, VqGemvCoreConfig, core_members
 from hdl.vqllm.row_config import VqRowSumsConfig
 from hdl.vqllm.row_finish import VqRowFinish, VqRowFinishConfig
 
-__all__ = ["VqGemm", "VqGemmConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VqGemmConfig(Config):

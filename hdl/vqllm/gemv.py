@@ -23,8 +23,6 @@ from hdl.vqllm.reduce import VqReduce
 from hdl.vqllm.row_finish import VqRowFinish
 from hdl.vqllm.row_scales import VqRowScales
 
-__all__ = ["VqGemv"]
-
 
 class VqGemv(Block):
     """``y[n][b] = rne16(2**exponent * sum over columns k of W[n][k] * x[b][k])``, W from memory.

@@ -19,8 +19,6 @@ from hdl.vqllm.memory_port import VqPortShareConfig
 from hdl.vqllm.reduce import VqReduceConfig
 from hdl.vqllm.row_finish import VqRowFinishConfig
 
-__all__ = ["EXPONENT", "VqGemvConfig"]
-
 EXPONENT = range(SCALE_EXPONENT_MIN, SCALE_EXPONENT_MAX + 1)
 
 

@@ -10,8 +10,6 @@ from hdl.stream.link import link
 from hdl.stream.queue import queue
 from hdl.vqllm.gemv_config import EXPONENT, VqGemvConfig
 
-__all__ = ["VqGemvControl"]
-
 _WAITING = 2  # jobs
 
 

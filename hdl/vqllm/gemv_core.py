@@ -25,8 +25,6 @@ from hdl.vqllm.layout_buffer import VqLayoutBuffer, VqLayoutBufferConfig
 from hdl.vqllm.row_config import VqRowSumsConfig
 from hdl.vqllm.row_sums import VqRowSums
 
-__all__ = ["VqGemvCore", "VqGemvCoreConfig", "core_members"]
-
 _FUSIONS = {
     "exchange": (VqExchange, VqExchangeConfig),
     "buffer": (VqLayoutBuffer, VqLayoutBufferConfig),

@@ -2,8 +2,6 @@
 
 from hdl.million.pq_encoder import MillionPqEncoder, MillionPqEncoderConfig
 
-__all__ = ["VqKvEncoder", "VqKvEncoderConfig"]
-
 
 class VqKvEncoderConfig(MillionPqEncoderConfig):
     """Channel groups are the subspaces, and each KV head has its own codebooks."""

@@ -19,8 +19,6 @@ from hdl.ports import In, Out
 from hdl.vqllm.exchange import piece
 from hdl.vqllm.layouts import vectors_layout
 
-__all__ = ["VqLayoutBuffer", "VqLayoutBufferConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VqLayoutBufferConfig(Config):

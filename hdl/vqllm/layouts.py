@@ -6,8 +6,6 @@ from golden.fp16.format import FP16
 from hdl.ports import Payload
 from hdl.stream.payload import LAST
 
-__all__ = ["vectors_layout"]
-
 
 def vectors_layout(vectors: int, size: int) -> data.StructLayout:
     """A beat of vectors side by side, element 0 of vector 0 in the low bits."""

@@ -8,8 +8,6 @@ from hdl.block import Block
 from hdl.ports import In, Out
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 
-__all__ = ["VqLookIssue"]
-
 
 class VqLookIssue(Block):
     """Each bank, and memory, serve the lowest lane that still waits for them, in every cycle.

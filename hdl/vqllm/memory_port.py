@@ -19,11 +19,6 @@ from hdl.stream.arbiter import arbiter
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
-__all__ = [
-    "VqPortShare", "VqPortShareConfig", "VqReadBuffer", "VqReadBufferConfig", "VqReader",
-    "pass_bursts", "words_back",
-]  # fmt: skip
-
 _FLIPFLOPS = 4  # words of a queue of flip-flops
 
 

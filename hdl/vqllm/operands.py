@@ -11,8 +11,6 @@ from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.ports import In, Out
 from hdl.vqllm.row_config import VqRowSumsConfig
 
-__all__ = ["VqOperands"]
-
 
 class VqOperands(Block):
     """Buffers are filled and used in turn. ``ready``: the next one is full.

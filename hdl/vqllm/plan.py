@@ -34,8 +34,6 @@ from hdl.vqllm.plan_search import (
     split_traffic,
 )
 
-__all__ = ["alternatives", "described", "histogram", "main", "split_rows", "text", "work_of"]
-
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "vqllm-planner.md"
 EXAMPLES = {
     "gemv": "gptvq2 --rows 4096 --columns 4096",

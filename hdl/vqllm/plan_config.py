@@ -13,8 +13,6 @@ from hdl.vqllm.gemv_config import VqGemvConfig
 from hdl.vqllm.gemv_core import VqGemvCoreConfig
 from hdl.vqllm.table_config import VqTableGemvConfig
 
-__all__ = ["Engine", "engine"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Engine:

@@ -14,17 +14,6 @@ from golden.vqllm import timing
 from golden.vqllm.config import Budget, Plan, Work
 from hdl.vqllm.plan_config import Engine, engine
 
-__all__ = [
-    "Estimate",
-    "Planner",
-    "Resources",
-    "Shortage",
-    "Space",
-    "resources",
-    "split_optimum",
-    "split_traffic",
-]
-
 _WORD = 16  # bits of an FP16 word
 _TABLE_ENTRIES = 4096  # most of a codebook whose tables are built
 _MACS = 256  # most products of a beat of a core and a vector

@@ -12,8 +12,6 @@ from hdl.stream.queue import queue
 from hdl.vqllm.attend_config import VqAttentionConfig
 from hdl.walk import Walk
 
-__all__ = ["VqQueryGate"]
-
 _AHEAD = 3  # requests whose queries have passed: one in use, one that waits, and one to give
 
 

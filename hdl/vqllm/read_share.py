@@ -13,8 +13,6 @@ from hdl.ports import In, Out
 from hdl.stream.queue import queue
 from hdl.stream.skid import skid
 
-__all__ = ["VqReadShare", "VqReadShareConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VqReadShareConfig(Config):

@@ -17,8 +17,6 @@ from hdl.stream.link import link
 from hdl.stream.queue import queue
 from hdl.vqllm.row_config import SumsConfig, VqRowSumsConfig
 
-__all__ = ["VqReduce", "VqReduceConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VqReduceConfig(Config):

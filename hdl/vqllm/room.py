@@ -24,8 +24,6 @@ from hdl.vqllm.row_sums import VqRowSums
 from hdl.vqllm.table_config import VqTableGemvConfig
 from hdl.vqllm.table_gemv import VqTableGemv
 
-__all__ = ["BLOCKS", "ROOM"]
-
 _SMALL_SUMS = VqRowSumsConfig(macs=4, batch=2, columns=32, rows=8)
 _TO_TWO = ExchangeShape(size=4, need=2, lanes=16)
 _TO_ONE = ExchangeShape(size=2, need=1, lanes=4)

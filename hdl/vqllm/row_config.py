@@ -15,8 +15,6 @@ from hdl.memory.config import MemoryConfig
 from hdl.ports import Payload
 from hdl.stream.payload import LAST
 
-__all__ = ["SumsConfig", "VqRowSumsConfig"]
-
 
 class SumsConfig(Config):
     """Exact sums of rows with ``batch`` vectors, on the grid 2**grid."""

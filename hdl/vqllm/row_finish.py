@@ -19,8 +19,6 @@ from hdl.stream.payload import LAST
 from hdl.stream.queue import queue
 from hdl.vqllm.row_config import SumsConfig, VqRowSumsConfig
 
-__all__ = ["VqRowFinish", "VqRowFinishConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VqRowFinishConfig(Config):

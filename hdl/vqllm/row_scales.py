@@ -12,8 +12,6 @@ from hdl.stream.link import link
 from hdl.stream.queue import queue
 from hdl.vqllm.memory_port import VqReadBufferConfig, VqReader
 
-__all__ = ["VqRowScales"]
-
 
 class VqRowScales(Block):
     """For each job the FP16 words of ``rows`` rows, from ``address`` on; NaN where refused."""

@@ -18,8 +18,6 @@ from hdl.vqllm.row_config import VqRowSumsConfig
 from hdl.vqllm.totals import Totals
 from hdl.walk import Walk
 
-__all__ = ["VqRowSums"]
-
 
 class VqRowSums(Block):
     """``sum[r][b] = sum over columns k of w[r][k] * x[b][k]``, exact, on the grid 2**-48.

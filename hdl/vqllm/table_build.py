@@ -19,8 +19,6 @@ from hdl.vqllm.operands import VqOperands
 from hdl.vqllm.table_config import VqTableGemvConfig
 from hdl.walk import Walk
 
-__all__ = ["VqTableBuild"]
-
 
 class VqTableBuild(Block):
     """For each slice of a job, for each stage, for each entry: the entries of its tables.

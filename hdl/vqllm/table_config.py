@@ -19,8 +19,6 @@ from hdl.stream.payload import LAST
 from hdl.vqllm.row_config import SumsConfig, VqRowSumsConfig
 from hdl.vqllm.row_finish import VqRowFinishConfig
 
-__all__ = ["TableSumsConfig", "VqTableGemvConfig"]
-
 ENTRIES_MAX = 4096  # of a codebook whose tables are built
 
 

@@ -15,8 +15,6 @@ from hdl.vqllm.table_build import VqTableBuild
 from hdl.vqllm.table_config import VqTableGemvConfig
 from hdl.vqllm.table_sums import VqTableSums
 
-__all__ = ["VqTableGemv"]
-
 
 class VqTableGemv(Block):
     """``y[n][b] = rne16(sum over vectors v and stages z of T[b][z][v][code[n][v][z]])``.

@@ -19,8 +19,6 @@ from hdl.stream.queue import queue
 from hdl.vqllm.table_config import VqTableGemvConfig
 from hdl.vqllm.totals import Totals
 
-__all__ = ["VqTableSums"]
-
 
 class VqTableSums(Block):
     """A bank holds both sides of the table of a vector of a beat and of a stage.

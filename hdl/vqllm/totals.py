@@ -9,8 +9,6 @@ from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.stream.queue import queue
 from hdl.vqllm.row_config import SumsConfig
 
-__all__ = ["Totals"]
-
 
 class Totals:
     """Terms of rows are added to the sums so far; final sums wait in the queue ``o``.

@@ -24,8 +24,6 @@ from sim.engine import shown_error
 from sim.engines.kllm import Kllm
 from sim.kllm.units import FITTED
 
-__all__ = ["CLAIMS", "PAGE", "main", "rows"]
-
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "claims.md"
 CLAIMS: list[Claim] = [
     *kllm.CLAIMS,

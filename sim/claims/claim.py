@@ -30,11 +30,6 @@ from sim.engine import Engine, engine_of
 from sim.engines.pair import Pair
 from sim.hardware import known
 
-__all__ = [
-    "STATUSES", "Claim", "Judged", "constants_of", "geomean", "is_fitted", "judge",
-    "parts_of",
-]  # fmt: skip
-
 STATUSES = ("reproduced", "consistent with", "not reproduced", "fitted", "not testable")
 _WIDER = 1.05
 

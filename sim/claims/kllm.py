@@ -16,8 +16,6 @@ from sim.constant import UNITS
 from sim.engine import engine_of
 from sim.model import find_model
 
-__all__ = ["CLAIMS"]
-
 _PAPER = "KLLM"
 MODELS = ("llama-7b", "llama-13b", "mistral-7b")
 _A4, _A3 = ("kllm-a4", "kllm-a4-flipflop"), ("kllm-a3", "kllm-a3-flipflop")

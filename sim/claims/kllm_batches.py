@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from sim.claims.claim import Claim
 from sim.claims.measure import energy_parts, token_joules, token_seconds
 
-__all__ = ["CLAIMS"]
-
 _PAPER = "KLLM"
 _MODEL, _WORDS = "llama-2-7b", 2048
 _BATCHES = (1, 4, 16)

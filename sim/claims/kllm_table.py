@@ -11,8 +11,6 @@ from collections.abc import Iterable
 
 from sim.constant import Quantity
 
-__all__ = ["CHIP", "LANES", "LANE_PARTS", "TABLE_1", "Row", "area_of", "power_of"]
-
 LANES = 16
 
 

@@ -10,11 +10,6 @@ from sim.model import Model, find_model
 from sim.run import Run, decoding
 from sim.work import Pass
 
-__all__ = [
-    "decode_step", "energy_parts", "energy_ratio", "largest_batch", "served", "speed_ratio",
-    "token_joules", "token_seconds",
-]  # fmt: skip
-
 _engine = functools.cache(engine_of)
 _model = functools.cache(find_model)
 

@@ -7,8 +7,6 @@ from sim.engine import check_fits, engine_of
 from sim.model import find_model
 from sim.run import decoding
 
-__all__ = ["CLAIMS", "TABLE_4"]
-
 _CONTEXTS = (1024, 2048, 4096, 8192, 16384, 32768)
 # ms per token of LLaMA-2-7B on an A40 after a prompt of so many tokens, 100 tokens made; None: OOM
 TABLE_4: dict[str, tuple[float | None, ...]] = {

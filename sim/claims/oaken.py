@@ -9,8 +9,6 @@ from sim.constant import Quantity
 from sim.engine import check_fits, engine_of
 from sim.model import find_model
 
-__all__ = ["CLAIMS"]
-
 _PAPER = "Oaken"
 # Figure 11; larger models run on two GPUs there, and are left out.
 MODELS = ("llama-2-7b", "llama-2-13b", "opt-6.7b", "opt-13b", "mistral-7b")

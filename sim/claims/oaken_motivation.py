@@ -16,8 +16,6 @@ from sim.matrix import MatrixEngine
 from sim.model import find_model
 from sim.work import Pass
 
-__all__ = ["CLAIMS", "core_use"]
-
 _PAPER = "Oaken"
 _MODEL = "llama-2-13b"
 _TOKENS = 1024  # of a prompt, and of an output

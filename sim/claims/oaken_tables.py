@@ -19,8 +19,6 @@ from sim.constant import Quantity
 from sim.engine import engine_of
 from sim.hardware import MEMORIES
 
-__all__ = ["CLAIMS", "chip_area", "synthesised"]
-
 _PAPER = "Oaken"
 # A link to docs/area.md, of which an installation has a copy here.
 _PAGE = Path(__file__).resolve().parent / "area.md"

@@ -14,8 +14,6 @@ from sim.claims.measure import served
 from sim.engine import check_fits, engine_of
 from sim.model import find_model
 
-__all__ = ["CLAIMS", "PROMPT", "WORDS"]
-
 _PAPER = "Oaken"
 _DENSE, _SPARSE = "llama-2-13b", "mixtral-8x7b"
 PROMPT, WORDS = 1155, 211

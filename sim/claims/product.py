@@ -11,8 +11,6 @@ from sim.engines.kllm import Kllm
 from sim.kllm.schedule import timeline
 from sim.work import LINEAR, Work
 
-__all__ = ["SIZE", "gpu_product_seconds", "kllm_product_cycles", "kllm_product_seconds"]
-
 SIZE = 4096
 
 

@@ -34,8 +34,6 @@ from sim.model import Model
 from sim.roofline import operation, spilled
 from sim.work import ATTENTION, LINEAR, Pass, Work, works
 
-__all__ = ["Asic", "AsicSettings"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AsicSettings(Config):

@@ -28,8 +28,6 @@ from sim.hardware import Hardware
 from sim.model import Model
 from sim.work import ATTENTION, LINEAR, Pass, Work, works
 
-__all__ = ["KERNELS", "SPLITS", "TILES", "Gpu", "GpuSettings"]
-
 # Rows and columns of the outputs that one processor computes at a time.
 TILES = (
     (256, 128), (128, 256), (128, 128), (128, 64), (64, 256), (64, 128), (64, 64),

@@ -42,8 +42,6 @@ from sim.model import Model
 from sim.sampling import sampled
 from sim.work import Part, Pass
 
-__all__ = ["Kllm"]
-
 _OPERATION = {
     Opcode.LOAD: "load",
     Opcode.LANE_CODEBOOK: "codebooks",

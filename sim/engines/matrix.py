@@ -2,8 +2,6 @@
 
 from sim.matrix import MatrixEngine
 
-__all__ = ["Matrix"]
-
 
 class Matrix(MatrixEngine):
     """Nothing but ``sim.matrix``."""

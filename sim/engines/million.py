@@ -45,8 +45,6 @@ from sim.model import Model
 from sim.roofline import operation
 from sim.work import Pass, Work
 
-__all__ = ["Million", "MillionSettings"]
-
 _WINDOW_WORDS = 1 << 20  # of ``window_macs`` elements, the most that hdl.million.window has
 
 

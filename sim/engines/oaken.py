@@ -55,8 +55,6 @@ from sim.requests import Window, append_cycles, read_of, record_sizes, train_cyc
 from sim.roofline import operation
 from sim.work import Pass, Work
 
-__all__ = ["Oaken", "OakenSettings", "Records"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OakenSettings(MatrixSettings):

@@ -17,8 +17,6 @@ from sim.hardware import Hardware
 from sim.model import Model
 from sim.work import Part, Pass
 
-__all__ = ["Pair"]
-
 _CACHE = ("attention", "read", "hand-over")  # operations that a cache of its own replaces
 
 

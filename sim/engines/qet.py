@@ -27,8 +27,6 @@ from sim.matrix import CONSTANTS, MatrixEngine, MatrixSettings, coded_matrices
 from sim.model import Model
 from sim.work import LINEAR, Pass, Work, works
 
-__all__ = ["Qet", "QetSettings"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QetSettings(MatrixSettings):

@@ -39,8 +39,6 @@ from sim.model import Model
 from sim.roofline import operation
 from sim.work import LINEAR, Pass, Work, works
 
-__all__ = ["VqLlm", "VqLlmSettings"]
-
 _WEIGHTS = tuple(name for name in NAMED if not name.startswith("cq"))
 _KV = ("none", "cq4", "cq2")
 

@@ -31,11 +31,6 @@ from sim.hardware import Hardware
 from sim.model import Model, find_model
 from sim.work import Pass, Work, works
 
-__all__ = [
-    "Anchor", "Fitted", "Row", "anchors", "fit_anchors", "fit_times", "held_out", "predicted",
-    "read_times", "with_constants",
-]  # fmt: skip
-
 _ANCHORS = Path(__file__).parent / "gpu_anchors.csv"
 # Columns of a times file: the operation of ``sim.work.works``, and its executions in a layer.
 _COLUMNS = {

@@ -19,8 +19,6 @@ from sim.kllm.units import CommandCycles, Timings
 if TYPE_CHECKING:
     from sim.calibration import LayerRun, ProductRun
 
-__all__ = ["predict", "predict_product"]
-
 
 def predict(run: "LayerRun", timings: Timings) -> tuple[float, dict[str, float]]:
     """Cycles of all parts, and of the commands by opcode; the run's latency replaces the other.

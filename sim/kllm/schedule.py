@@ -25,8 +25,6 @@ from golden.kllm.isa import COMMAND_WORDS, COMMANDS, Opcode, Unit, row_count
 from golden.kllm.timing import dispatcher
 from sim.kllm.units import CommandCycles, read_words, slot_words
 
-__all__ = ["Placed", "Timeline", "timeline"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Placed:

@@ -48,11 +48,6 @@ from golden.kllm.timing import (
 )
 from golden.timing import Timing
 
-__all__ = [
-    "FITTED", "TIMINGS", "CommandCycles", "Timings", "Units", "fitted_commit", "read_words",
-    "slot_words",
-]  # fmt: skip
-
 _FOLDER = Path(__file__).parent.parent / "calib"
 TIMINGS = "kllm_timings.json"
 # Delays that ``python -m sim.calibrate --fit`` finds.

@@ -7,8 +7,6 @@ import random
 from golden.config import Config
 from sim.serving.trace import MOST_TOKENS, Request
 
-__all__ = ["ARRIVALS", "Load", "requests_of"]
-
 ARRIVALS = ("poisson", "fixed", "burst")
 
 

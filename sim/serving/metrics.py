@@ -13,8 +13,6 @@ from typing import Any
 from sim.serving.outcome import Outcome, Served
 from sim.serving.pages import Pages
 
-__all__ = ["Limits", "percentile", "spread", "summary"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Limits:

@@ -6,8 +6,6 @@ from typing import NamedTuple
 from sim.serving.times import NOTHING, Amount, plus
 from sim.serving.trace import Request
 
-__all__ = ["Outcome", "Sample", "Served"]
-
 _MOST_SAMPLES = 4096
 
 

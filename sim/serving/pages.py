@@ -8,8 +8,6 @@ from golden.config import Config, ConfigError
 from sim.engine import Engine, check_fits
 from sim.model import Model
 
-__all__ = ["Page", "Pages", "page_of"]
-
 _SIZES = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20}
 _SLACK = 1e-9  # of a page: a quotient of two floats may lie above a whole number
 

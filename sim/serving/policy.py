@@ -5,8 +5,6 @@ from typing import Any
 
 from golden.config import Config
 
-__all__ = ["SCHEDULES", "Policy", "tokens_of"]
-
 # Each schedule and its tokens of a pass: vLLM's defaults of 2048 and 512, and Oaken's cores.
 SCHEDULES = {"continuous": 2048, "chunked": 512, "token-level": 256, "static": 2048}
 

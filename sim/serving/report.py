@@ -12,8 +12,6 @@ from sim.run import UNKNOWN
 from sim.serving.outcome import Outcome, Served
 from sim.svg import Axis, Line, LineChart, page
 
-__all__ = ["Result", "print_table", "write_csv", "write_plot"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Result:

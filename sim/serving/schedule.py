@@ -39,8 +39,6 @@ from sim.serving.times import Amount, StepTimes
 from sim.serving.trace import Request
 from sim.work import Part, Pass
 
-__all__ = ["serve"]
-
 
 class _Live:
     """A request with pages. cached: tokens in them; left: prompt tokens to prefill; made: words."""

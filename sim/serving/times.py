@@ -25,8 +25,6 @@ from sim.engine import Engine
 from sim.model import Model
 from sim.work import Part, Pass
 
-__all__ = ["NOTHING", "TOLERANCE", "Amount", "StepTimes", "plus"]
-
 TOLERANCE = 0.002  # of the figure itself
 
 # Seconds, bytes of memory, and joules: lowest, used, highest.

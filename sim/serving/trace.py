@@ -16,8 +16,6 @@ from pathlib import Path
 
 from golden.config import ConfigError
 
-__all__ = ["COLUMNS", "MOST_TOKENS", "Request", "read_trace", "scaled"]
-
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 MOST_TOKENS = 1 << 24  # of a prompt or of an output
 

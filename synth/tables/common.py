@@ -11,17 +11,6 @@ from synth.area import AreaReport, Libraries, load_libraries, synthesize
 from synth.liberty import LibraryError
 from synth.modules import Cost, MappedDesign
 
-__all__ = [
-    "SRAM_UM2_PER_BIT",
-    "Map",
-    "Tables",
-    "add_sets",
-    "library_sets",
-    "mapper",
-    "mm2",
-    "module_table",
-]
-
 
 @dataclasses.dataclass(frozen=True)
 class Tables:

@@ -8,8 +8,6 @@ from hdl.fp16.mul import FpMul, FpMulConfig
 from synth.area import load_libraries
 from synth.tables.common import Map, Tables, mapper
 
-__all__ = ["TABLES", "fp16_tables"]
-
 
 def _fp16_blocks() -> dict[str, tuple[Block, str]]:
     blocks: dict[str, tuple[Block, str]] = {}

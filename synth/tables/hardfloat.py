@@ -24,8 +24,6 @@ from synth.modules import LEVELS
 from synth.tables.common import Tables
 from synth.yosys import run
 
-__all__ = ["TABLES", "hardfloat_tables"]
-
 _FILES = ("HardFloat_primitives", "HardFloat_rawFN", "isSigNaNRecFN", "fNToRecFN", "recFNToFN")
 # unit -> (our class and its configuration, operands, HardFloat's module, more of its ports)
 _UNITS: dict[str, tuple[Callable[[Any], Block], Config, str, str, str]] = {

@@ -8,8 +8,6 @@ from synth.area import DFF_28NM, load_libraries
 from synth.memories import ram
 from synth.tables.common import SRAM_UM2_PER_BIT, Map, Tables, mapper
 
-__all__ = ["TABLES", "histogram_tables"]
-
 _K_MAX = 16383  # the most that index_histogram_parallel takes
 _HALVES = ((2, 2), (3, 2), (3, 3), (4, 3), (4, 4))  # bits of the two halves of an index
 _WEIGHT_BITS = (4, 6, 8, 10, 12)

@@ -17,8 +17,6 @@ from synth.area import AreaReport, load_libraries
 from synth.modules import Cost, Mapped, MappedDesign, map_modules
 from synth.tables.common import Map, Tables, mapper, mm2, module_table
 
-__all__ = ["TABLES", "chip_tables", "kllm_tables", "select_tables"]
-
 # KLLM, Table I (28 nm), um2
 PAPER_COUNTER = 2.71e-1 * 1e6 / 32
 PAPER_MAC = 9.05e-2 * 1e6 / 32

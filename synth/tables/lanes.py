@@ -18,8 +18,6 @@ from hdl.registry import find
 from synth.area import AreaReport, load_libraries
 from synth.tables.common import Map, Tables, mapper
 
-__all__ = ["TABLES", "rival_tables", "scheme_table"]
-
 LENGTHS = (64, 576, 4096, 11008)
 
 # label -> (block, named configuration), of the same elements, columns and longest reduction

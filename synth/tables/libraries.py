@@ -11,8 +11,6 @@ from hdl.registry import find
 from synth.area import load_libraries
 from synth.tables.common import Map, Tables, library_sets, mapper
 
-__all__ = ["TABLES", "library_tables"]
-
 
 def _of(name: str) -> tuple[type, Config]:
     block = find(name)

@@ -12,8 +12,6 @@ from golden.vqllm.cache import LookUps, Tiers
 from golden.vqllm.config import NAMED, MatrixShape
 from golden.vqllm.matrix import VqMatrix, quantize
 
-__all__ = ["Served", "look_beats", "real_matrix", "tiers", "up_projection"]
-
 _TRAINING = Training(iterations=5)
 
 

@@ -7,8 +7,6 @@ from synth.area import is_macro
 from synth.memories import MACROS, ram
 from synth.tables.common import SRAM_UM2_PER_BIT, Tables
 
-__all__ = ["BLOCKS", "TABLES", "memory_tables"]
-
 BLOCKS = (
     ("oaken_quant_engine", "lanes=16"),
     ("oaken_scale_buffer",),

@@ -20,8 +20,6 @@ from synth.memories import ram
 from synth.modules import Cost, MappedDesign, map_modules
 from synth.tables.common import SRAM_UM2_PER_BIT, Tables, mm2
 
-__all__ = ["TABLES", "Scheme", "crossing_keys", "operations_table", "rival_tables"]
-
 QUERIES = (1, 4)
 KEYS = (128, 1024, 8192, 32768)
 KEYS_MAX = KEYS[-1]

@@ -10,8 +10,6 @@ from synth.area import load_libraries
 from synth.memories import ram
 from synth.tables.common import Map, Tables, mapper
 
-__all__ = ["TABLES", "entry_table"]
-
 _PQ = NAMED["4b"]
 _BITS = (8, 10, 11, 12, 13, 14, 16)
 

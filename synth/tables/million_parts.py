@@ -7,8 +7,6 @@ from synth.area import load_libraries
 from synth.modules import Cost, MappedDesign, map_modules
 from synth.tables.common import Tables, mm2
 
-__all__ = ["TABLES", "parts_table"]
-
 _CONTROL = "requests, statuses, streams"
 # Class of a module -> row of it and of its parts.
 _PARTS = {

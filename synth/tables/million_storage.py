@@ -14,8 +14,6 @@ from hdl.million.window import MillionWindow
 from hdl.verilog import convert
 from synth.tables.common import Tables
 
-__all__ = ["CASES", "TABLES", "holders", "netlist_bits", "storage_table"]
-
 # One layer, so that the window is that of a layer.
 CASES = {
     "(64, 8) at 128, 4 queries": (MillionConfig(layers=1), RateShape()),

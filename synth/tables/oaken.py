@@ -12,8 +12,6 @@ from synth.area import load_libraries
 from synth.modules import Cost, MappedDesign, map_modules
 from synth.tables.common import Tables, mm2
 
-__all__ = ["TABLES", "oaken_tables"]
-
 # Oaken, Table 4 (28 nm), mm2 in each compute core
 PAPER_ENGINES = {"quantization": 0.074, "dequantization": 0.252}
 OAKEN_LANES = (8, 16, 32, 64)

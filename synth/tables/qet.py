@@ -17,8 +17,6 @@ from synth.liberty import Library
 from synth.tables.common import Map, Tables, mapper
 from synth.tables.vqllm import Areas
 
-__all__ = ["DECODERS", "ENGINES", "TABLES", "decoder_table", "engine_table"]
-
 _ENTRIES, _RESIDUAL = 256, 64
 
 

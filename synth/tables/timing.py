@@ -17,8 +17,6 @@ from synth.tables.common import add_sets, library_sets
 from synth.timing import TimingReport, delays_of, program_of, time_block
 from synth.yosys import YosysError
 
-__all__ = ["GROUPS", "main", "timing_tables"]
-
 PAGE = pages_directory().parent / "timing.md"
 CLOCK_NS = 2.0  # of the runs; the netlists do not depend on it
 

@@ -15,8 +15,6 @@ from synth.liberty import Library
 from synth.memories import ram
 from synth.tables.common import SRAM_UM2_PER_BIT, Map, Tables, mapper
 
-__all__ = ["TABLES", "Areas", "cache_tables", "crossing", "exchange_tables"]
-
 _LANES = 16
 _SIZES = {1: (2, 4, 8, 16), 2: (4, 8, 16), 4: (8, 16)}  # of vectors, by the elements needed
 _ASSUMPTIONS = ("CACTI", *SRAM_UM2_PER_BIT)

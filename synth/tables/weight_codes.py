@@ -11,8 +11,6 @@ from golden.vqllm.config import MatrixShape, VqShape
 from golden.vqllm.matrix import VqMatrix, quantize
 from synth.tables.look_ups import up_projection
 
-__all__ = ["error_of", "qet", "vq", "weight"]
-
 
 @functools.lru_cache(maxsize=1)
 def weight() -> torch.Tensor:

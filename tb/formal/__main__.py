@@ -10,8 +10,6 @@ from hdl.arguments import whole
 from tb.formal import pages, streams, swap
 from tb.formal.prove import Proof, Result, check
 
-__all__ = ["main"]
-
 
 def _line(result: Result) -> str:
     proof = result.proof

@@ -1,7 +1,5 @@
 """Binary AIGER files with inputs made constant."""
 
-__all__ = ["Aiger"]
-
 
 class Aiger:
     """An and-inverter graph in AIGER's binary format, version 1.9.

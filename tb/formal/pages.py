@@ -36,17 +36,6 @@ from tb.formal.spec import Spec, transfer
 from tb.formal.streams import WeakestRam
 from tb.plant import plant
 
-__all__ = [
-    "DEFECTS",
-    "LONG",
-    "MOST",
-    "PROOFS",
-    "PageTableSpec",
-    "SmallCache",
-    "SmallShape",
-    "WatchedTable",
-]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SmallShape(VectorRecords):

@@ -19,8 +19,6 @@ from synth.yosys import run as run_yosys
 from tb.formal.aiger import Aiger
 from tb.formal.spec import Spec
 
-__all__ = ["FORMAL_DIR", "Proof", "Result", "check", "decide"]
-
 ROOT = Path(__file__).resolve().parent.parent.parent
 FORMAL_DIR = ROOT / "build" / "formal"
 

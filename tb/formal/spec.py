@@ -7,8 +7,6 @@ from amaranth.hdl import Assert, Assume, Cover
 
 from hdl.block import Block
 
-__all__ = ["Queue", "Spec", "transfer"]
-
 
 def transfer(stream):
     return stream.valid & stream.ready

@@ -17,8 +17,6 @@ from hdl.stream.widen import StreamWiden, StreamWidenConfig
 from tb.formal.prove import Proof
 from tb.formal.spec import Queue, Spec, transfer
 
-__all__ = ["DEFECTS", "PROOFS"]
-
 
 class SliceSpec(Spec):
     """One input, one output, an ideal queue between them: order, data, capacity, liveness."""

@@ -24,8 +24,6 @@ from tb.formal.prove import Proof
 from tb.formal.spec import Queue, Spec, transfer
 from tb.plant import plant
 
-__all__ = ["DEFECTS", "PROOFS"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SmallSwapConfig(QetSwapConfig):

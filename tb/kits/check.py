@@ -18,8 +18,6 @@ from tb.compile import tool_environment
 from tb.mutate import Mutant, Recording, make_mutants
 from tb.run import TOP
 
-__all__ = ["SIMULATORS", "Faults", "Run", "available", "plant", "run_kit", "write_kit"]
-
 SIMULATORS = {"icarus": "iverilog", "verilator": "verilator"}  # name in run.sh -> command
 _SECONDS = 900.0  # of one compilation and run
 

@@ -6,8 +6,6 @@ from cocotb.triggers import FallingEdge, ReadOnly
 from tb.bench import params
 from tb.contract import Contract
 
-__all__ = ["Followed", "Scheduled"]
-
 
 class Scheduled(Contract):
     """Each word of the streams in ``params["cycles"]`` moves in the cycle that they state.

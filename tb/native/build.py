@@ -15,8 +15,6 @@ from hdl.deliver import Delivery, package
 from hdl.verilog import convert
 from tb.run import LINT_WAIVERS, SIM_DIR, TOP, is_whole, mark_whole, tool_environment
 
-__all__ = ["Native", "build_native", "ports_header"]
-
 _HERE = Path(__file__).resolve().parent
 # As Verilator's makefiles compile the model.
 _COMPILED = (

@@ -26,8 +26,6 @@ from hdl.kllm.room import BLOCKS
 from tb.run import ROOT
 from tb.runs.cycles import add_option, owned
 
-__all__ = ["main", "section"]
-
 CONFIGS = BLOCKS["kllm_accelerator"].configs
 PAGE = ROOT / "docs" / "kllm-cycles.md"
 

@@ -27,11 +27,6 @@ from hdl.arguments import write_page
 from hdl.registry import all_blocks
 from tb.run import ROOT
 
-__all__ = [
-    "VERSION", "Figure", "add_option", "described", "give", "load", "main", "owned", "predicted",
-    "save",
-]  # fmt: skip
-
 VERSION = 1
 FOLDER = ROOT / "build" / "cycles"
 

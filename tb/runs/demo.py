@@ -9,8 +9,6 @@ from golden import command
 from hdl.arguments import whole
 from hdl.kllm.lane.config import COUNTERS
 
-__all__ = ["main"]
-
 
 def main(arguments: list[str] | None = None) -> int:
     parser = command.Parser(prog="python -m tb.runs.demo", description=__doc__)

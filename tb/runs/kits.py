@@ -16,8 +16,6 @@ from hdl.arguments import add_page, check_page, whole
 from hdl.registry import find
 from tb.run import ROOT
 
-__all__ = ["main"]
-
 PAGE = ROOT / "docs" / "kits.md"
 
 

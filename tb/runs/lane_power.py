@@ -41,8 +41,6 @@ from tb.mutate import Recording
 from tb.power import PowerReport, power_of
 from tb.run import ROOT
 
-__all__ = ["LANES", "LOOK_UPS", "energy_table", "figures_text", "look_up_table", "main"]
-
 PAGE = ROOT / "docs" / "power.md"
 FIGURES = ROOT / "docs" / "power" / "lanes.json"  # those of the page, for other tables
 ELEMENTS, COLUMNS, BEATS, PACKETS = 16, 2, 16, 12

@@ -13,8 +13,6 @@ from hdl.kllm.room import BLOCKS
 from tb.run import ROOT
 from tb.runs.cycles import add_option, owned
 
-__all__ = ["main"]
-
 CONFIGS = BLOCKS["kllm_accelerator"].configs
 PAGE = ROOT / "docs" / "kllm-cycles.md"
 

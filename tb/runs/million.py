@@ -10,8 +10,6 @@ from golden.million.config import SYSTEMS
 from hdl.arguments import folder, whole
 from tb.runs.cycles import add_option, owned
 
-__all__ = ["main"]
-
 
 def main(arguments: list[str] | None = None) -> int:
     parser = command.Parser(prog="python -m tb.runs.million", description=__doc__)

@@ -11,8 +11,6 @@ from hdl.arguments import add_page, check_page, whole
 from tb.run import ROOT
 from tb.runs.cycles import add_option, owned
 
-__all__ = ["main"]
-
 PAGE = ROOT / "docs" / "million.md"
 KEYS = (128, 1024, 8192, 32764)  # and 4 sinks: the longest sequence
 

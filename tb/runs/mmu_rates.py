@@ -18,8 +18,6 @@ from hdl.paging.mmu import PagingMmu
 from tb.run import ROOT, build_model, run_model
 from tb.runs.cycles import Figure, add_option, described, owned, save
 
-__all__ = ["ONE_HEAD", "SWEEP", "TARGET", "main", "measure"]
-
 PAGE = ROOT / "docs" / "blocks" / "paging_mmu.md"
 ONE_HEAD = PagingMmuConfig(
     cache=CacheConfig(

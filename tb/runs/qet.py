@@ -17,8 +17,6 @@ from hdl.arguments import add_page, check_page, whole
 from tb.run import ROOT
 from tb.runs.cycles import add_option, owned
 
-__all__ = ["MATRICES", "PAGE", "SECTION", "main"]
-
 PAGE = ROOT / "docs" / "qet-rates.md"
 SECTION = "matrices"
 MATRICES = ("up_proj", "K", "V", "gaussian", "row_63", "row_65", "rows_64")

@@ -9,8 +9,6 @@ from hdl.arguments import add_page, check_page, whole
 from tb.run import ROOT
 from tb.runs.cycles import add_option, owned
 
-__all__ = ["PAGE", "SECTION", "main"]
-
 PAGE = ROOT / "docs" / "qet-rates.md"
 SECTION = "rates"
 

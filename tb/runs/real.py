@@ -9,8 +9,6 @@ from pathlib import Path
 
 from golden import command
 
-__all__ = ["main"]
-
 
 def main(arguments: list[str] | None = None) -> int:
     parser = command.Parser(prog="python -m tb.runs.real", description=__doc__)

@@ -16,8 +16,6 @@ from hdl.arguments import add_page, check_page, folder, whole
 from tb.run import ROOT
 from tb.runs.cycles import add_option, owned
 
-__all__ = ["CACHES", "MODELS", "PAGE", "SECTION", "main"]
-
 PAGE = ROOT / "docs" / "vqllm-rates.md"
 SECTION = "layers"
 CACHES = ("cq4", "cq2")  # methods of K and V

@@ -11,8 +11,6 @@ from hdl.arguments import add_page, check_page, whole
 from tb.run import ROOT
 from tb.runs.cycles import add_option, owned
 
-__all__ = ["CASES", "PAGE", "main"]
-
 PAGE = ROOT / "docs" / "vqllm-ablation.md"
 # Operation, configuration of its engine
 CASES = (

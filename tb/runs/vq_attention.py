@@ -10,8 +10,6 @@ from hdl.arguments import add_page, check_page, whole
 from tb.run import ROOT
 from tb.runs.cycles import add_option, owned
 
-__all__ = ["main"]
-
 PAGE = ROOT / "docs" / "vqllm-attention.md"
 TOKENS = (128, 1024, 8192)
 SECTIONS = (

@@ -9,8 +9,6 @@ from hdl.arguments import add_page, check_page
 from tb.run import ROOT
 from tb.runs.cycles import add_option, owned
 
-__all__ = ["main"]
-
 PAGE = ROOT / "docs" / "vqllm-batch.md"
 SECTIONS = ("vq_batch_bounds", "vq_batch_crossings", "vq_batch_cycles")
 

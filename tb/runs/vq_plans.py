@@ -11,8 +11,6 @@ from hdl.arguments import add_page, check_page
 from tb.run import ROOT
 from tb.runs.cycles import add_option, owned
 
-__all__ = ["main"]
-
 PAGE = ROOT / "docs" / "vqllm-planner.md"
 
 

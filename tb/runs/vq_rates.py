@@ -10,8 +10,6 @@ from hdl.vqllm.room import BLOCKS
 from tb.run import ROOT
 from tb.runs.cycles import add_option, owned
 
-__all__ = ["main"]
-
 PAGE = ROOT / "docs" / "vqllm-rates.md"
 CONFIGS = [name for name in BLOCKS["vq_gemv"].configs if not name.startswith("small")]
 

@@ -9,8 +9,6 @@ from hdl.arguments import add_page, check_page
 from tb.run import ROOT
 from tb.runs.cycles import add_option, owned
 
-__all__ = ["main"]
-
 PAGE = ROOT / "docs" / "vqllm-tables.md"
 SECTIONS = ("vq_table_products", "vq_table_errors", "vq_table_areas", "vq_table_cycles")
 

@@ -18,8 +18,6 @@ from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
 from tb.run import ROOT, simulate
 from tb.runs.cycles import Figure, add_option, described, owned, save
 
-__all__ = ["main"]
-
 PAGE = ROOT / "docs" / "blocks" / "kllm_weight_supply.md"
 
 _JOBS = (  # K, N, tokens

@@ -15,8 +15,6 @@ from golden.kllm.config import MACHINES
 from hdl.arguments import folder, whole
 from tb.talk.options import Options
 
-__all__ = ["main"]
-
 PROMPT = "The history of paper folding in Japan begins with the arrival of paper from China, and"
 
 

@@ -7,8 +7,6 @@ from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from hdl.kllm.lane.engine import KllmPeLane
 from tb.native.build import Native, build_native
 
-__all__ = ["build_host"]
-
 _MAIN = Path(__file__).resolve().parent / "main.cpp"
 
 

@@ -32,8 +32,6 @@ from tb.talk.run import Mismatch, Pass, Settings, Talk, made_for
 from tb.talk.sampling import Sampling
 from tb.talk.session import Session, Sizes, alone
 
-__all__ = ["GOLDEN", "PAGE", "image", "talk", "tokenizer_of"]
-
 PAGE = ROOT / "docs" / "talk.md"
 PICTURE = "timeline.svg"
 GOLDEN = "golden"  # folder of golden's tokens

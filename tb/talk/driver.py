@@ -34,8 +34,6 @@ from golden.kllm.model.layout import ModelLayout
 from golden.kllm.model.program import PassProgram, pieces
 from tb.talk.sampling import Sampling
 
-__all__ = ["CommandFailed", "Driver", "DriverError", "PartRun"]
-
 _PIPE = 1 << 20  # bytes that a pipe holds, so that a pass is sent before its first answer
 _STATUS_BITS = (1 << 13) - 1
 NEVER = -1

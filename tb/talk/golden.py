@@ -19,11 +19,6 @@ from golden.kllm.config import MachineConfig
 from golden.kllm.layer.layout import Job
 from golden.kllm.model.layout import ModelLayout
 
-__all__ = [
-    "Golden", "GoldenFailed", "GoldenPart", "KeptTokens", "fill_program", "kept_file",
-    "state_program",
-]  # fmt: skip
-
 # Modules, with all of golden that they import, whose code decides golden's tokens.
 _CODE = ("golden.kllm.model.host", "golden.kllm.model.pack", "tb.talk.sampling")
 

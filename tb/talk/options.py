@@ -20,8 +20,6 @@ from hdl.kllm.accelerator import KllmAcceleratorConfig
 from hdl.kllm.room import BLOCKS
 from tb.run import ROOT
 
-__all__ = ["FOLDER", "SMOLLM2", "Options"]
-
 FOLDER = ROOT / "build" / "talk"
 METHOD = "kllm-w4a4"
 SMOLLM2 = "smollm2"

@@ -16,8 +16,6 @@ from hdl.arguments import add_page, check_page, folder, whole, write_page
 from tb.run import ROOT
 from tb.talk.options import METHOD, Options
 
-__all__ = ["main"]
-
 PAGE = ROOT / "docs" / "talk.md"
 SECTION = "talk_paces"
 CONTEXTS = (0, 42, 511)

@@ -10,8 +10,6 @@ from golden.kllm.isa import Unit
 from sim.svg import COLOURS, amount, ticks
 from tb.talk.report import Placed
 
-__all__ = ["timeline_svg"]
-
 _LEFT, _RIGHT, _TOP, _LANE, _GAP, _WIDTH = 90, 20, 60, 34, 8, 1400
 
 

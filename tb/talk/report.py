@@ -15,11 +15,6 @@ from sim.kllm.units import CommandCycles, Timings, Units
 from tb.runs.measure.layer import measured_cycles
 from tb.talk.driver import PartRun
 
-__all__ = [
-    "BENCH", "CONTROLLER", "HOST", "Figures", "HostPace", "Limits", "Placed", "controller",
-    "figures", "limits", "predicted", "predicted_by_host", "rates",
-]  # fmt: skip
-
 CONTROLLER = "kllm-a4"  # the chip of sim/hardware whose constants say how fast a controller is
 
 

@@ -20,8 +20,6 @@ from tb.talk.report import Figures, figures
 from tb.talk.sampling import Sampling, choose, draw
 from tb.talk.session import Session
 
-__all__ = ["Mismatch", "Pass", "Settings", "Talk", "made_for"]
-
 
 class Mismatch(AssertionError):
     """Hardware and golden differ; one line says where."""

@@ -7,8 +7,6 @@ import numpy as np
 
 from golden.config import Config
 
-__all__ = ["Sampling", "choose", "draw"]
-
 _MASK = (1 << 64) - 1
 
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from tb.talk.run import Settings
     from tb.talk.session import Session
 
-__all__ = ["main"]
-
 PAGE = ROOT / "docs" / "talk.md"
 SECTION = "talk_perplexity"
 

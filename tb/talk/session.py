@@ -24,8 +24,6 @@ from golden.kllm.isa import Unit, row_count
 from golden.kllm.layer.layout import Job
 from golden.kllm.model.layout import ModelLayout
 
-__all__ = ["Session", "SessionError", "Sizes", "alone"]
-
 _FORMAT = 2
 _STATE, _CACHE = "session.json", "cache.bin"
 _HEAD = struct.Struct("<III")  # tokens, layers, words of a layer

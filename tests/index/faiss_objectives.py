@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["CASES", "ITERATIONS", "STORED", "digest", "samples"]
-
 STORED = Path(__file__).with_suffix(".json")
 # Elements of a part, entries, samples: MILLION's parts, with at least 39 samples per entry.
 CASES = ((2, 256, 16384), (4, 256, 16384), (4, 512, 40 * 512))

@@ -18,8 +18,6 @@ from golden.kllm.model.compiler import ModelImage, compile_model
 from golden.kllm.model.layout import model_layout
 from golden.kllm.model.quantized import model_shape
 
-__all__ = ["CONTEXT", "LAYERS", "VOCABULARY", "checkpoint", "image", "packed", "tokenizer"]
-
 LAYERS, VOCABULARY, CONTEXT = 4, 150, 40
 
 

@@ -20,8 +20,6 @@ from golden.fp16.format import FP32
 from golden.million.format import Op, Status
 from tests.exact import rounded
 
-__all__ = ["INFINITY", "MINUS", "NAN", "Book", "Kept", "Layer", "attend", "weights_allowed"]
-
 INFINITY, MINUS, NAN = 0x7C00, 0x8000, 0x7E00
 _ONE = 1 << 24  # words are integers in units of 2**-24
 _PLACES = 160  # of the exponential; its error is below 2**-140

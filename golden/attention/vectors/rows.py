@@ -4,8 +4,6 @@ import numpy as np
 
 from golden.fp16.format import FP16
 
-__all__ = ["one_above"]
-
 
 def one_above(rng, word: int, count: int) -> np.ndarray:
     """``count`` times ``word``, and the next one above it in one place."""

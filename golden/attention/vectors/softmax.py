@@ -8,8 +8,6 @@ from golden.attention.vectors.rows import one_above
 from golden.fp16.format import FP16
 from golden.fp16.vectors.columns import random_words
 
-__all__ = ["row_vectors"]
-
 ROWS = 72
 INF, NEGATIVE_INF = FP16.infinity, FP16.sign_bit | FP16.infinity
 

@@ -9,8 +9,6 @@ from golden.fp16.format import FP16
 from golden.fp16.vectors.columns import random_words
 from golden.words import layout_word
 
-__all__ = ["row_vectors"]
-
 ROWS = 48
 ORDER_ROWS = 12  # in which one word is the next above all others, for every query
 INF, NEGATIVE_INF = FP16.infinity, FP16.sign_bit | FP16.infinity

@@ -7,8 +7,6 @@ from pathlib import Path
 from golden import command
 from golden.eval.accuracy.tables import TABLES
 
-__all__ = ["PAGE", "arguments"]
-
 DESCRIPTION = "Run the rows of the tables and write a page of them."
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 PAGE = ROOT / "docs" / "accuracy.md"

@@ -23,8 +23,6 @@ from golden.eval.method import Method, State
 from golden.eval.methods import parse_all
 from golden.files import replacing
 
-__all__ = ["Bench", "Record", "Row", "code_version", "digest"]
-
 _KEPT = 4  # calibrated states that are held for the next rows
 
 

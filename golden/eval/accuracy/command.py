@@ -43,8 +43,6 @@ from golden.eval.perplexity import check_finite
 from golden.files import in_turn, replacing
 from golden.markers import fill
 
-__all__ = ["all_rows", "main", "named_texts", "write"]
-
 _WINDOWS = 8, 256  # of methods that need few tokens, and their tokens
 _OWN = "own"  # name of golden.text.EVALUATION
 

@@ -10,8 +10,6 @@ from golden.eval.accuracy.bench import Record
 from golden.eval.accuracy.report import Report, Spread
 from golden.eval.accuracy.tables import CLAIMS, TABLES, Table, number
 
-__all__ = ["orderings", "sections", "settings", "table"]
-
 _NOT_RUN = "not run"
 VERDICTS = {True: "reproduced", False: "**not reproduced**", None: "not evaluated"}
 

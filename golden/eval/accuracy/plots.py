@@ -9,8 +9,6 @@ from golden.eval.accuracy.report import Report
 from golden.eval.accuracy.tables import TABLES, Table
 from golden.eval.svg import MARKS, new_figure, scale, style, svg_bytes
 
-__all__ = ["PLOTS", "draw"]
-
 
 def _mean(report: Report, text: str, method: str, seeds: bool) -> float | None:
     spread = report.spread(text, method, seeds)

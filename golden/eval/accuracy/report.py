@@ -11,9 +11,6 @@ from golden.checkpoint import CheckpointError
 from golden.eval.accuracy.bench import Record, Row
 from golden.files import replacing
 
-__all__ = ["Report", "Spread", "load_report", "save_report"]
-
-
 _WINDOWS = 5  # fewer say nothing about chance
 
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from golden.eval.accuracy.report import Spread
 
-__all__ = ["CLAIMS", "TABLES", "Claim", "Entry", "Lookup", "Table", "Verdict", "rising"]
-
 # Of KLLM's flow only what the baselines have, too: quantized weights and inputs of linear layers.
 _LINEAR = "norm=unfolded,glu=exact,integer_bits=16,cache_bits=16"
 # Both papers round weights by GPTQ; KLLM's does not say what it compares with.

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from golden.fp16.ops import bits_from_float, float_from_bits
 
-__all__ = ["kivi_keys", "kivi_values", "uniform_grid"]
-
 _SCALES = 32  # bits of two FP16 words
 
 

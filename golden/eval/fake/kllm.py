@@ -22,17 +22,6 @@ from golden.index.format import K_MAX
 from golden.index.nearest import midpoints
 from golden.kllm.flow import SCORES, attention_steps, follow
 
-__all__ = [
-    "FakeCodebook",
-    "FakeTokens",
-    "fake_attention",
-    "fake_index",
-    "fake_integers",
-    "fake_tokens",
-    "half_words",
-    "outlier_positions",
-]
-
 _CELLS = 8192  # of one unit of x / s in the table of indices
 _UNSURE = 255  # the cell is so near to a threshold that the scale decides
 # Below this scale a threshold, rounded to the grid of subnormals, moves by half a cell or more.

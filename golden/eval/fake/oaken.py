@@ -14,8 +14,6 @@ from golden.fp16.ops import float_from_bits
 from golden.oaken.groups import check_intervals
 from golden.oaken.quantize import MIDDLE_TOP
 
-__all__ = ["fake_artifact", "fake_restore", "group_values"]
-
 _LARGEST, _TINY = 65504.0, 2.0**-24
 
 

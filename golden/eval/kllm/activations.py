@@ -16,8 +16,6 @@ from golden.kllm.flow import SITES
 from golden.kllm.quantize import Training, train_activation_codebook
 from golden.patch import Patch
 
-__all__ = ["SAMPLES", "activation_codebooks", "observe", "offsets", "static_thresholds", "train"]
-
 SAMPLES = 1 << 16  # of a k-means
 _OBSERVED = 1 << 31  # bytes of observations that are alive during calibration
 

@@ -8,8 +8,6 @@ from torch import Tensor, nn
 from golden.eval.method import Site, State
 from golden.patch import Patch
 
-__all__ = ["Flow", "Tap"]
-
 Tap = Callable[[Tensor], Any]
 
 

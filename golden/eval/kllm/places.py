@@ -8,8 +8,6 @@ from torch import nn
 from golden.eval.method import State
 from golden.kllm.flow import LINEARS, SITES, readers
 
-__all__ = ["CACHED", "CONDITIONS", "NORMED", "OFF", "PLAIN", "modules", "norm_of", "on_device"]
-
 OFF = 16  # bits that leave a tensor as it is
 CACHED = ("k", "v")
 CONDITIONS = ("center", "rotate")  # switches of golden.kllm.conditioning

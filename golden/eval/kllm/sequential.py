@@ -22,8 +22,6 @@ from golden.kllm.flow import LINEARS, readers
 from golden.kllm.quantize import QuantizedWeight
 from golden.patch import Patch, V
 
-__all__ = ["check_tokens", "fit_layer", "fit_layers", "fitted", "stored"]
-
 
 def stored(found: Fit, i: int, group: str) -> State:
     """A matmul's weights as a state keeps them."""

@@ -24,8 +24,6 @@ from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.kllm.flow import SITES
 
-__all__ = ["tune"]
-
 _TINY = 1e-30
 _CELLS = 8192  # of one unit of x / s
 _TOKENS = 512  # of a step, at most

@@ -17,8 +17,6 @@ from golden.kllm.flow import LINEARS, readers
 from golden.kllm.quantize import Training, train_weight_codebook
 from golden.patch import Patch
 
-__all__ = ["fitted_weights", "weight_codebooks"]
-
 
 def _folded_fisher(fisher: Sequence[Tensor], factors: Sequence[Tensor]) -> Tensor:
     """Squared gradients of folded weights: those of the weights over their factors squared."""

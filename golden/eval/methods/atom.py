@@ -13,8 +13,6 @@ from golden.eval.methods.gptq import gptq, layer_by_layer, ragged, restored
 from golden.eval.methods.rtn import rtn_symmetric
 from golden.patch import Patch
 
-__all__ = ["AtomLike", "Groups"]
-
 _OUTLIER_BITS = 8
 _SCALE = 16  # bits of an FP16 word
 _INDEX = 16  # bits of a channel's index

@@ -11,8 +11,6 @@ from golden.eval.methods.kv import kv_gradients
 from golden.eval.methods.million import Million
 from golden.index.lloyd import Training
 
-__all__ = ["CoupledQuantization"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CoupledQuantization(Million):

@@ -15,8 +15,6 @@ from golden.eval.walk import LayerWalk
 from golden.index.hessian import inverse_root
 from golden.patch import Patch
 
-__all__ = ["Columns", "GptqLike", "gptq", "layer_by_layer", "ragged", "restored"]
-
 _BLOCK = 128  # columns whose feedback on the columns after them is one matrix product
 _SCALE = 16  # bits of an FP16 word
 _INDEX = 16  # bits of a column's index

@@ -40,8 +40,6 @@ from golden.kllm.quantize import (
 )
 from golden.patch import K, Patch
 
-__all__ = ["Kllm", "KllmPlain", "KllmS"]
-
 FITS = ("largest", "squares", "feedback", "sequential")
 _OUTLIER = 32  # stored bits of an outlier: FP16 value and 16 bits of position
 _SCALE = 16

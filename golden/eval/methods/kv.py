@@ -12,8 +12,6 @@ from golden.eval.method import Method, Site, State
 from golden.index.kmeans import kmeans_1d
 from golden.patch import K, V
 
-__all__ = ["Fp16Kv", "KiviLike", "KvQuantLike", "RtnKv", "kv_gradients"]
-
 _SCALES = 32  # bits of two FP16 words
 _SAMPLES = 1 << 16  # of a layer's K or V, for a codebook
 

@@ -20,8 +20,6 @@ from golden.index.packet import denormalised, normalised
 from golden.index.pq import ProductQuantizer, ProductShape, exact_codes
 from golden.patch import K, V
 
-__all__ = ["Million", "attend", "recent_tokens"]
-
 _RATES = {4: (2, 8), 3: (4, 12), 2: (4, 8)}  # bits per element: elements of a part, bits of a code
 _RATE = 4  # where neither rate nor subspaces and bits are given
 _QUERIES = 256  # whose scores are held at a time

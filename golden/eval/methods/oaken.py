@@ -14,8 +14,6 @@ from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.oaken.groups import Ratios, restore, restore_artifact
 from golden.oaken.thresholds import intervals_of, window_bounds
 
-__all__ = ["Oaken", "count_block"]
-
 _BLOCK = 64  # most elements of a head that share a count byte
 
 

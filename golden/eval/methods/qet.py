@@ -22,8 +22,6 @@ from golden.patch import K, V
 from golden.qet.config import Budget, QetShape, Stage
 from golden.qet.matrix import QetMatrix, StageCodes, encode, quantize, training_for
 
-__all__ = ["Qet", "QetKv", "QetKvNoncausal"]
-
 _ELEMENT_BITS = 16  # of a weight before
 _LAYER = re.compile(r"\.(\d+)\.")  # the number of a layer in a name
 _SALTS = 16  # seeds of a layer, more than it has stages

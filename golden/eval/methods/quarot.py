@@ -13,8 +13,6 @@ from golden.eval.methods.rtn import best_clip, rtn_symmetric
 from golden.patch import Patch
 from golden.rotation import Rotation, small_matrix
 
-__all__ = ["QuaRot"]
-
 _SALT = 0x514A  # of the random signs and matrices
 _KINDS = {  # linear layers of a decoder layer: the norm before them, or None where R is online
     "self_attn.q_proj": "input_layernorm",

@@ -15,8 +15,6 @@ from golden.patch import Patch
 from golden.rotation import Rotation, small_matrix
 from golden.vqllm.quip import RotatedMatrix, of_codes, quantize, rotation
 
-__all__ = ["Quip", "matrix_of"]
-
 _SALT = 0xE8  # of the random signs and matrices
 _SIDES = ("outputs", "inputs")  # of a weight (N, K)
 

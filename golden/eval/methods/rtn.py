@@ -9,8 +9,6 @@ from torch import Tensor
 
 from golden.eval.method import Method, Site, State
 
-__all__ = ["Fp16", "Fp32", "Rtn", "best_clip", "install_rtn", "rtn_symmetric"]
-
 
 def rtn_symmetric(x: Tensor, bits: int, clip: float | Tensor = 1.0) -> Tensor:
     """s * clamp(rne(x / s), -m, m), m = 2**(bits - 1) - 1, s = clip * max |x| / m, last axis.

@@ -10,8 +10,6 @@ from golden.eval.calibration import CalibrationData
 from golden.eval.method import Method, Site, State
 from golden.eval.methods.rtn import install_rtn
 
-__all__ = ["SmoothQuant", "migration"]
-
 
 def migration(activation: Tensor, weights: list[Tensor], alpha: float) -> Tensor:
     """(K,) s = max |x_k|**alpha / max |w_k|**(1 - alpha), the weights' maximum over all layers.

@@ -11,8 +11,6 @@ from golden.eval.calibration import CalibrationData
 from golden.eval.method import Method, Site, State
 from golden.index.kmeans import kmeans_rows
 
-__all__ = ["SqueezeLlmLike", "codebooks", "nearest", "sparse_places"]
-
 _SENSITIVE = 1 / 9  # of the sparse weights: 0.05 % of 0.45 %
 _ROWS = 256  # output channels whose codebooks are sought together
 

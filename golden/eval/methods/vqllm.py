@@ -19,8 +19,6 @@ from golden.vqllm.gptvq import quantize_with_feedback
 from golden.vqllm.matrix import VqMatrix, quantize
 from golden.vqllm.product import by_dequantizing
 
-__all__ = ["Aqlm", "Gptvq", "VqWeights", "matrix_of"]
-
 _SALTS = 16  # seeds of a layer, more than it has stages
 
 

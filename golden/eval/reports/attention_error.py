@@ -9,8 +9,6 @@ from golden.config import ConfigError
 from golden.eval.accuracy.arguments import ROOT
 from golden.markers import rewrite
 
-__all__ = ["PAGE", "main"]
-
 PAGE = ROOT / "docs" / "million-numerics.md"
 
 

@@ -31,8 +31,6 @@ from golden.million.attention import Codebook, Head, attend_head
 from golden.million.config import PqShape
 from golden.patch import Patch
 
-__all__ = ["Layer", "captured", "layer_errors", "measure", "nmse", "sections", "width_errors"]
-
 WIDTHS = (8, 9, 10, 11, 12, 13, 14, 16)
 LAYERS = (0, 14, 29)
 SHAPES = ((2, 8), (4, 12))  # elements of a part, bits

@@ -7,8 +7,6 @@ from golden import command
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["main", "measure"]
-
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; 0."""

@@ -18,8 +18,6 @@ from golden.eval.accuracy.arguments import PAGE, ROOT
 from golden.files import claimed, made_folder
 from golden.markers import rewrite, table
 
-__all__ = ["TABLES", "Paired", "Variants", "main", "section"]
-
 _BASE = "kllm-plain-w4a4"
 _HALF = "antisymmetric=true"
 

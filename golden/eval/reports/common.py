@@ -17,11 +17,6 @@ if TYPE_CHECKING:
     from golden.eval.accuracy.bench import Bench
     from golden.eval.reports.million.tables import Table
 
-__all__ = [
-    "add_page", "add_row_options", "check_rows", "fits", "give", "loaded", "prepare", "settings",
-    "status", "texts_of",
-]  # fmt: skip
-
 
 def add_page(parser: argparse.ArgumentParser, page: Path, rows: bool = False) -> None:
     """``--page``, for a page of docs; rows: the command keeps rows next to it."""

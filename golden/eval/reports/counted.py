@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from golden.eval.accuracy.report import Report
     from golden.eval.reports.million.run import Runner
 
-__all__ = ["LEARNED", "Counted"]
-
 # Windows of the calibration by kind. A head's codebook of 256 entries needs 39 tokens for each, so
 # 39 windows of 256 at least.
 LEARNED = {"weights": 8, "kv": 40}

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from golden import command, text
 
-__all__ = ["main"]
-
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; 0, or 2 after one line on stderr."""

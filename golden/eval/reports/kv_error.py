@@ -27,20 +27,6 @@ from golden.oaken.groups import Ratios, group_index
 from golden.oaken.thresholds import KV_NAMES, Profile, ProfileError, profile_kv
 from golden.patch import KVTap, attention_layers
 
-__all__ = [
-    "Installed",
-    "Measured",
-    "WordSite",
-    "arithmetic_bits",
-    "measure",
-    "methods",
-    "nmse",
-    "perplexity",
-    "print_report",
-    "report",
-]
-
-
 
 def nmse(x: Tensor, restored: Tensor) -> float:
     """Sum of squared errors over the sum of squares, of words."""

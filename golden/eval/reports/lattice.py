@@ -11,8 +11,6 @@ from golden import command
 from golden.eval.accuracy.arguments import ROOT
 from golden.markers import rewrite, table
 
-__all__ = ["PAGE", "main"]
-
 PAGE = ROOT / "docs" / "vqllm-lattice.md"
 _UNITS = (14, 15, 16, 17, 18, 20, 24)  # of stage 2, in 64ths
 _SPREADS = (1.0, 1.05, 1.1, 1.15, 1.2)

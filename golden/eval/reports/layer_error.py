@@ -14,8 +14,6 @@ from golden.kllm.quantize import (
     train_activation_codebook,
 )
 
-__all__ = ["LayerError", "layer_error"]
-
 
 @dataclasses.dataclass(frozen=True)
 class LayerError:

@@ -13,8 +13,6 @@ from pathlib import Path
 from golden import command
 from golden.config import ConfigError
 
-__all__ = ["main"]
-
 TABLE3 = ("4/90/6", "90/10", "10/90", "4/90/3/3", "2/2/90/6", "2/2/90/3/3")
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from golden.qet.matrix import QetMatrix
 
-__all__ = ["DATA", "PAGE", "TABLES", "main", "sections"]
-
 PAGE = ROOT / "docs" / "qet-claims.md"
 _SETS = {"synthetic 1": (1024, 128), "synthetic 2": (1024, 512), "synthetic 3": (1024, 1024)}
 _WIDE = {"K, as FP32": "K", "V, as FP32": "V"}  # each element counted as 32 bits

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from golden.qet.matrix import QetMatrix
 
-__all__ = ["PAGE", "main", "sections"]
-
 PAGE = ROOT / "docs" / "qet-speed.md"
 _SIZES = ("1024x128", "1024x512", "1024x1024", "2752x1024", "11008x1024", "11008x4096")
 _RATIO = 4

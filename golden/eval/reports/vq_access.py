@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from golden.checkpoint import Checkpoint
     from golden.vqllm.matrix import VqMatrix
 
-__all__ = ["PAGE", "main", "sections"]
-
 PAGE = ROOT / "docs" / "vqllm-access.md"
 _PLACES = ("up_proj", "down_proj", "K", "V")
 _METHODS = ("aqlm3", "gptvq2")

@@ -21,8 +21,6 @@ from golden.markers import table
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["errors", "kmeans_times", "main"]
-
 _GROUP = 64
 _VQ = (
     "aqlm3", "aqlm3:feedback=true", "gptvq3", "gptvq2", "gptvq2:size=2", "aqlm2x8",

@@ -7,8 +7,6 @@ from amaranth.lib import data
 from golden.fp16.format import FloatFormat
 from golden.fp16.vectors.columns import corner_words
 
-__all__ = ["flow_rows", "pack"]
-
 
 def pack(layout: data.StructLayout, columns: dict[str, np.ndarray]) -> np.ndarray:
     """Payload words, little-endian rows of bytes; the tag counts the rows, modulo its range.

@@ -17,25 +17,6 @@ import torch
 from golden.fp16 import functions, ops
 from golden.fp16.format import FP16, FP32, FloatFormat
 
-__all__ = [
-    "CLASSES",
-    "TESTFLOAT",
-    "add_vectors",
-    "class_of",
-    "compare_vectors",
-    "convert_vectors",
-    "corner_words",
-    "divide_vectors",
-    "fma_vectors",
-    "from_fixed_vectors",
-    "from_int_vectors",
-    "function_vectors",
-    "mul_vectors",
-    "random_words",
-    "read_testfloat",
-    "to_int_vectors",
-]
-
 CLASSES = tuple(
     f"{sign}{kind}"
     for sign in ("+", "-")

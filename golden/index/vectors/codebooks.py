@@ -4,8 +4,6 @@ import numpy as np
 
 from golden.fp16.format import FP16
 
-__all__ = ["other_bits"]
-
 _ONE = FP16.bias << FP16.frac_bits
 
 

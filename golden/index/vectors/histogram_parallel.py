@@ -9,8 +9,6 @@ from golden.index.format import K_MAX
 from golden.index.histogram import bin_words, index_histogram, value_histogram
 from golden.words import alternating, layout_words
 
-__all__ = ["counter_vectors"]
-
 
 @dataclasses.dataclass
 class Packet:

@@ -8,8 +8,6 @@ from golden.fp16.vectors.columns import random_words
 from golden.index.nearest import cluster_by_midpoints, midpoints
 from golden.words import layout_words
 
-__all__ = ["unit_vectors"]
-
 ONE, INF, NAN = 0x3C00, 0x7C00, 0x7E00
 ONE_HOT = [1 << k | sign for k in range(15) for sign in (0, 0x8000)]
 SCALES = [0, 0x8000, 0x0001, 0x03FF, 0x0400, ONE, 0x4A3C, 0x7BFF, 0xBC00, INF, 0xFC00, NAN]

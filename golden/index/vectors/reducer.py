@@ -8,8 +8,6 @@ import torch
 from golden.index.histogram import reduce_counts
 from golden.words import layout_words
 
-__all__ = ["reducer_vectors"]
-
 ONE, MINUS_ONE = 0x3C00, 0xBC00
 
 

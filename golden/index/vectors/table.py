@@ -6,8 +6,6 @@ import torch
 from golden.index.codebook import look_up
 from golden.words import layout_words, pack
 
-__all__ = ["table_vectors"]
-
 PHASES, ROWS = 3, 60
 
 

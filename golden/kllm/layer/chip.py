@@ -4,8 +4,6 @@ from golden.config import ConfigError
 from golden.kllm.layer.shape import LayerShape
 from golden.llm.config import Decoder
 
-__all__ = ["chip_layer"]
-
 _SILU = ("silu", "swish")  # two names of one function
 # Types whose angles depend on the position alone, so that a table holds them.
 _ROPE = ("default", "linear", "llama3", "yarn")

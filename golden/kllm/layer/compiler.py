@@ -19,17 +19,6 @@ from golden.kllm.layer.program import LayerProgram, check_widths, layer_program
 from golden.kllm.layer.quantized import QuantizedLayer
 from golden.kllm.vectors.requests import codebook_packet, integer_packet
 
-__all__ = [
-    "CompiledLayer",
-    "check_layer_widths",
-    "compile_layer",
-    "constants",
-    "masks",
-    "write_image",
-    "write_vectors",
-    "write_weights",
-]
-
 _MINUS_INFINITY = FP16.sign_bit | FP16.infinity
 
 

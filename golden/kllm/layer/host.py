@@ -17,8 +17,6 @@ from golden.kllm.layer.quantized import Cache
 from golden.kllm.machine import Machine, Result, slot_of_words
 from golden.kllm.records import ONE
 
-__all__ = ["LayerRun", "PartRun", "append_host", "appended", "memories", "run_layer"]
-
 
 class Compiled(Protocol):
     """What the host must know of a layer: a ``LayerProgram``, a ``CompiledLayer`` or alike."""

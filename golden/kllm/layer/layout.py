@@ -9,8 +9,6 @@ from golden.kllm.flow import FUSED, LINEARS, SITES, matmuls
 from golden.kllm.isa import ROW_ELEMENTS, row_count
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 
-__all__ = ["Job", "LayerLayout", "Rows", "cached", "images", "layer_layout", "linear_sizes"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Job:

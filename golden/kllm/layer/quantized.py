@@ -21,8 +21,6 @@ from golden.kllm.norms import fold
 from golden.kllm.quantize import QuantizedWeight, quantize_weight, train_activation_codebook
 from golden.kllm.quantizer import quantize_command
 
-__all__ = ["Cache", "QuantizedLayer", "quantize_cache", "quantize_layer"]
-
 
 @dataclasses.dataclass(frozen=True)
 class QuantizedLayer:

@@ -11,8 +11,6 @@ from golden.config import ConfigError
 from golden.kllm.layer.weights import LayerWeights
 from golden.patch import Patch
 
-__all__ = ["LayerInputs", "check_reference", "layer_inputs", "reference"]
-
 # Of what a layer adds. SmolLM2-135M's layers, which are in float32, are off by 5e-6 at most.
 _OFF_MAX = 1e-4
 

@@ -5,8 +5,6 @@ import dataclasses
 from golden.config import Config
 from golden.kllm.flow import GLU, SCORES
 
-__all__ = ["LayerOptions", "LayerShape"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayerShape(Config):

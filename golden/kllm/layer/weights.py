@@ -9,8 +9,6 @@ from torch import Tensor
 from golden.kllm.flow import LINEARS
 from golden.kllm.layer.shape import LayerShape
 
-__all__ = ["LayerWeights", "layer_weights"]
-
 
 @dataclasses.dataclass(frozen=True)
 class LayerWeights:

@@ -19,8 +19,6 @@ from golden.kllm.model.layout import ModelLayout
 from golden.kllm.model.quantized import QuantizedModel
 from golden.kllm.vectors.requests import codebook_packet
 
-__all__ = ["ModelImage", "compile_model"]
-
 
 @dataclasses.dataclass(frozen=True)
 class ModelImage:

@@ -18,8 +18,6 @@ from golden.kllm.model.compiler import ModelImage
 from golden.kllm.model.program import PassProgram, pieces
 from golden.kllm.records import Weight
 
-__all__ = ["ModelHost", "PassRun", "logits_of", "mask_rows"]
-
 
 @dataclasses.dataclass(frozen=True)
 class PassRun:

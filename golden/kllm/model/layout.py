@@ -10,8 +10,6 @@ from golden.kllm.layer.layout import Job, LayerLayout, Rows, images
 from golden.kllm.layer.program import HeadLayout
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 
-__all__ = ["CONTEXT_MAX", "HEAD_SHARE", "ModelLayout", "ModelShape", "model_layout"]
-
 CONTEXT_MAX = 16383  # tokens of a sequence
 _ADDRESSES = 1 << 32  # of words, in LOAD and in MATMUL
 _CACHED = ("k", "v")

@@ -47,11 +47,6 @@ from golden.kllm.model.quantized import (
 from golden.manifest import NAME as MANIFEST
 from golden.manifest import Manifest, PackError
 
-__all__ = [
-    "BLOCK", "CHUNK", "ModelPack", "Source", "checked_layout", "head_of_text", "load", "make",
-    "quantize_model", "trained", "write",
-]  # fmt: skip
-
 BLOCK = "kllm_accelerator"
 CHUNK = 8  # most new tokens of a pass that the image has room for
 KIND = "model"

@@ -9,8 +9,6 @@ from golden.kllm.layer.layout import Job
 from golden.kllm.layer.program import LayerCommands, check_layer, head_commands, head_step
 from golden.kllm.model.layout import HEAD_SHARE, ModelLayout
 
-__all__ = ["PassProgram", "check_model", "largest_chunk", "pass_program", "pieces"]
-
 _ADDRESS_WORD = 4  # of LOAD
 
 

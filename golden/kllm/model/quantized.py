@@ -17,8 +17,6 @@ from golden.kllm.norms import fold
 from golden.kllm.quantize import QuantizedWeight, quantize_weight, train_activation_codebook
 from golden.patch import Patch
 
-__all__ = ["Head", "QuantizedModel", "angles", "head_of", "model_shape"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Head:

@@ -6,8 +6,6 @@ import torch
 from golden.kllm.blocks import concatenate
 from golden.words import layout_words
 
-__all__ = ["concat_vectors"]
-
 
 def concat_vectors(config, seed, beats=120):
     rng = np.random.default_rng([seed, 11])

@@ -7,8 +7,6 @@ from golden.fp16.format import FP16
 from golden.kllm.quantize import unsigned_quotient, unsigned_scale
 from golden.words import layout_words, pack
 
-__all__ = ["quantizer_vectors"]
-
 
 def tie_words(s: int, bits: int) -> list[int]:
     """FP16 words near (q + 1/2) * s for every q up to the clamp, and one step from each."""

@@ -12,9 +12,6 @@ from golden.kllm.products import codebook_words, integer_words
 from golden.kllm.records import Codebooks, Packet, Tokens, Weight
 from golden.words import layout_words, pack
 
-__all__ = ["Job", "books_of", "codebook_packet", "phase_vectors", "random_codebook", "random_job",
-           "weight_codebook"]  # fmt: skip
-
 STREAMS = ("job", "a", "w", "x", "s_b", "y", "status")
 
 # Faults that golden.kllm.matmul has no operands for.

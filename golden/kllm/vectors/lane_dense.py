@@ -2,8 +2,6 @@
 
 import numpy as np
 
-__all__ = ["packets_of"]
-
 
 def packets_of(rng, config, integer: bool) -> list[tuple]:
     """[(value (K,), index (K, columns), inlier (K,))]: corners, then random packets."""

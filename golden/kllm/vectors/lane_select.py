@@ -5,8 +5,6 @@ import numpy as np
 from golden.kllm.select import look_up_rows
 from golden.words import layout_words
 
-__all__ = ["beats_of"]
-
 
 def beats_of(config, packets: list, table, digits: int) -> np.ndarray:
     """The beats of ``i``: the rows that a look-up in ``table`` gives."""

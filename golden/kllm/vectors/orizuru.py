@@ -10,8 +10,6 @@ from golden.kllm.orizuru import pop_token
 from golden.kllm.vectors.orizuru_tokens import token_words
 from golden.words import layout_words
 
-__all__ = ["orizuru_vectors"]
-
 UNIT = 16  # keys that a unit compares
 
 

@@ -5,8 +5,6 @@ import numpy as np
 from golden.fp16.format import FP16
 from golden.fp16.vectors.columns import random_words
 
-__all__ = ["POOLS", "token_words"]
-
 POOLS = {
     "constant": (0x3C00,),
     "two_valued": (0x3C00, 0xBC00),

@@ -6,8 +6,6 @@ import torch
 from golden.kllm.orizuru import select_unit
 from golden.words import pack
 
-__all__ = ["unit_vectors"]
-
 SETS = 1200
 
 

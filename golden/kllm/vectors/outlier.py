@@ -7,8 +7,6 @@ from golden.index.vectors.codebooks import other_bits
 from golden.kllm.blocks import sparse_sums
 from golden.words import layout_words, pack
 
-__all__ = ["outlier_vectors"]
-
 
 def codebooks(rng, entries) -> dict[str, np.ndarray]:
     random = rng.integers(0, 2, entries) << 15 | rng.integers(0, 0x3C01, entries)

@@ -16,8 +16,6 @@ from golden.kllm.vectors.jobs import (
     weight_codebook,
 )
 
-__all__ = ["cycle_fields", "cycle_jobs", "faulty_jobs", "good_jobs", "integer_jobs", "lane_vectors"]
-
 INF, NAN = 0x7C00, 0x7E01
 
 

@@ -13,8 +13,6 @@ from golden.kllm.matmul import integer_matmul, matmul
 from golden.kllm.products import codebook_words, integer_words
 from golden.kllm.records import Codebooks, Packet, Tokens, Weight
 
-__all__ = ["LaneRequest", "LaneVectors", "codebook_packet", "integer_packet", "lane_vectors"]
-
 Int64 = npt.NDArray[np.int64]
 _ONE = 0x3C00
 

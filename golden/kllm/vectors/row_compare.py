@@ -10,8 +10,6 @@ from golden.kllm.isa import ROW_ELEMENTS
 from golden.kllm.quantizer_phases import Bound, compare_row, total_order_key
 from golden.words import alternating, join
 
-__all__ = ["row_compare_params"]
-
 TOKENS = 150
 # (length, sides in the order of ``alternating``) of tokens with a bound on each side.
 LONGEST = (((1 << 14) - 1, ("largest", "smallest")), ((1 << 14) - 20, ("smallest", "largest")))

@@ -2,8 +2,6 @@
 
 import numpy as np
 
-__all__ = ["table_words"]
-
 
 def table_words(rng, config, integer: bool, extreme: bool) -> np.ndarray:
     """Words in -1..1 of a table, as a packet carries them.

@@ -10,8 +10,6 @@ from golden.fp16.vectors.columns import random_words
 from golden.kllm.blocks import scale_outputs
 from golden.words import layout_words
 
-__all__ = ["ONE", "scaler_vectors", "tie_operands"]
-
 ONE, INF = 0x3C00, 0x7C00
 
 

@@ -6,8 +6,6 @@ from golden.kllm.format import beats, groups
 from golden.kllm.image import supply, weight_image
 from golden.words import join, layout_word
 
-__all__ = ["Job", "supply_words"]
-
 
 @dataclasses.dataclass
 class Job:

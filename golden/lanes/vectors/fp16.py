@@ -7,8 +7,6 @@ import numpy as np
 from golden.lanes.sums import fp16_packet
 from golden.lanes.vectors.packets import fp16_words, lane_vectors, lengths
 
-__all__ = ["fp16_vectors"]
-
 
 def fp16_vectors(config, seed):
     """(vectors, params): words of each kind of ``fp16_words``."""

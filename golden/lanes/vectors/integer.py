@@ -5,8 +5,6 @@ import numpy as np
 from golden.lanes.sums import integer_packet
 from golden.lanes.vectors.packets import lane_vectors, lengths
 
-__all__ = ["integer_vectors"]
-
 
 def integer_vectors(config, seed):
     """(vectors, params): random integers, and integers at the ends of their ranges."""

@@ -6,8 +6,6 @@ from golden.lanes.format import GROUP, plane_words
 from golden.lanes.sums import table_packet
 from golden.lanes.vectors.packets import lane_vectors, lengths
 
-__all__ = ["lut_vectors"]
-
 
 def lut_vectors(config, seed):
     """(vectors, params): random operands, and those at the ends of their ranges."""

@@ -4,8 +4,6 @@ import numpy as np
 
 from golden.words import layout_words, pack
 
-__all__ = ["beats_of", "fp16_words", "lane_vectors", "lengths"]
-
 
 def lengths(config, rng: np.random.Generator) -> list[int]:
     """Beats of each packet: shorter and longer than the chain, one beat, the longest."""

@@ -8,8 +8,6 @@ from golden.lanes.sums import w4a16_packet
 from golden.lanes.vectors.packets import fp16_words, lane_vectors, lengths
 from golden.words import layout_words
 
-__all__ = ["w4a16_vectors"]
-
 
 def w4a16_vectors(config, seed):
     """(vectors, params): a table for each phase, its entries in any order.

@@ -6,8 +6,6 @@ from golden.million.records import code_beats
 from golden.stream.repack_cycles import completes_first, model_cycles
 from golden.words import layout_word, layout_words
 
-__all__ = ["LONG", "reader_vectors"]
-
 LONG = 60  # keys of the transfer that shows the rate
 
 

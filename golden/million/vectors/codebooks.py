@@ -5,8 +5,6 @@ import numpy as np
 from golden.million.config import PqShape
 from golden.million.vectors.words import MINUS, ONE, finite, normal
 
-__all__ = ["corner_codebooks"]
-
 CORNERS = (ONE, MINUS | ONE, 1, MINUS, 0x3FF, 0x400, 0xBBFF)
 
 

@@ -8,11 +8,6 @@ from golden.million.config import NAMED, PqShape, RateShape
 from golden.million.vectors.words import MINUS, ONE, finite
 from golden.words import layout_words
 
-__all__ = [
-    "SHAPES", "Builder", "Job", "beats_of", "beyond_by_one_bit", "codebook_words",
-    "shared_vectors",
-]  # fmt: skip
-
 BITS_MOST = 100  # of the codes of a beat, up to which each gets a job of its own
 
 SHAPES = {

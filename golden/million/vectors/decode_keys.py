@@ -11,8 +11,6 @@ from golden.million.vectors.decode_jobs import Builder, Job, beats_of, shared_ve
 from golden.million.vectors.words import INFINITY, MINUS, MOST, NAN, ONE, finite, normal
 from golden.words import layout_words
 
-__all__ = ["key_vectors"]
-
 MOST_DISTANCE = 2**17 - 1
 
 

@@ -9,8 +9,6 @@ from golden.million.vectors.decode_jobs import Builder, Job, beats_of, shared_ve
 from golden.million.vectors.words import MINUS, ONE
 from golden.words import layout_words
 
-__all__ = ["value_vectors"]
-
 LONGEST = 2048  # keys of a simulated job
 
 

@@ -7,8 +7,6 @@ from golden.fp16.limbs import Limbs
 from golden.million.output import outputs
 from golden.words import layout_word
 
-__all__ = ["vectors"]
-
 GROUPS = 34
 MOST = 32768 + 36 << 24  # the largest sum of weights
 

@@ -6,8 +6,6 @@ import torch
 from golden.index.codes import pack
 from golden.words import layout_words
 
-__all__ = ["record_vectors"]
-
 
 def record_vectors(block, seed):
     config = block.config

@@ -12,8 +12,6 @@ from golden.million.vectors.tables import entry_words
 from golden.million.vectors.words import INFINITY, MINUS, MOST, NAN, ONE, finite, normal
 from golden.words import layout_words
 
-__all__ = ["engine_vectors"]
-
 MOST_DISTANCE = 2**17 - 1
 
 

@@ -19,8 +19,6 @@ from golden.paging.format import Status as PagingStatus
 from golden.paging.pages import PageCommand
 from golden.words import layout_field, layout_word
 
-__all__ = ["Script", "random_script", "rates_script", "spoilt"]
-
 _STREAMS = ("kv", "query", "codebook", "restored", "o")
 _SPECIAL = (INFINITY, MINUS | INFINITY, NAN, 0xFFFF)
 

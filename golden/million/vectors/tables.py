@@ -5,8 +5,6 @@ import numpy as np
 from golden.million.config import PqShape, RateShape
 from golden.words import layout_words, pack
 
-__all__ = ["codebook_words", "entry_words"]
-
 
 def entry_words(config, tables, junk):
     """(payload words, transfers of each packet) of ``tables``: pairs of words and bad queries.

@@ -4,8 +4,6 @@ import numpy as np
 
 from golden.fp16.vectors.columns import random_words
 
-__all__ = ["INFINITY", "MINUS", "MOST", "NAN", "ONE", "finite", "normal"]
-
 INFINITY, NAN, MOST, ONE, MINUS = 0x7C00, 0x7E00, 0x7BFF, 0x3C00, 0x8000
 
 

@@ -13,8 +13,6 @@ from golden.oaken.vectors.kv_vectors import (
 )
 from golden.words import layout_words, pack
 
-__all__ = ["decomposer_vectors"]
-
 
 def decomposer_vectors(config, seed):
     rng = np.random.default_rng([seed, 65])

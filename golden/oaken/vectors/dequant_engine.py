@@ -6,8 +6,6 @@ from golden.oaken.quantize import Encoded
 from golden.oaken.vectors.dequant_job import Job
 from golden.oaken.vectors.dequant_tokens import some_tokens
 
-__all__ = ["mixed"]
-
 
 def with_odd_scales(rng, encoded: Encoded) -> Encoded:
     """Some tokens with any words for scales, NaN and infinities among them."""

@@ -9,8 +9,6 @@ from golden.oaken.quantize import Encoded, decode, scales_valid, sparse_records
 from golden.oaken.vectors.dequant_tokens import as_bytes, damaged, transfer
 from golden.words import layout_word
 
-__all__ = ["STREAMS", "Job"]
-
 STREAMS = ("request", "scale", "dense", "sparse", "o", "status")
 
 STEPS = (

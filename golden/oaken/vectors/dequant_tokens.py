@@ -8,16 +8,6 @@ from golden.oaken.format import Group, ScaleWord, Threshold
 from golden.oaken.quantize import Encoded, encode, thresholds_valid
 from golden.words import join
 
-__all__ = [
-    "as_bytes",
-    "cat",
-    "damaged",
-    "encoded_tokens",
-    "some_tokens",
-    "synthetic_tokens",
-    "transfer",
-]
-
 MAGNITUDES = (0, 1, 0x3FF, 0x400, 0x401, 0x3BFF, 0x3C00, 0x3C01, 0x7800, 0x7BFE, 0x7BFF)
 
 

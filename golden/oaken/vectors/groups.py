@@ -8,8 +8,6 @@ from golden.oaken.format import Group
 from golden.oaken.vectors.kv_vectors import KINDS, beats, decomposed, one_vector, vector_thresholds
 from golden.words import layout_words, pack
 
-__all__ = ["group_vectors", "made_vector"]
-
 _SIGN = 0x8000
 
 

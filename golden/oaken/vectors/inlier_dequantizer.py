@@ -8,8 +8,6 @@ from golden.oaken.quantize import middle_bases, zero_point
 from golden.oaken.vectors.dequant_tokens import some_tokens
 from golden.words import layout_words
 
-__all__ = ["beats"]
-
 
 def beats(config, seed, count=1500):
     rng = np.random.default_rng([seed, 40])

@@ -4,8 +4,6 @@ import numpy as np
 
 from golden.oaken.format import Group, ScaleWord
 
-__all__ = ["SCALE", "codes_of"]
-
 SCALE = (ScaleWord.MIDDLE_MIN, ScaleWord.MIDDLE_STEP)
 
 

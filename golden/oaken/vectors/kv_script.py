@@ -14,15 +14,6 @@ from golden.paging.format import Op, PageOp, Status
 from golden.paging.pages import PageCommand
 from golden.words import layout_field, layout_word
 
-__all__ = [
-    "THRESHOLDS",
-    "Script",
-    "fp16",
-    "random_script",
-    "some_thresholds",
-    "vector",
-]
-
 
 def fp16(values) -> list[int]:
     """FP16 words of real numbers, rounded to nearest even."""

@@ -6,16 +6,6 @@ import torch
 from golden.oaken import quantize
 from golden.oaken.format import Group
 
-__all__ = [
-    "BAD_THRESHOLDS",
-    "KINDS",
-    "beats",
-    "decomposed",
-    "one_vector",
-    "spoil",
-    "vector_thresholds",
-]
-
 _MAX = 0x7BFF
 _SIGN = 0x8000
 _FIXED = (

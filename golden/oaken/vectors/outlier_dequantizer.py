@@ -7,8 +7,6 @@ from golden.oaken.format import Group, ScaleWord, Threshold
 from golden.oaken.vectors.dequant_tokens import some_tokens
 from golden.words import layout_words
 
-__all__ = ["beats"]
-
 WORDS = ("OUTER_LOW_STEP", "OUTER_HIGH_STEP", "INNER_MIN", "INNER_STEP")
 
 

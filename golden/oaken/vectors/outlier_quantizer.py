@@ -4,8 +4,6 @@ import numpy as np
 
 from golden.oaken.format import Group, ScaleWord
 
-__all__ = ["SCALE", "codes_of"]
-
 SCALE = (
     ScaleWord.OUTER_LOW_STEP, ScaleWord.OUTER_HIGH_STEP, ScaleWord.INNER_MIN, ScaleWord.INNER_STEP,
 )  # fmt: skip

@@ -18,8 +18,6 @@ from golden.oaken.vectors.kv_vectors import (
 from golden.paging.format import Status
 from golden.words import layout_words
 
-__all__ = ["FAULTS", "Job", "engine_vectors", "random_jobs"]
-
 FAULTS = (
     "special", "special_last", "special_first", "short", "short_special", "long", "long_special",
     "far_too_long", "no_blocks", "many_blocks", "most_blocks", "beyond_max", "thresholds",

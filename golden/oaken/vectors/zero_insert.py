@@ -7,8 +7,6 @@ from golden.oaken.format import entry
 from golden.oaken.vectors.dequant_tokens import as_bytes, damaged, transfer
 from golden.words import layout_word
 
-__all__ = ["Job", "mixed", "records"]
-
 
 def records(rng, blocks: int, block: int, density: float) -> bytes:
     """``blocks`` blocks of random outliers."""

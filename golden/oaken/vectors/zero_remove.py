@@ -7,8 +7,6 @@ from golden.oaken.format import Group
 from golden.oaken.quantize import Encoded, sparse_records
 from golden.words import layout_words
 
-__all__ = ["remove_vectors"]
-
 
 def remove_vectors(config, seed, blocks=300):
     """Blocks of every fraction of entries, none and all among them; junk where there is none."""

@@ -17,8 +17,6 @@ from golden.qet.swap import maps_of_words
 from golden.vqllm.vectors.matrices import x_beats
 from golden.words import layout_word
 
-__all__ = ["SPOILS", "GemvJob", "gemv_job", "random_matrix"]
-
 
 def random_matrix(shape, rng, rows: int, columns: int, entries=None) -> QetMatrix:
     """Any codes, maps and entries; entries: of each stage, by default random numbers of them."""

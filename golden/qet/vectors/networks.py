@@ -8,8 +8,6 @@ from golden.qet.config import FORMATS, swap_bits
 from golden.qet.swap import keys, maps_of_words, swap, unswap, words_of_maps
 from golden.words import layout_words
 
-__all__ = ["swap_vectors", "unswap_vectors"]
-
 _BEATS = 60
 
 

@@ -15,10 +15,6 @@ from golden.qet.swap import maps_of_words, words_of_maps
 from golden.qet.timing import encoder
 from golden.words import layout_words
 
-__all__ = [
-    "Books", "DecoderWords", "EncoderWords", "books_of", "decoded", "matrix_of", "words_of",
-]  # fmt: skip
-
 _FAULTS = (
     "too many entries", "no entries", "low", "low above", "high", "short", "a stage short", "long",
     "nan", "infinity", "large", "exponent",

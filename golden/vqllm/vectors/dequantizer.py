@@ -9,8 +9,6 @@ from golden.vqllm import lattice
 from golden.vqllm.matrix import summed
 from golden.words import layout_words
 
-__all__ = ["dequantizer_vectors", "entries"]
-
 ONE, SIGN = 0x3C00, 0x8000
 
 

@@ -19,8 +19,6 @@ from golden.vqllm.product import by_dequantizing
 from golden.vqllm.vectors.matrices import UNEVEN, lane_beats, uneven_x
 from golden.words import layout_word
 
-__all__ = ["COUNTED", "SPOILS", "EngineJob", "beyond_x", "engine_job", "random_x"]
-
 _NONE = Fault(0)
 COUNTED = ("registers", "shared", "memory", "conflicts")
 

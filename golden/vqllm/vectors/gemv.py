@@ -8,8 +8,6 @@ from golden.vqllm.format import Plan
 from golden.vqllm.vectors.engine import SPOILS, beyond_x, engine_job, random_x
 from golden.vqllm.vectors.matrices import random_matrix
 
-__all__ = ["jobs_of"]
-
 
 def jobs_of(
     config, rng, shapes, long=None, most_cycles: Callable | None = None

@@ -9,17 +9,6 @@ from golden.vqllm.exchange import in_lanes
 from golden.vqllm.matrix import VqMatrix
 from golden.words import layout_word
 
-__all__ = [
-    "UNEVEN",
-    "code_beats",
-    "is_nonfinite",
-    "lane_beats",
-    "random_matrix",
-    "tile_jobs",
-    "uneven_x",
-    "x_beats",
-]
-
 UNEVEN = ("short", "long", "longest", "all long", "many")  # buffers that ``uneven_x`` makes
 
 

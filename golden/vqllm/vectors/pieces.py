@@ -7,8 +7,6 @@ import numpy as np
 from golden.vqllm.exchange import exchanged
 from golden.words import layout_words
 
-__all__ = ["beats_of"]
-
 _BEATS = 40
 
 

@@ -4,8 +4,6 @@ import numpy as np
 
 from golden.words import alternating, layout_words
 
-__all__ = ["reduce_vectors"]
-
 MANY_ROWS = 700
 
 

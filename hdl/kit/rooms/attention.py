@@ -9,8 +9,6 @@ from golden.attention.vectors.weights import row_vectors as weight_rows
 from hdl.kit.episodes import Vectors
 from hdl.kit.words import SEED, Kit, plain, sliced
 
-__all__ = ["KITS"]
-
 _BAD = 1 << 16  # of a word of ``maximum``
 
 

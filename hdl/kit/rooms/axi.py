@@ -9,8 +9,6 @@ from hdl.axi.signature import axi_lite
 from hdl.kit.episodes import Episode, Fault, Memory, Vectors
 from hdl.kit.words import SEED, Kit, plain
 
-__all__ = ["KITS"]
-
 _LOW, _BYTES = 0x10_0000, 0x4000  # the memory of the testbench: four pages of 4 KiB
 
 

@@ -8,8 +8,6 @@ from golden.words import unpack_ints
 from hdl.kit.episodes import Vectors
 from hdl.kit.words import SEED, Kit, plain
 
-__all__ = ["KITS"]
-
 _COUNT = 300  # words, half of them with a corner word as an operand
 
 _COLUMNS = {

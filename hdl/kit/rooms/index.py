@@ -9,8 +9,6 @@ from golden.index.vectors.table import table_vectors
 from hdl.kit.episodes import Vectors
 from hdl.kit.words import SEED, Kit, phases, plain, rows, sliced
 
-__all__ = ["KITS"]
-
 
 def _reducer(config) -> Vectors:
     vectors, params = reducer_vectors(config, SEED)

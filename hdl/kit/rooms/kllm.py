@@ -12,8 +12,6 @@ from golden.words import unpack_ints
 from hdl.kit.episodes import Episode, Vectors
 from hdl.kit.words import SEED, Kit, phases, plain, rows, sliced
 
-__all__ = ["KITS"]
-
 _COUNT = 300  # words of a stream
 
 

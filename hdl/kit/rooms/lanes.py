@@ -7,8 +7,6 @@ from golden.lanes.vectors.w4a16 import w4a16_vectors
 from hdl.kit.episodes import Vectors
 from hdl.kit.words import SEED, Kit, phases
 
-__all__ = ["KITS"]
-
 
 def _lane(make):
     def vectors_of(config) -> Vectors:

@@ -7,8 +7,6 @@ from golden.words import layout_word
 from hdl.kit.episodes import Episode, Vectors
 from hdl.kit.words import SEED, Kit, plain
 
-__all__ = ["KITS"]
-
 _READS = 120  # of each reader
 
 

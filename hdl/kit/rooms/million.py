@@ -13,8 +13,6 @@ from hdl.kit.episodes import Episode, Fault, Memory, Vectors
 from hdl.kit.words import SEED, Kit, plain, rows, sliced
 from hdl.million.record_writer import MillionRecordWriter
 
-__all__ = ["KITS"]
-
 
 def _code_reader(config) -> Vectors:
     vectors, params = reader_vectors(config, SEED)

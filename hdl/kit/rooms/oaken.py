@@ -19,8 +19,6 @@ from golden.words import unpack_ints
 from hdl.kit.episodes import Episode, Fault, Memory, Vectors
 from hdl.kit.words import SEED, Kit, plain, rows, sliced
 
-__all__ = ["KITS"]
-
 
 def _decomposer(config) -> Vectors:
     words = rows(decomposer_vectors(config, SEED), "thresholds", "i", "o")

@@ -8,8 +8,6 @@ from hdl.kit.episodes import Vectors
 from hdl.kit.words import SEED, Kit, plain
 from hdl.paging.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT
 
-__all__ = ["KITS"]
-
 
 def _page_table(config) -> Vectors:
     episodes = []

@@ -11,8 +11,6 @@ from hdl.kit.engine import engine_vectors
 from hdl.kit.episodes import Vectors
 from hdl.kit.words import SEED, Kit, plain, rows
 
-__all__ = ["KITS"]
-
 
 def _network(make, salt: int):
     def vectors_of(config) -> Vectors:

@@ -5,8 +5,6 @@ from golden.stream.vectors import narrow_beats, pack, random_words, repack_words
 from hdl.kit.episodes import Vectors
 from hdl.kit.words import SEED, Kit, plain
 
-__all__ = ["KITS"]
-
 _COUNT = 100
 
 

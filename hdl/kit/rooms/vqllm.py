@@ -10,8 +10,6 @@ from hdl.kit.engine import engine_vectors
 from hdl.kit.episodes import Vectors
 from hdl.kit.words import SEED, Kit, plain, rows
 
-__all__ = ["KITS"]
-
 _COUNT = 200  # words of a stream
 
 

@@ -27,8 +27,6 @@ from hdl.kllm.function.slot_fetch import KllmSlotFetchConfig
 from hdl.kllm.function.slot_rows import KllmSlotRowsConfig
 from hdl.ports import In, Out, Payload
 
-__all__ = ["KllmFunctionControl", "KllmFunctionControlConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmFunctionControlConfig(Config):

@@ -18,8 +18,6 @@ from hdl.kllm.engine import command_layout, command_stream, operand
 from hdl.kllm.function.job import Kind, job_layout
 from hdl.ports import Out
 
-__all__ = ["KllmFunctionDecode", "KllmFunctionDecodeConfig"]
-
 _ONE = FP16.bias << FP16.frac_bits
 _WIRES = ("status", "scalar", "table")  # fields of a job that are made of the command as held
 _REGISTERS = [name for name in job_layout.members if name not in _WIRES]

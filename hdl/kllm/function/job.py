@@ -11,8 +11,6 @@ from hdl.kinds import NUMBER, index_of
 from hdl.ports import Payload
 from hdl.walk import Walk
 
-__all__ = ["Kind", "RowWalk", "job_layout", "result_walk_layout", "row_walk_layout"]
-
 
 class Kind(enum.IntEnum):
     """What a command works on."""

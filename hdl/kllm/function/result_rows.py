@@ -15,8 +15,6 @@ from hdl.kllm.engine import ROW, row_write_layout
 from hdl.kllm.function.job import RowWalk, result_walk_layout
 from hdl.ports import In, Out, Payload
 
-__all__ = ["KllmResultRows", "KllmResultRowsConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmResultRowsConfig(Config):

@@ -15,8 +15,6 @@ from hdl.kllm.function.job import RowWalk, row_walk_layout
 from hdl.ports import In, Out, Payload
 from hdl.stream.queue import queue
 
-__all__ = ["KllmRowReader", "KllmRowReaderConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmRowReaderConfig(Config):

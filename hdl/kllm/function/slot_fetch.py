@@ -13,8 +13,6 @@ from hdl.kinds import BITS, NUMBER, index_of
 from hdl.ports import In, Out, Payload
 from hdl.stream.queue import queue
 
-__all__ = ["KllmSlotFetch", "KllmSlotFetchConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmSlotFetchConfig(Config):

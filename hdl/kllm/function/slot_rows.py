@@ -20,8 +20,6 @@ from hdl.kllm.function_pipeline import KllmFunctionPipeline, KllmFunctionPipelin
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 
-__all__ = ["KllmSlotRows", "KllmSlotRowsConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmSlotRowsConfig(Config):

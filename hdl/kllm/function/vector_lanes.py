@@ -20,8 +20,6 @@ from hdl.fp16.mul import FpMul, FpMulConfig
 from hdl.kllm.engine import ROW
 from hdl.ports import In, Out, Payload
 
-__all__ = ["KllmVectorLanes", "KllmVectorLanesConfig"]
-
 _ONE = FP16.bias << FP16.frac_bits
 _MINUS_ONE = FP16.sign_bit | _ONE
 _MINUS_ZERO = FP16.sign_bit

@@ -16,8 +16,6 @@ from hdl.ports import In, Out
 from hdl.stream.fork import fork
 from hdl.stream.link import StreamView, link
 
-__all__ = ["KllmLaneArray", "KllmLaneArrayConfig"]
-
 _SHARED = ("job", "a", "x", "codebook")
 
 

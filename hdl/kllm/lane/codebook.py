@@ -12,8 +12,6 @@ from hdl.kllm.lane.config import KllmPeLaneConfig, Loaded
 from hdl.kllm.lane.packet import words_beyond
 from hdl.ports import In, Out
 
-__all__ = ["KllmLaneCodebook"]
-
 
 class KllmLaneCodebook(Block):
     """C_B of the last packet of ``i``, and the words of P with their bins.

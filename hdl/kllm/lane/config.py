@@ -19,8 +19,6 @@ from hdl.kllm.outlier import KllmOutlierConfig
 from hdl.kllm.scaler import KllmScalerConfig
 from hdl.ports import Payload
 
-__all__ = ["COUNTERS", "STATUS_BITS", "KllmPeLaneConfig", "Loaded"]
-
 STATUS_BITS = len(Status)
 _STATUS_TEXTS = member_texts(Status)
 COUNTERS = ("select", "flipflop")  # how a lane makes its dense sums

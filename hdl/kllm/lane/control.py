@@ -15,8 +15,6 @@ from hdl.ports import In, Out
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
-__all__ = ["KllmLaneControl"]
-
 _JOBS_IN_FLIGHT = 4  # counted, handed over, reduced, scaled
 
 

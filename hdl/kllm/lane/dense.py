@@ -17,8 +17,6 @@ from hdl.ports import In, Out
 from hdl.stream.fork import fork
 from hdl.stream.link import link
 
-__all__ = ["KllmLaneDense"]
-
 
 class KllmLaneDense(Block):
     """``D[c] = sum over bins b of count[c][b] * weight[b]``: rne32, column by column.

@@ -21,8 +21,6 @@ from hdl.stream.fork import fork
 from hdl.stream.link import link, link_members
 from hdl.stream.queue import queue
 
-__all__ = ["KllmPeLane"]
-
 
 class KllmPeLane(Block):
     """``y[n] = rne16(fma32(s_a, rne32(D[n]), rne32(S[n])) * s_b[n])`` for up to ``columns`` n.

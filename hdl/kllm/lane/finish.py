@@ -13,8 +13,6 @@ from hdl.kllm.lane.config import STATUS_BITS, KllmPeLaneConfig
 from hdl.kllm.scaler import KllmScaler
 from hdl.ports import In, Out
 
-__all__ = ["KllmLaneFinish"]
-
 
 class KllmLaneFinish(Block):
     """``y[n] = rne16(fma32(s_a, dense[n], rne32(sparse[n])) * s_b[n])``; then the job's status.

@@ -6,8 +6,6 @@ from amaranth.hdl import Value
 from golden.fp16.format import FP16
 from hdl.kllm.lane.config import KllmPeLaneConfig
 
-__all__ = ["words_beyond"]
-
 _ONE = FP16.bias << FP16.frac_bits
 
 

@@ -14,8 +14,6 @@ from hdl.index.reducer import centroid_parts
 from hdl.kllm.lane.select_config import KllmSelectConfig
 from hdl.ports import In, Out
 
-__all__ = ["KllmRowLookup", "KllmRowSelect"]
-
 
 class KllmRowLookup(Block):
     """``o.row[e][j] = inlier_e ? table[value_e][j] : 0``: a row of ``2**bits_b`` words per element.

@@ -14,8 +14,6 @@ from hdl.kllm.lane.select_column import KllmSelectColumn
 from hdl.lanes.steps import lane_steps
 from hdl.ports import In, Out
 
-__all__ = ["KllmLaneSelect"]
-
 _STAGES = 1  # registers before the accumulators: those of a column's tree
 
 

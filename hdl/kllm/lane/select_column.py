@@ -11,8 +11,6 @@ from hdl.kllm.lane.select_config import KllmSelectConfig
 from hdl.lanes.column import registers
 from hdl.ports import In, Out
 
-__all__ = ["KllmSelectColumn"]
-
 
 class KllmSelectColumn(Block):
     """``held = sum over beats and elements of (row[e][index_e] + bias) * 2**(bits_a * digit)``.

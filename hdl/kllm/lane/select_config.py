@@ -19,8 +19,6 @@ from golden.kllm.format import (
 from hdl.kinds import BITS, NUMBER, Kind, fixed, index_of, mask_of
 from hdl.ports import Payload
 
-__all__ = ["KllmSelectConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmSelectConfig(Config):

@@ -13,8 +13,6 @@ from hdl.kllm.outlier import KllmOutlier
 from hdl.ports import In, Out
 from hdl.stream.link import link
 
-__all__ = ["KllmLaneSparse"]
-
 
 class KllmLaneSparse(Block):
     """``S[c] = sum over present words of x * codebook_b[index[c][element]]``, exact.

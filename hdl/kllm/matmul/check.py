@@ -13,8 +13,6 @@ from hdl.kllm.matmul.config import KllmMatmulConfig
 from hdl.kllm.matmul.payloads import row_work_layout
 from hdl.ports import In, Out
 
-__all__ = ["KllmMatmulCheck"]
-
 
 class KllmMatmulCheck(Block):
     """``range_fault`` = the command's operands are outside the ranges of golden.kllm.isa.

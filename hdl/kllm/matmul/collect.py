@@ -18,8 +18,6 @@ from hdl.kllm.matmul.payloads import row_layout, supply_done_layout, ticket_layo
 from hdl.ports import In, Out
 from hdl.walk import Walk
 
-__all__ = ["KllmMatmulCollect"]
-
 # Bits of a lane's status that a command reports by name. Any other fault is LANE_FAULT.
 _NAMED = {
     Status.NONFINITE: CommandStatus.NONFINITE,

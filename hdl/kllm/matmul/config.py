@@ -8,8 +8,6 @@ from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.isa import ROW_ELEMENTS
 from hdl.kllm.lane.config import KllmPeLaneConfig
 
-__all__ = ["KllmMatmulConfig", "KllmMatmulPhaseConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmMatmulPhaseConfig(Config):

@@ -12,8 +12,6 @@ from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
 from hdl.ports import In, Out, Payload
 from hdl.walk import Walk
 
-__all__ = ["KllmDescriptorWalk"]
-
 
 class KllmDescriptorWalk(Block):
     """``o`` = the descriptors of slots ``first .. first + tokens - 1``.

@@ -36,8 +36,6 @@ from hdl.ports import In, Out
 from hdl.stream.link import StreamView, link
 from hdl.stream.queue import queue
 
-__all__ = ["KllmMatmul"]
-
 
 class KllmMatmul(Block):
     """LANE_CODEBOOK and MATMUL of golden.kllm.isa: see there and in docs/kllm-commands.md.

@@ -13,8 +13,6 @@ from hdl.kllm.matmul.payloads import matmul_work_layout
 from hdl.ports import In, Out
 from hdl.walk import Walk
 
-__all__ = ["KllmEntryWalk"]
-
 
 class KllmEntryWalk(Block):
     """For each group, for each token: the entries of slot + t, ``elements`` per beat of ``a``.

@@ -12,8 +12,6 @@ from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
 from hdl.kllm.matmul.payloads import packet_word_layout, row_layout
 from hdl.ports import In, Out
 
-__all__ = ["KllmRowGather"]
-
 
 class KllmRowGather(Block):
     """``o.word[k]`` = word ``16 * n + k`` of ``y``, for the n-th row.

@@ -26,8 +26,6 @@ from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
-__all__ = ["KllmMatmulIssue"]
-
 
 class KllmMatmulIssue(Block):
     """Checks each command, loads codebooks, and starts the walks of each MATMUL.

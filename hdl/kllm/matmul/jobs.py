@@ -14,8 +14,6 @@ from hdl.kllm.matmul.payloads import matmul_work_layout, outlier_count_layout
 from hdl.ports import In, Out, Payload
 from hdl.walk import Walk
 
-__all__ = ["KllmJobWalk"]
-
 _ONE = FP16.bias << FP16.frac_bits
 
 

@@ -15,8 +15,6 @@ from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
-__all__ = ["KllmOutlierWalk"]
-
 _COUNTS = 4  # jobs whose counts wait
 _IN_FLIGHT_BITS = 24
 

@@ -6,18 +6,6 @@ from hdl.kinds import NUMBER, index_of
 from hdl.kllm.engine import ROW, SLOT_LENGTH_BITS
 from hdl.ports import Payload
 
-__all__ = [
-    "matmul_work_layout",
-    "outlier_count_layout",
-    "packet_word_layout",
-    "row_layout",
-    "row_work_layout",
-    "supply_done_layout",
-    "supply_job_layout",
-    "supply_rms_layout",
-    "ticket_layout",
-]
-
 _ROW_COUNT_BITS = 11  # rows of the longest token
 
 # A job of kllm_weight_supply.

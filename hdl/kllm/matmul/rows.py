@@ -17,8 +17,6 @@ from hdl.kllm.matmul.payloads import packet_word_layout, row_work_layout
 from hdl.ports import In, Out
 from hdl.walk import Walk
 
-__all__ = ["KllmRowWalk"]
-
 
 class KllmRowWalk(Block):
     """For each group, for each token: words 0 .. words - 1 from row ``src + t * stride`` on.

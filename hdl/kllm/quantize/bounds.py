@@ -14,8 +14,6 @@ from hdl.kllm.orizuru import KllmOrizuruConfig
 from hdl.kllm.quantize.payloads import KllmQuantizePhaseConfig, bound_layout, found_layout
 from hdl.ports import In, Out
 
-__all__ = ["KllmOutlierBounds"]
-
 
 class KllmOutlierBounds(Block):
     """``o`` = of each token the last word of either tree with its position, and the scale.

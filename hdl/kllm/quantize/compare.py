@@ -26,8 +26,6 @@ from hdl.kllm.quantize.payloads import (
 from hdl.ports import In, Out, Payload
 from hdl.walk import Walk
 
-__all__ = ["KllmRowCompare", "KllmRowCompareConfig"]
-
 _MAGNITUDE_BITS = FP16.bits - 1
 _PLACE_BITS = (ROW_ELEMENTS - 1).bit_length()  # of an element within its row
 

@@ -18,8 +18,6 @@ from hdl.kllm.engine import command_stream, operand
 from hdl.kllm.quantize.payloads import STATUS_BITS, quantize_job_layout
 from hdl.ports import Out
 
-__all__ = ["KllmQuantizeDecode", "KllmQuantizeDecodeConfig"]
-
 _MAGNITUDE_BITS = FP16.bits - 1
 # Operands that the job keeps as they are; commands that share one have it in the same place.
 _KEPT = ("src", "stride", "length", "slot", "k_max", "k_min", "norm", "epsilon")

@@ -21,8 +21,6 @@ from hdl.kllm.slot_memory import descriptor_write_layout, slot_ends
 from hdl.ports import In
 from hdl.stream.queue import queue
 
-__all__ = ["TOKENS_IN_FLIGHT", "KllmDescriptorWriter"]
-
 _ONE = FP32.bias << FP32.frac_bits
 TOKENS_IN_FLIGHT = 4  # tokens in the second pass, or waiting for their descriptor
 _outcome_layout = data.StructLayout({"outliers": SLOT_LENGTH_BITS, "status": STATUS_BITS})

@@ -20,8 +20,6 @@ from hdl.ports import In, Out, Payload
 from hdl.stream.link import StreamView, link
 from hdl.stream.queue import queue
 
-__all__ = ["KllmEntryWriter", "KllmEntryWriterConfig"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmEntryWriterConfig(Config):

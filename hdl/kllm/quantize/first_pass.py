@@ -17,8 +17,6 @@ from hdl.kllm.quantize.payloads import (
 from hdl.ports import In, Out
 from hdl.walk import Walk
 
-__all__ = ["KllmFirstPass"]
-
 
 class KllmFirstPass(Block):
     """Each row of ``row``, to ``integer`` or to ``x``, as the ``token`` that it belongs to says.

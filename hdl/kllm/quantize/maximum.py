@@ -18,8 +18,6 @@ from hdl.kllm.quantize.payloads import (
 )
 from hdl.ports import In, Out
 
-__all__ = ["KllmTokenMaximum"]
-
 _MAGNITUDE_BITS = FP16.bits - 1
 
 

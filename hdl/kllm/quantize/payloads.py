@@ -12,30 +12,6 @@ from hdl.kinds import NUMBER, index_of, mask_of
 from hdl.kllm.engine import ROW, SLOT_LENGTH_BITS, SLOT_ROW_BITS
 from hdl.ports import Payload
 
-__all__ = [
-    "ALL",
-    "STATUS_BITS",
-    "KllmQuantizePhaseConfig",
-    "beat_layout",
-    "bound_layout",
-    "finish_layout",
-    "first_pass_layout",
-    "found_layout",
-    "integer_row_layout",
-    "live_elements",
-    "outlier_layout",
-    "quantize_job_layout",
-    "row_layout",
-    "row_request_layout",
-    "second_pass_layout",
-    "split_row_layout",
-    "tag_layout",
-    "token_layout",
-    "token_status_layout",
-    "up_to",
-    "word_layout",
-]
-
 STATUS_BITS = len(CommandStatus)
 _ROWS_BITS = SLOT_ROW_BITS + 1  # rows of the longest token
 _TAIL = range(ROW_ELEMENTS)  # last element of the last row

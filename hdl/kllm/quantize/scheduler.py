@@ -26,8 +26,6 @@ from hdl.kllm.quantize.payloads import (
 from hdl.ports import In, Out
 from hdl.walk import Walk
 
-__all__ = ["KllmTokenScheduler"]
-
 _MAGNITUDE_BITS = FP16.bits - 1
 
 

@@ -27,8 +27,6 @@ from hdl.ports import In, Out
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
-__all__ = ["KllmRowSplitter", "KllmRowSplitterConfig"]
-
 _MAGNITUDE_BITS = FP16.bits - 1
 _LARGEST_CODEBOOK_WORD = FP16.bias << FP16.frac_bits  # 1.0
 _AHEAD = 4  # outliers that may wait for their slot, or for the statistics

@@ -19,8 +19,6 @@ from hdl.kllm.quantize.payloads import (
 from hdl.ports import In, Out
 from hdl.walk import Walk
 
-__all__ = ["KllmTokenWalk"]
-
 
 class KllmTokenWalk(Block):
     """Every token of ``job`` in order; of a token with a first pass also the rows that it reads.

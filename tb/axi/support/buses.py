@@ -10,8 +10,6 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, FallingEdge
 from cocotbext.axi import AxiStreamBus, AxiStreamSink, AxiStreamSource
 
-__all__ = ["pauses", "reset", "sink", "source", "start_clock"]
-
 
 def pauses(name: str, chance: float):
     """Pause generator: a pause in ``chance`` of all cycles."""

@@ -8,8 +8,6 @@ from golden.axi.format import RESP_OKAY
 from tb.axi.support.memory import Ram
 from tb.bench import Bench
 
-__all__ = ["PagedRamHost", "RamHost", "base_of"]
-
 
 def base_of(name: str, config) -> int:
     """An address of page 0, another one for each ``name``, configuration and seed.

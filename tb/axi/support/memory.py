@@ -22,8 +22,6 @@ from golden.axi.format import (
 from golden.words import layout_word
 from tb.ports import Signal, stream_port
 
-__all__ = ["Memory", "Ram", "Words", "random_commands", "random_packets"]
-
 
 class Words:
     """Byte address -> (word, response): hashed words, ``errors`` of 256 of them with an error."""

@@ -4,8 +4,6 @@ from collections.abc import Iterable, Mapping
 
 from tb.axi.support.memory import Ram
 
-__all__ = ["check_reads"]
-
 
 def check_reads(ram: Ram, bursts: Iterable[tuple[int, int]], images: Mapping[str, bytes]) -> None:
     """AssertionError unless the bursts read each image once, from its first byte to its last.

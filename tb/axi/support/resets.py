@@ -5,8 +5,6 @@ from random import Random
 
 from tb.contract import Contract
 
-__all__ = ["replay_after_resets"]
-
 
 async def replay_after_resets(
     dut, contract: Contract, renewed: Callable[[Contract], Contract], rng: Random

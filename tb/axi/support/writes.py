@@ -8,18 +8,6 @@ from golden.axi.reference import bursts, command_words
 from golden.words import join
 from tb.bench import config
 
-__all__ = [
-    "WORD",
-    "answers",
-    "command",
-    "commands_of",
-    "errors_of_256",
-    "i_words",
-    "no_errors",
-    "random_words",
-    "requests",
-]
-
 WORD = config.word_bytes
 RESP_EXOKAY = 0b01  # nobody requested it: it counts as OKAY
 

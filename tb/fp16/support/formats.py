@@ -28,8 +28,6 @@ from hdl.fp16.pipeline import Operator, OperatorConfig
 from hdl.fp16.rsqrt import FpRsqrt, FpRsqrtConfig
 from hdl.fp16.sqrt import FpSqrt, FpSqrtConfig
 
-__all__ = ["COMPLETE", "MIXED", "has_bench"]
-
 _BF16 = FloatFormat(exp_bits=8, frac_bits=7)
 _FP8 = FloatFormat(exp_bits=4, frac_bits=3)
 _UNARY = ((FP32, FP32), (FP32, FP16), (FP16, FP32), (_BF16, FP16), (FP16, _FP8))

@@ -5,8 +5,6 @@ Pure Python: the simulator process imports it.
 
 from collections.abc import Iterable
 
-__all__ = ["two_set_cycles"]
-
 
 def two_set_cycles(packets: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:
     """Cycle of each transfer (in, out) at full rate, from the contract alone.

@@ -3,8 +3,6 @@
 import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly
 
-__all__ = ["Answers"]
-
 
 class Answers:
     """Appends the answer of each request to ``offers[answer]``, in the order of the requests.

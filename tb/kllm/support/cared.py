@@ -1,7 +1,5 @@
 """Payloads of which only some fields are specified, as pairs of a mask and a word."""
 
-__all__ = ["cared", "check_cared", "gathered"]
-
 
 def cared(layout, fields: dict) -> tuple[int, int]:
     """(mask of the bits of ``fields``, word with these fields) of a payload; nested as dicts."""

@@ -3,8 +3,6 @@
 from golden.kllm.isa import FIRST_OPERAND_WORD, Codebook, CommandStatus, MatmulMode
 from golden.words import join
 
-__all__ = ["command_payload", "row_of", "weights_requested"]
-
 
 def command_payload(words) -> int:
     """The opcode and the operand words of a command of golden.kllm.isa."""

@@ -16,8 +16,6 @@ from golden.kllm.isa import COMMAND_WORDS
 from tb.bench import SILENCE, Bench, Watch
 from tb.ports import stream_port
 
-__all__ = ["Host", "Memory", "Report"]
-
 _COMMAND = REGISTERS["COMMAND"].offset
 _CONTROL = REGISTERS["CONTROL"].offset
 _POLLED = (REGISTERS["STATUS"].offset, REGISTERS["READBACK"].offset)

@@ -4,8 +4,6 @@ import random
 
 from tb.bench import Bench
 
-__all__ = ["LateCodebook"]
-
 
 class Late(random.Random):
     """A source's generator that says idle for the first cycles."""

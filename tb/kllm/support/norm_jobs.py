@@ -8,8 +8,6 @@ from golden.kllm.format import Status, beats
 from golden.kllm.norms import norm_statistics
 from golden.kllm.records import Tokens
 
-__all__ = ["Job", "codebooks", "jobs_of"]
-
 ONE, INF, NAN = 0x3C00, 0x7C00, 0x7E00
 EPSILON = int(np.float32(1e-5).view(np.uint32))
 

@@ -9,8 +9,6 @@ from golden.words import unpack_ints
 from tb.bench import vectors
 from tb.contract import block_timing
 
-__all__ = ["check", "check_cycles", "jobs", "load", "streams", "words"]
-
 _WORDS = {name: unpack_ints(array) for name, array in vectors.items() if "." in name}
 
 

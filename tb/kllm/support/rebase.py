@@ -8,8 +8,6 @@ from collections.abc import Sequence
 
 from golden.kllm.isa import AFTER_BITS, COMMAND_WORDS, COMMANDS, Opcode, Unit
 
-__all__ = ["counted", "rebase"]
-
 
 def counted(words: Sequence[int]) -> list[int]:
     """Commands of each unit, as the counters see them: unknown opcodes count nowhere."""

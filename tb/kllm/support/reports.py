@@ -1,7 +1,5 @@
 """What a host took, against what golden says: used inside the simulator."""
 
-__all__ = ["compare"]
-
 
 def compare(got, taken, results, readback) -> None:
     """Statuses in order on each unit, and every word read back.

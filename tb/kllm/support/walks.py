@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 
 from tb.run import simulate
 
-__all__ = ["Bench", "rate", "walk"]
-
 
 def walk(inputs: Mapping[str, int], sinks, sources=None) -> dict:
     """One walk: its plain inputs, and the words of its streams."""

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from golden.lanes.timing import lane_cycles
 from golden.timing import Timing
 
-__all__ = ["check_lane_cycles"]
-
 
 def check_lane_cycles(flow, packets: Sequence[int], columns: int, stages: int, timing: Timing):
     """Check the cycle of every beat and of every sum, and what ``timing`` says of them.

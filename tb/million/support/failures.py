@@ -5,8 +5,6 @@ from golden.million.vectors.script import Script
 from golden.million.vectors.words import MOST
 from hdl.million.attention import MillionAttentionConfig
 
-__all__ = ["failures_script", "wide_script"]
-
 
 class _Failures:
     """Sequence ``mine`` fails; ``kept`` holds codes that no failure may touch."""

@@ -8,8 +8,6 @@ from hdl.million.layouts import STATUS_LAYOUT
 from tb.bench import SILENCE
 from tb.paging.support.statuses import StatusesToCome
 
-__all__ = ["Expected", "encoding", "silence"]
-
 
 def encoding(config: MillionAttentionConfig) -> int:
     """Cycles of the encoder for the K and V of a token, where it reads in each cycle."""

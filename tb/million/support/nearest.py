@@ -2,8 +2,6 @@
 
 from fractions import Fraction
 
-__all__ = ["nearest_codes"]
-
 
 def value(word: int) -> Fraction:
     """The number of a finite FP16 word."""

@@ -9,8 +9,6 @@ from golden.million.cache import Codebooks
 from golden.million.script import REQUEST_FIELDS, STREAMS, Script, fields
 from hdl.million.attention import MillionAttentionConfig
 
-__all__ = ["Parts", "part", "random_books", "some_words"]
-
 
 def part(words: dict[str, list[int]], config: MillionAttentionConfig) -> dict:
     """Words of every stream, those of ``o`` with ``last``, and what the statuses are."""

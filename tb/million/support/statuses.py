@@ -11,8 +11,6 @@ from golden.million.vectors.script import Script
 from golden.million.vectors.words import INFINITY, MINUS, MOST, NAN, ONE
 from hdl.million.attention import MillionAttentionConfig
 
-__all__ = ["grown_script", "statuses_script"]
-
 _TOKEN_OPS = (Op.PREFILL, Op.APPEND, Op.RESTORE)
 
 

@@ -7,8 +7,6 @@ from cocotb.triggers import FallingEdge, RisingEdge
 
 from tb.ports import Signal
 
-__all__ = ["serve"]
-
 
 async def serve(dut, words, *, grant=None, log=None) -> None:
     """Answer reads for ever: the word in the cycle after the read, junk in all others.

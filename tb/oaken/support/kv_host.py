@@ -7,8 +7,6 @@ from golden.words import layout_field
 from hdl.paging.layouts import STATUS_LAYOUT
 from tb.paging.support.statuses import StatusesToCome
 
-__all__ = ["Expected"]
-
 
 class Expected:
     """Statuses and words of ``o`` to come of some phases of golden.oaken.vectors.kv_script."""

@@ -21,17 +21,6 @@ from hdl.paging.layouts import REQUEST_LAYOUT, STATUS_LAYOUT
 from tb.bench import LIVELOCK, SILENCE, config
 from tb.ports import stream_port
 
-__all__ = [
-    "CHANNELS",
-    "ONCE",
-    "OUTLETS",
-    "Host",
-    "PendingRead",
-    "Shadow",
-    "random_records",
-    "transfers_of",
-]
-
 _KV = config.cache.kv
 OUTLETS = config.reader.outlets
 CHANNELS = tuple(each.name for each in OUTLETS)

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from golden.words import layout_field
 
-__all__ = ["StatusesToCome"]
-
 
 class StatusesToCome:
     """Those of one op come in order, those of different ops in any.

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from tb.bench import params
 
-__all__ = ["save_replay"]
-
 
 def save_replay(first: list[int], last: list[int], simulated: dict) -> None:
     """Write replay.json. first, last: the cycles in which each row came and left.

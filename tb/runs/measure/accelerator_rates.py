@@ -24,8 +24,6 @@ from tb.run import build_model, run_model
 from tb.runs.accelerator_rates import section
 from tb.runs.cycles import Figure, described, save
 
-__all__ = ["product_parts", "report"]
-
 CONFIGS = BLOCKS["kllm_accelerator"].configs
 Cases = list[tuple[int, int, str]]  # tokens; tokens at a time; online or offline
 

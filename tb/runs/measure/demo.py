@@ -30,8 +30,6 @@ from synth.area import load_libraries
 from synth.modules import MappedDesign, map_modules
 from tb.run import Model, build_model, emitted, run_model
 
-__all__ = ["layer_jobs", "report"]
-
 LAYER = 15
 LINEARS = ("self_attn.q_proj", "mlp.down_proj")
 CALIBRATION_TOKENS = 256

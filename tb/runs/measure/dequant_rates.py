@@ -16,8 +16,6 @@ from hdl.oaken.dequant_engine import OakenDequantEngine, OakenDequantEngineConfi
 from tb.run import simulate
 from tb.runs.cycles import Figure, described, predicted, save
 
-__all__ = ["report"]
-
 _HEAD_DIM = 128
 _CONFIGS = (  # lanes, data_bits
     (8, 512),

@@ -13,8 +13,6 @@ from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
 from tb.run import simulate
 from tb.runs.cycles import Figure, described, predicted, save
 
-__all__ = ["report"]
-
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 _THRESHOLDS = (0xC400, 0xAE66, 0x2E66, 0x4400)  # -4, -0.1, 0.1, 4
 

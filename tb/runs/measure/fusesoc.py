@@ -17,8 +17,6 @@ from tb.compile import tool_environment
 from tb.kits.check import SIMULATORS, available, write_kit
 from tb.run import ROOT
 
-__all__ = ["BLOCKS", "report"]
-
 BLOCKS = (
     "oaken_kv_engine", "kllm_pe_lane", "million_decode_keys", "vq_gemv", "qet_dequant_gemv"
 )  # fmt: skip

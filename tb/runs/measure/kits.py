@@ -15,8 +15,6 @@ from hdl.kit.kits import all_kits
 from tb.kits.check import SIMULATORS, Faults, Run, available, plant, run_kit, write_kit
 from tb.run import ROOT
 
-__all__ = ["Judged", "judge", "report"]
-
 _FOLDER = ROOT / "build" / "kits" / "runs"
 _PASS = re.compile(r"^PASS \w+: (\d+) episodes at \d+ flows, (\d+) transfers", re.M)
 

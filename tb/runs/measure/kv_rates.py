@@ -16,8 +16,6 @@ from hdl.oaken.room import BLOCKS
 from tb.run import build_model, run_model
 from tb.runs.cycles import Figure, described, predicted, save
 
-__all__ = ["overlap_script", "report"]
-
 RUNS = ((32, 16, 32, 20), (32, 16, 32, 100), (16, 16, 128, 100))  # APPENDs, READs, tokens, latency
 
 

@@ -17,8 +17,6 @@ from hdl.verilog import convert
 from tb.run import build_model, run_model
 from tb.runs.cycles import Figure, described, predicted, save
 
-__all__ = ["report"]
-
 LENGTHS = (64, 128, 256, 576, 1024, 1536, 2048, 4096, 8192, 11008)
 OUTPUTS = (32, 64, 96, 128)
 

@@ -24,8 +24,6 @@ from tb.kllm.support.rebase import counted, rebase
 from tb.run import ROOT, build_model, run_model
 from tb.runs.cycles import Figure, described, save
 
-__all__ = ["measured_cycles", "parameters", "report"]
-
 
 def _state_program(config: MachineConfig, base: list[int]) -> list[int]:
     """READ of all rows and READ_SLOT of all slots, after ``base[unit]`` commands of each unit."""

@@ -21,8 +21,6 @@ from tb.million.support.replay import part
 from tb.run import ROOT, build_model, run_model
 from tb.runs.cycles import Figure, described, save
 
-__all__ = ["parts", "past_keys", "report", "step_cycles"]
-
 CONFIGS = BLOCKS[BLOCK].configs
 BASE = 0x40_0000
 _SHOWN = 8  # steps of a row of the table

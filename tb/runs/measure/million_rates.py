@@ -18,10 +18,6 @@ from tb.million.support.replay import Parts, random_books, some_words
 from tb.run import build_model, run_model
 from tb.runs.cycles import Figure, described, predicted, save
 
-__all__ = [
-    "APART", "CONFIGS", "attend_parts", "encoder_parts", "lone_cycles", "report", "train_cycles",
-]  # fmt: skip
-
 BLOCK = "million_attention"
 BASE = 0x40_0000
 ATTENDS = 3  # of a train; the first is not counted

@@ -38,8 +38,6 @@ from tb.run import build_model, run_model
 from tb.runs.cycles import Figure, described, save
 from tb.runs.qet import SECTION
 
-__all__ = ["SPANS", "Source", "bound_of", "report", "tile_words"]
-
 _CONFIG = "smollm2"
 _RATIO = 4
 _ODD = (3, 2)  # entries where no budget has a solution

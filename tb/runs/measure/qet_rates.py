@@ -24,8 +24,6 @@ from tb.runs.cycles import Figure, described, predicted, save
 from tb.runs.measure.qet import SPANS
 from tb.runs.qet_rates import SECTION
 
-__all__ = ["cases_of", "measured", "report"]
-
 BLOCK = "qet_dequant_gemv"
 _TILES = 3
 # By configuration: bits of an element, rows.

@@ -26,8 +26,6 @@ from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig
 from hdl.oaken.room import BLOCKS
 from tb.run import build_model, run_model
 
-__all__ = ["Measured", "report", "run"]
-
 BASE = 0x40_0000
 CALIBRATION = (3, 128)  # windows and tokens of a window
 

@@ -31,8 +31,6 @@ from tb.runs.cycles import Figure, described, save
 from tb.runs.measure.vq_kv import Result, Say, cache
 from tb.runs.vq import CACHES, MODELS, SECTION
 
-__all__ = ["SPAN", "engine_of", "fill_of", "path_of", "report", "weights"]
-
 SPAN = "from the job taken to its last result"
 
 _HEAD = ("model", "method", "what", "equal to golden", "bound", "cycles", "ratio", "error")

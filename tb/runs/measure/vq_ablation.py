@@ -37,8 +37,6 @@ from tb.runs.vq_ablation import CASES
 from tb.vqllm.support.core_words import core_params, look_cycles
 from tb.vqllm.support.one_image import OneImage
 
-__all__ = ["STEPS", "Step", "report", "striped"]
-
 LAYER, MATRIX = 15, "up_proj"
 TOKENS = 8  # of a gemm
 STRIPE = 16  # rows for which all codebooks come, where the codebooks do not lead

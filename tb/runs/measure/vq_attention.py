@@ -40,8 +40,6 @@ from tb.runs.measure.million_rates import BASE, lone_cycles
 from tb.vqllm.support.attention import Head, Script
 from tb.vqllm.support.one_image import OneImage, Softmax, differences
 
-__all__ = ["ENGINES", "measure", "report", "shape_of"]
-
 TRAIN = 5  # requests of a train; the first and the last are not counted
 COUNTED = TRAIN - 2
 LONGEST = 8192  # tokens that every engine has room for

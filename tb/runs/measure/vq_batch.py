@@ -26,8 +26,6 @@ from tb.run import build_model, run_model
 from tb.runs.cycles import Figure, described, give
 from tb.vqllm.support.core_words import core_params, look_cycles
 
-__all__ = ["report"]
-
 TOKENS = (1, 2, 4, 8, 16, 32, 64)
 MATRIX = (11008, 4096)  # of LLaMA-7B
 # Multipliers, tokens side by side, bits of the memory port

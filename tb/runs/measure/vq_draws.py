@@ -7,8 +7,6 @@ from golden.vqllm.access import reordered
 from golden.vqllm.config import MatrixShape
 from golden.vqllm.matrix import VqMatrix
 
-__all__ = ["drawn"]
-
 
 def drawn(rng: np.random.Generator, shape: MatrixShape, skew: float) -> VqMatrix:
     """Codes drawn independently, codebooks of random words; reordered by its look-ups."""

@@ -31,8 +31,6 @@ from tb.run import build_model, run_model, simulate
 from tb.runs.cycles import Figure, described
 from tb.vqllm.support.attention import Head, Script
 
-__all__ = ["Layer", "Result", "Say", "cache", "captured", "encode", "run"]
-
 Say = Callable[[str], None]
 HEADS = {"smollm2": HeadShape(heads=3, group=3), "llama": LLAMA_HEADS}
 # By model: names of the registered configurations; "" is the default one.

@@ -35,8 +35,6 @@ from tb.runs.measure.vq_tables import table_params
 from tb.vqllm.support.core_words import core_params
 from tb.vqllm.support.one_image import OneImage
 
-__all__ = ["Run", "choice", "figures", "runs", "section"]
-
 MULTIPLIERS = 16
 _VQ = VqShape(size=4, entries=64, stages=1)
 _COLUMNS, _ROWS, _TOKENS = 256, 600, 16

@@ -21,8 +21,6 @@ from tb.run import build_model, run_model
 from tb.runs.cycles import Figure, described, predicted, save
 from tb.runs.measure.vq import SPAN, fill_of, path_of
 
-__all__ = ["cases_of", "measured", "report"]
-
 BLOCK = "vq_gemv"
 SIZES = ((1536, 576), (576, 1536))  # rows and columns of SmolLM2's FFN
 

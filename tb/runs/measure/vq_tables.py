@@ -27,8 +27,6 @@ from tb.runs.cycles import Figure, described, give, predicted
 from tb.vqllm.support.core_words import core_params
 from tb.vqllm.support.tables import TableWords
 
-__all__ = ["report", "table_params"]
-
 MATRICES = ((11008, 4096), (1536, 576))  # of LLaMA-7B and of SmolLM2-135M
 _VECTORS = 16  # of an error
 ERROR_SHAPE = (256, 576)

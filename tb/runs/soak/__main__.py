@@ -19,8 +19,6 @@ from tb.runs.soak.check import Mismatch
 from tb.runs.soak.faults import FAULTS
 from tb.runs.soak.run import Figures, soak
 
-__all__ = ["main"]
-
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 PAGE = ROOT / "docs" / "paging-soak.md"
 

@@ -24,8 +24,6 @@ import numpy as np
 from golden.paging.config import CacheConfig
 from golden.paging.format import Op, Status
 
-__all__ = ["Checker", "Mismatch"]
-
 _TABLE = 1 << 16
 _NEVER = 0xFFFFFFFF
 _MASK = (1 << 64) - 1

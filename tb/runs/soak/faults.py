@@ -13,8 +13,6 @@ from hdl.paging.page_table import PagingPageTable
 from tb.plant import plant
 from tb.runs.soak.run import soak_config
 
-__all__ = ["FAULTS", "Fault"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Fault:

@@ -15,8 +15,6 @@ from hdl.registry import find
 from tb.native.build import build_native
 from tb.runs.soak.check import Checker, Mismatch
 
-__all__ = ["Figures", "constants", "soak", "soak_config"]
-
 MAIN = Path(__file__).resolve().parent / "main.cpp"
 
 

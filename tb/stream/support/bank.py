@@ -11,8 +11,6 @@ from hdl.block import Block
 from hdl.emit import add
 from tb.run import simulate
 
-__all__ = ["Bank", "BankConfig", "Case", "check"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BankConfig(Config):

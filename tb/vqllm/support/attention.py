@@ -10,8 +10,6 @@ from golden.million.format import Status
 from golden.vqllm.attention import attend, book_image, code_image
 from golden.words import layout_word
 
-__all__ = ["Head", "Script", "random_head"]
-
 
 @dataclasses.dataclass
 class Head:

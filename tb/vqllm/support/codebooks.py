@@ -6,8 +6,6 @@ import torch
 from golden.vqllm.cache import load_fault
 from golden.words import layout_word
 
-__all__ = ["host_params", "image", "load"]
-
 
 def host_params(config) -> dict:
     """What CacheHost knows of a cache."""

@@ -10,8 +10,6 @@ from golden.vqllm.vectors.matrices import code_beats, lane_beats, tile_jobs
 from golden.words import layout_word
 from tb.vqllm.support.codebooks import host_params, image, load
 
-__all__ = ["core_params", "look_cycles"]
-
 
 def look_cycles(config, matrix: VqMatrix, plan: Tiers | None = None) -> int:
     """Cycles of all look-ups of one pass."""

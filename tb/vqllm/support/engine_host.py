@@ -6,8 +6,6 @@ from golden.axi.format import RESP_OKAY
 from tb.axi.support.memory import Ram
 from tb.bench import Bench, config
 
-__all__ = ["SINKS", "SOURCES", "EngineHost"]
-
 SOURCES = ("x", "job", "axi__r")
 SINKS = ("y", "status", "axi__ar")
 

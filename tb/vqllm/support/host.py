@@ -7,8 +7,6 @@ from golden.axi.format import RESP_OKAY
 from tb.axi.support.memory import Ram
 from tb.bench import Bench, params
 
-__all__ = ["CacheHost"]
-
 
 class CacheHost:
     """Loads are offered when those before them are in use; the fault of each is compared.

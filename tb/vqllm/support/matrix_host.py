@@ -10,8 +10,6 @@ from cocotb.triggers import FallingEdge
 from tb.bench import config, params
 from tb.vqllm.support.host import CacheHost
 
-__all__ = ["latency_test", "matrix_tests"]
-
 
 class _Host(CacheHost):
     """Matrices whose results leave ``sink``."""

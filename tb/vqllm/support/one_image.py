@@ -25,8 +25,6 @@ from golden.million.scores import past_scores
 from golden.vqllm.attention import book_image, code_image
 from golden.vqllm.config import AttendShape
 
-__all__ = ["Differences", "OneImage", "Softmax", "differences"]
-
 _SPREAD = 2.4  # standard deviation of the scores
 _EPSILON = 2.0**-11  # of a rounding to FP16, relative
 _LEAST = 2.0**-25  # of one below the normal numbers

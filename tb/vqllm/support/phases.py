@@ -10,8 +10,6 @@ from golden.vqllm.vectors.matrices import code_beats
 from golden.words import layout_word
 from tb.vqllm.support.codebooks import image, load
 
-__all__ = ["phases_of"]
-
 
 def phases_of(
     config, rng, matrix: VqMatrix, base: int, *, faults: bool

@@ -13,8 +13,6 @@ from golden.vqllm.vectors.matrices import code_beats, x_beats
 from golden.words import layout_word
 from hdl.vqllm.table_config import VqTableGemvConfig
 
-__all__ = ["TableWords", "tables_of"]
-
 
 def tables_of(config: VqTableGemvConfig, entries: int) -> Tables:
     return Tables(

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from golden.checkpoint import Checkpoint
     from golden.eval.reports.million.run import Runner
 
-__all__ = ["CHANNELS", "ROWS", "main"]
-
 ROWS, CHANNELS = "million.json", "million_channels.json"
 _CHANNEL_WINDOWS = 4
 

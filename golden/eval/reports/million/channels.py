@@ -12,8 +12,6 @@ from golden.checkpoint import Checkpoint, CheckpointError
 from golden.files import replacing
 from golden.markers import table
 
-__all__ = ["KINDS", "load_channels", "measure", "save_channels", "section"]
-
 KINDS = ("K", "K before RoPE", "V")
 
 

@@ -11,8 +11,6 @@ from golden.eval.reports.codebooks import Paired
 from golden.eval.reports.million.stats import Measured, measured, paired, percent, sensitivity
 from golden.eval.reports.million.tables import MILLION_3B, OUTLIERS
 
-__all__ = ["CLAIMS", "UNTESTABLE", "Claim", "Lookup", "channels", "lookup"]
-
 # Of methods on one text, on the windows that all of them have.
 Lookup = Callable[[Sequence[str]], list[Measured | None]]
 

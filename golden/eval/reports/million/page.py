@@ -17,8 +17,6 @@ from golden.eval.reports.million.stats import (
 from golden.eval.reports.million.tables import OUTLIERS, PLAIN, TABLES, Table
 from golden.markers import table
 
-__all__ = ["sections"]
-
 _NOT_RUN = "not run"
 
 

@@ -21,8 +21,6 @@ from golden.eval.accuracy.report import Report
 from golden.eval.methods import parse_all
 from golden.eval.reports.million.tables import PLAIN, Table
 
-__all__ = ["Runner", "earlier_rows", "joined", "wanted_rows"]
-
 # Settings that rows of one table share; texts apart, of which an earlier report may have fewer
 # windows.
 _SAME = ("fingerprint", "seq", "calibration", "device", "torch", "transformers")

@@ -10,8 +10,6 @@ from golden.eval.accuracy.report import Report
 from golden.eval.reports.codebooks import Paired
 from golden.eval.reports.million.tables import PLAIN
 
-__all__ = ["Measured", "failure", "measured", "paired", "percent", "sensitivity"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Measured:

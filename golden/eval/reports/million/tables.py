@@ -2,8 +2,6 @@
 
 import dataclasses
 
-__all__ = ["MILLION_3B", "OUTLIERS", "PLAIN", "TABLES", "Entry", "Pair", "Table"]
-
 PLAIN = "fp32"  # what every row is compared with
 # 16 training vectors per entry: with 39 or more, 4,096 entries take half an hour of a core.
 MILLION_3B = "million-3b:few=true,vectors=16"
