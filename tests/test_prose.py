@@ -1,66 +1,66 @@
 """The English of the pages and docstrings: short sentences, and the field's words.
 
 ``tests/prose.py`` splits the text and holds the word list. ``python tests/prose.py FILE`` prints
-the faults of a file. Seen to fail: LIMIT 26, ``behind`` off the list, fences not skipped, a page on
-NOT_YET that passes.
+the faults of a file. Seen to fail: LIMIT 26, ``behind`` off the list, fences not skipped.
 """
 
 import re
+from pathlib import Path
 
 import pytest
 
 from tests.prose import LIMIT, ROOT, docstring, faults, judge, markdown, prose_files
 
-# Files that are not yet rewritten. The list may only shrink: a listed file that passes fails.
-NOT_YET = """
-""".split()
-
 FILES = prose_files()
-
-
-def test_not_yet_names_files():
-    assert sorted(set(NOT_YET)) == NOT_YET
-    missing = sorted(set(NOT_YET) - set(FILES))
-    assert not missing, f"moved or deleted, change NOT_YET: {missing}"
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_prose(name):
-    found = [f"{name}:{each.line}: {each.reason}: {each.text}" for each in faults(ROOT / name)]
-    if name in NOT_YET:
-        assert found, f"{name} passes: take it off NOT_YET"
-    else:
-        assert not found, "\n".join(found)
-
-
-@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".md")])
-def test_links_name_files(name):
-    """Each relative link of a page names a file or folder. Seen to fail with a page renamed."""
-    text = re.sub(r"^```.*?^```", "", (ROOT / name).read_text(), flags=re.S | re.M)
-    links = re.findall(r"\]\(([^)\s#]+)(?:#[^)\s]*)?\)", re.sub(r"`[^`\n]*`", "", text))
-    local = [link for link in links if "://" not in link]
-    missing = [link for link in local if not ((ROOT / name).parent / link).exists()]
-    assert not missing, missing
-
-
 PAGES = [name for name in FILES if name.endswith(".md") and name != "CHANGELOG.md"]
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_named_files_exist(name):
-    """Each source file and module that a page names exists. Seen to fail with a folder renamed."""
-    text = (ROOT / name).read_text()
+def test_prose():
+    """All faults of the tree at once: ``python tests/prose.py`` prints the same lines."""
+    assert len(FILES) > 1000
+    found = [
+        f"{name}:{each.line}: {each.reason}: {each.text}"
+        for name in FILES
+        for each in faults(ROOT / name)
+    ]
+    assert not found, "\n".join(found)
+
+
+def missing_links(text: str, folder: Path) -> list[str]:
+    """Relative links of a page that name neither file nor folder."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)
+    links = re.findall(r"\]\(([^)\s#]+)(?:#[^)\s]*)?\)", re.sub(r"`[^`\n]*`", "", text))
+    return [link for link in links if "://" not in link and not (folder / link).exists()]
+
+
+def missing_files(text: str) -> list[str]:
+    """Source files and modules that a page names and the tree has not."""
     place = r"(?<![\w/.-])((?:golden|hdl|tb|synth|tests|docs)/[\w/.-]+\.(?:py|md|json))\b"
     files = re.findall(place, text)
     modules = re.findall(r"python -m ((?:golden|hdl|tb|synth)\.[\w.]*\w)", text)
     places = {module: ROOT / module.replace(".", "/") for module in modules}
     missing = [file for file in files if not (ROOT / file).exists() and "thing" not in file]
-    missing += [
+    return missing + [
         module
         for module, place in places.items()
         if not place.with_suffix(".py").exists() and not (place / "__main__.py").exists()
     ]
-    assert not missing, missing
+
+
+def test_pages_link_to_and_name_what_exists():
+    assert missing_links("[a](none.md) `[b](no.md)` [c](https://d) [e](tests/)", ROOT) == [
+        "none.md"
+    ]
+    assert missing_files("hdl/none.py, hdl/block.py, `python -m golden.none`") == [
+        "hdl/none.py", "golden.none"
+    ]  # fmt: skip
+    found = []
+    for name in FILES:
+        if name.endswith(".md"):
+            text, page = (ROOT / name).read_text(), ROOT / name
+            found += [f"{name}: {link}" for link in missing_links(text, page.parent)]
+            found += [f"{name}: {file}" for file in missing_files(text) if name in PAGES]
+    assert not found, "\n".join(found)
 
 
 def reasons(text, split=markdown):
