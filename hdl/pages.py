@@ -8,7 +8,6 @@ decisions are filled in the same way. ``make site`` draws a picture for each ``d
 
 import contextlib
 import dataclasses
-import importlib
 import inspect
 import re
 import sys
@@ -21,7 +20,7 @@ from golden.config import Config
 from golden.markers import in_turn, replacing  # hdl does not import golden.files
 from hdl.axi.notes import read_note
 from hdl.diagram import diagram
-from hdl.registry import Registered, all_blocks, rooms
+from hdl.registry import Registered, Tier, all_blocks, bench, ips, rooms, users_of_blocks
 from hdl.verilog import port_rows
 
 DIAGRAM = "<!-- generated: diagram -->"  # where the page of a block has its picture
@@ -101,15 +100,16 @@ def _of_configuration(block: Registered) -> str:
     return f"\nOf the configuration `{block.checked}`.\n" if block.checked else ""
 
 
-def _ports(block: Registered) -> str:
+def _ports(name: str, block: Registered) -> str:
     component = block.component(block.shown)
     rows = [
-        (f"`{name}`", direction, bits, role, meaning)
-        for name, direction, bits, role, meaning in port_rows(component)
+        (f"`{port}`", direction, bits, role, meaning)
+        for port, direction, bits, role, meaning in port_rows(component)
     ]
     table = _table(("port", "direction", "bits", "role", "meaning"), rows)
     note = "\n".join(read_note(component))
-    return table + _of_configuration(block) + (note and f"\n{note} See [axi.md](../axi.md).\n")
+    table += _of_configuration(block) + (note and f"\n{note} See [axi.md](../axi.md).\n")
+    return f"{table}\nGolden: `{block.golden}`. Bench: `{bench(name)}`.\n"
 
 
 def _timing(block: Registered) -> str:
@@ -136,7 +136,7 @@ def fill(name: str, text: str) -> str:
     made = {
         "diagram": lambda: drawn + _of_configuration(block),
         "parameters": lambda: _parameters(block),
-        "ports": lambda: _ports(block),
+        "ports": lambda: _ports(name, block),
         "timing": lambda: _timing(block),
         "registers": lambda: _registers(block),
     }
@@ -150,21 +150,30 @@ def _title(page: Path) -> tuple[str, str]:
     return name.strip(), title.strip()
 
 
-def _block_index() -> str:
-    """A table of each room's blocks: page, what it does, named configurations."""
-    parts = []
-    for name, room in rooms().items():
+def _ip_index() -> str:
+    """The flat list of IPs: page, room, what it does, named configurations."""
+    rows = []
+    for room, each in rooms().items():
+        for name, block in sorted(each.blocks.items()):
+            if block.tier is Tier.IP:
+                title = _title(pages_directory() / f"{name}.md")[1]
+                named = ", ".join(f"`{each}`" for each in block.configs)
+                rows.append((f"[{name}]({name}.md)", title, room, named))
+    return _table(("block", "what it does", "room", "named configurations"), rows)
+
+
+def _part_index() -> str:
+    """A table of each room's parts: what it does, and what instantiates it."""
+    tables, users = [], users_of_blocks()
+    for room, each in rooms().items():
         rows = []
-        for block, registered in sorted(room.blocks.items()):
-            page = pages_directory() / f"{block}.md"
-            title = _title(page)[1] if page.exists() else ""
-            named = ", ".join(f"`{each}`" for each in registered.configs)
-            rows.append((f"[{block}]({block}.md)", title, named))
-        package = importlib.import_module(f"hdl.{name}")
-        about = (package.__doc__ or "").strip().splitlines() or [""]
-        head = ("block", "what it does", "named configurations")
-        parts.append(f"## {name}\n\n{about[0]}\n\n{_table(head, rows)}")
-    return "\n" + "\n".join(parts) + "\n"
+        for name, block in sorted(each.blocks.items()):
+            if block.tier is Tier.PART:
+                named = ", ".join(f"`{each}`" for each in users[name])
+                rows.append((f"`{name}`", block.summary.replace("|", "\\|"), named))
+        if rows:
+            tables.append(f"### {room}\n\n{_table(('part', 'what it does', 'used by'), rows)}")
+    return "\n" + "\n".join(tables) + "\n"
 
 
 def _decision_index() -> str:
@@ -176,7 +185,7 @@ def _decision_index() -> str:
 
 
 _INDEXES: dict[str, dict[str, Callable[[], str]]] = {
-    "blocks/index.md": {"blocks": _block_index},
+    "blocks/index.md": {"ips": _ip_index, "parts": _part_index},
     "decisions/index.md": {"decisions": _decision_index},
 }
 
@@ -202,7 +211,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     stale, missing = [], []
     blocks = pages_directory()
-    pages = [(blocks / f"{name}.md", name, fill) for name in all_blocks()]
+    pages = [(blocks / f"{name}.md", name, fill) for name in ips()]
     pages += [(blocks.parent / name, name, fill_document) for name in documents()]
     unknown = set(options.names) - {name for _, name, _ in pages}
     if unknown:

@@ -2,26 +2,40 @@
 
 Each room of hdl describes itself in ``hdl/<room>/room.py``. A block is found by its name alone:
 ``index_reducer`` is hdl/index/reducer.py, tb/index/test_reducer.py, docs/blocks/index_reducer.md.
+A block is an IP or a part (docs/decisions/0119-two-tiers-of-blocks.md). A part has no page.
 """
 
+import ast
 import dataclasses
 import difflib
+import enum
 import importlib
+import inspect
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from golden.config import Config, ConfigError
 
 _NAMED = "--config="
-ROOMS = tuple(sorted(path.parent.name for path in Path(__file__).parent.glob("*/room.py")))
+_HDL = Path(__file__).resolve().parent
+ROOMS = tuple(sorted(path.parent.name for path in _HDL.glob("*/room.py")))
+
+
+class Tier(enum.Enum):
+    """An integrator takes an IP. A part is inside of an IP and has neither page nor kit."""
+
+    IP = "IP"
+    PART = "part"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Registered:
-    """One block: its component class, default and named configurations, and golden model."""
+    """One block: its component class, tier, default and named configurations, and golden model."""
 
     component: type
     config: Config
+    tier: Tier = Tier.IP
     configs: dict[str, Config] = dataclasses.field(default_factory=dict)
     golden: str = ""  # "package.module:function"
     checked: str = ""  # named configuration whose ports the page shows, where the default is large
@@ -30,6 +44,12 @@ class Registered:
     def shown(self) -> Config:
         """The configuration whose ports the page shows."""
         return self.configs[self.checked] if self.checked else self.config
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the component's docstring."""
+        text = " ".join((inspect.getdoc(self.component) or "").partition("\n\n")[0].split())
+        return re.split(r"(?<![. ])\.(?= |$)", text)[0]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,6 +86,36 @@ def all_blocks() -> dict[str, Registered]:
                 )
             blocks[name] = block
     return dict(sorted(blocks.items()))
+
+
+def ips() -> dict[str, Registered]:
+    """Name to block of those that an integrator takes, sorted by name."""
+    return {name: block for name, block in all_blocks().items() if block.tier is Tier.IP}
+
+
+def users_of_blocks() -> dict[str, list[str]]:
+    """Name of a block to the blocks, or else the files of hdl, whose code names its class."""
+    blocks = all_blocks()
+    place = {name: Path(inspect.getfile(block.component)) for name, block in blocks.items()}
+    block_of = {path: name for name, path in place.items()}
+    users: dict[str, list[str]] = {name: [] for name in blocks}
+    for path in sorted(_HDL.rglob("*.py")):
+        if path.name == "room.py":
+            continue
+        tree = ast.parse(path.read_text())
+        found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        for name, block in blocks.items():
+            if block.component.__name__ in found and path != place[name]:
+                users[name].append(block_of.get(path, path.relative_to(_HDL.parent).as_posix()))
+    return users
+
+
+def bench(name: str) -> str:
+    """The file of the tests of block ``name``."""
+    room = Path(inspect.getfile(find(name).component)).relative_to(_HDL).parts[0]
+    stem = name.partition("_")[2]
+    short = f"tb/{room}/test_{stem}.py"
+    return short if (_HDL.parent / short).exists() else f"tb/{room}/test_{name}.py"
 
 
 def find(name: str) -> Registered:

@@ -30,15 +30,13 @@ from hdl.layers import Arc, Box, arrange
 from hdl.pages import pages_directory, picture, shows_diagram
 from hdl.parts import End, Parts, parts
 from hdl.ports import In, Out, Payload
-from hdl.registry import all_blocks, find, rooms
+from hdl.registry import find, ips, rooms
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
 from hdl.stream.fork import StreamFork, StreamForkConfig
 from hdl.stream.link import link
 
 ROOT = Path(__file__).resolve().parent.parent
-SHOWN = [
-    name for name in all_blocks() if shows_diagram((pages_directory() / f"{name}.md").read_text())
-]
+SHOWN = [name for name in ips() if shows_diagram((pages_directory() / f"{name}.md").read_text())]
 WORD = stream.Signature(Payload(data=(8, "a word")))
 
 

@@ -14,9 +14,10 @@ from amaranth.lib import data, stream, wiring
 
 from golden.config import Config
 from hdl.block import Block
+from hdl.kit.kits import all_kits
 from hdl.pages import documents, fill_document, pages_directory
 from hdl.ports import Bus, In, Out, Payload, member_text
-from hdl.registry import ROOMS, all_blocks
+from hdl.registry import ROOMS, Registered, Tier, all_blocks, bench, ips, users_of_blocks
 from hdl.verilog import without_meaning
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -353,24 +354,50 @@ def test_hdl_never_loads_torch():
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_block_has_its_rooms(name):
+    """A part and an IP have a generator with a docstring, a golden function and a bench."""
     block = BLOCKS[name]
-    room = name.split("_")[0]
     generator = Path(inspect.getfile(block.component)).relative_to(ROOT)
     assert generator.parts[:2] in {("hdl", each) for each in ROOMS}
     module, _, function = block.golden.partition(":")
     assert callable(getattr(importlib.import_module(module), function)), block.golden
-    where = generator.parts[1]
-    stem = name.removeprefix(f"{room}_")
-    benches = [ROOT / "tb" / where / f"test_{each}.py" for each in (stem, name)]
-    assert any(bench.exists() for bench in benches), f"no testbench: {benches[0]}"
-    assert (pages_directory() / f"{name}.md").exists()
-    documentation = block.component.__doc__
+    assert (ROOT / bench(name)).exists(), f"no testbench: {bench(name)}"
+    documentation = vars(block.component).get("__doc__")
     assert (documentation or "").strip(), f"{name} has no docstring"
+
+
+def of_wrong_tier(blocks: dict[str, Registered], pages: set[str], kits: set[str]) -> list[str]:
+    """An IP has a page, a part has neither page nor kit, and nothing else has either."""
+    tiers = {name: block.tier for name, block in blocks.items()}
+    found = [f"{n}: an IP without a page" for n in tiers if tiers[n] is Tier.IP and n not in pages]
+    found += [f"{n}: a page of no IP" for n in pages if tiers.get(n) is not Tier.IP]
+    found += [f"{n}: a kit of no IP" for n in kits if tiers.get(n) is not Tier.IP]
+    return sorted(found)
+
+
+def test_tiers_have_what_they_say():
+    """docs/blocks has the pages of the IPs and the index alone; each block with a kit is an IP."""
+    pages = {path.stem for path in pages_directory().glob("*.md")} - {"index"}
+    found = of_wrong_tier(BLOCKS, pages, set(all_kits()))
+    assert not found, "\n".join(found)
+
+
+def test_of_wrong_tier_finds_each_case():
+    one, other = BLOCKS["stream_fifo"], BLOCKS["oaken_zero_remove"]
+    assert not of_wrong_tier({"a": one, "b": other}, {"a"}, {"a"})
+    assert of_wrong_tier({"a": one, "b": other}, {"b", "c"}, {"b"}) == [
+        "a: an IP without a page", "b: a kit of no IP", "b: a page of no IP", "c: a page of no IP",
+    ]  # fmt: skip
+
+
+def test_each_part_is_inside_of_another_block():
+    """What nothing contains is for an integrator, so it is an IP."""
+    users = users_of_blocks()
+    assert not {name for name in BLOCKS if name not in ips() and not users[name]}
 
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_ports_and_fields_have_a_meaning(name):
-    """Each row of the page's table of ports, at every named configuration."""
+    """Each row of ``hdl.build NAME --ports``, at every named configuration."""
     block = BLOCKS[name]
     for config in (block.config, *block.configs.values()):
         component = block.component(config)
@@ -557,6 +584,6 @@ def test_every_test_of_a_testplan_exists():
     absent = "no_such" + "_test"  # a name that no file has, this one included
     assert unknown_tests(f"## Testplan\n| x | `tb_a.py: {absent}` |", known) == [absent]
     pages = sorted((ROOT / "docs" / "blocks").glob("*.md"))
-    assert len(pages) > 90
+    assert len(pages) > 70
     found = {page.stem: unknown_tests(page.read_text(), known) for page in pages}
     assert not {name: names for name, names in found.items() if names}

@@ -1,4 +1,4 @@
-"""Sums of weighted values by histograms (docs/blocks/million_value_engine.md).
+"""Sums of weighted values by histograms.
 
 A value is ``2**e * C[m][code_m]`` in each subspace m. The weights of the keys with one code are
 added first, then each row of the codebook is multiplied once:

@@ -1,4 +1,4 @@
-"""Concatenate activation and weight indices (docs/blocks/kllm_concat.md)."""
+"""Concatenate activation and weight indices."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Command words in, commands to the engines, statuses out (docs/blocks/kllm_dispatcher.md)."""
+"""Command words in, commands to the engines, statuses out."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Element functions, one word per cycle (docs/blocks/kllm_function_pipeline.md)."""
+"""Element functions, one word per cycle."""
 
 import dataclasses
 

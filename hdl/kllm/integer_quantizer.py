@@ -1,4 +1,4 @@
-"""Unsigned integers of a token by exact division (docs/blocks/kllm_integer_quantizer.md)."""
+"""Unsigned integers of a token by exact division."""
 
 import dataclasses
 

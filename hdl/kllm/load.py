@@ -1,4 +1,4 @@
-"""The engine that fills rows of the vector memory from data memory (docs/blocks/kllm_load.md)."""
+"""The engine that fills rows of the vector memory from data memory."""
 
 import dataclasses
 

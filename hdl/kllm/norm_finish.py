@@ -1,4 +1,4 @@
-"""Floating-point part of the norm statistics (docs/blocks/kllm_norm_finish.md)."""
+"""Floating-point part of the norm statistics."""
 
 import dataclasses
 

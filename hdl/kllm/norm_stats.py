@@ -1,4 +1,4 @@
-"""Norm statistics of quantized tokens from index counts (docs/blocks/kllm_norm_stats.md)."""
+"""Norm statistics of quantized tokens from index counts."""
 
 import dataclasses
 

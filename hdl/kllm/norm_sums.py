@@ -1,4 +1,4 @@
-"""Exact sums of a token from its index counts and outliers (docs/blocks/kllm_norm_sums.md)."""
+"""Exact sums of a token from its index counts and outliers."""
 
 import dataclasses
 from itertools import pairwise

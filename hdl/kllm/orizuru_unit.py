@@ -1,4 +1,4 @@
-"""Largest and smallest of up to 16 leaves (docs/blocks/kllm_orizuru_unit.md)."""
+"""Largest and smallest of up to 16 leaves."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Sparse path: activation outliers times dequantized weights (docs/blocks/kllm_outlier.md)."""
+"""Sparse path: activation outliers times dequantized weights."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""The engine that gives rows and slots to the host (docs/blocks/kllm_readback.md)."""
+"""The engine that gives rows and slots to the host."""
 
 import dataclasses
 

@@ -65,7 +65,7 @@ from hdl.kllm.slot_memory import KllmSlotMemory
 from hdl.kllm.weight_buffer import KllmWeightBuffer, KllmWeightBufferConfig
 from hdl.kllm.weight_stripe import KllmWeightStripe, KllmWeightStripeConfig
 from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
-from hdl.registry import Registered, Room
+from hdl.registry import Registered, Room, Tier
 
 _TABLE1 = KllmPeLaneConfig()
 _SMALL = KllmPeLaneConfig(
@@ -134,6 +134,7 @@ BLOCKS = {
     ),
     "kllm_load": Registered(
         component=KllmLoad,
+        tier=Tier.PART,
         config=KllmLoadConfig(),
         configs={
             "table1": KllmLoadConfig(),
@@ -149,38 +150,45 @@ BLOCKS = {
     ),
     "kllm_row_gather": Registered(
         component=KllmRowGather,
+        tier=Tier.PART,
         config=KllmMatmulPhaseConfig(),
         golden="golden.kllm.walks:gathered_rows",
     ),
     "kllm_row_walk": Registered(
         component=KllmRowWalk,
+        tier=Tier.PART,
         config=KllmMatmulPhaseConfig(),
         golden="golden.kllm.walks:row_words",
     ),
     "kllm_outlier_walk": Registered(
         component=KllmOutlierWalk,
+        tier=Tier.PART,
         config=KllmMatmulPhaseConfig(),
         golden="golden.kllm.walks:outlier_places",
     ),
     "kllm_descriptor_walk": Registered(
         component=KllmDescriptorWalk,
+        tier=Tier.PART,
         config=KllmMatmulPhaseConfig(),
         golden="golden.kllm.walks:walk_slots",
     ),
     "kllm_entry_walk": Registered(
         component=KllmEntryWalk,
+        tier=Tier.PART,
         config=KllmAcceleratorConfig().lane,
         configs={name: config.lane for name, config in _ACCELERATORS.items()},
         golden="golden.kllm.walks:entry_beats",
     ),
     "kllm_job_walk": Registered(
         component=KllmJobWalk,
+        tier=Tier.PART,
         config=KllmAcceleratorConfig().lane,
         configs={name: config.lane for name, config in _ACCELERATORS.items()},
         golden="golden.kllm.walks:job_words",
     ),
     "kllm_matmul_collect": Registered(
         component=KllmMatmulCollect,
+        tier=Tier.PART,
         config=KllmAcceleratorConfig().matmul_config,
         configs={name: config.matmul_config for name, config in _ACCELERATORS.items()},
         golden="golden.kllm.collect:collect",
@@ -188,12 +196,14 @@ BLOCKS = {
     ),
     "kllm_matmul_check": Registered(
         component=KllmMatmulCheck,
+        tier=Tier.PART,
         config=KllmAcceleratorConfig().matmul_config,
         configs={name: config.matmul_config for name, config in _ACCELERATORS.items()},
         golden="golden.kllm.issue:is_outside",
     ),
     "kllm_matmul_issue": Registered(
         component=KllmMatmulIssue,
+        tier=Tier.PART,
         config=KllmAcceleratorConfig().matmul_config,
         configs={name: config.matmul_config for name, config in _ACCELERATORS.items()},
         golden="golden.kllm.issue:issue",
@@ -201,72 +211,84 @@ BLOCKS = {
     ),
     "kllm_norm_sums": Registered(
         component=KllmNormSums,
+        tier=Tier.PART,
         config=KllmNormSumsConfig(),
         configs={name: config.sums for name, config in _NORMS.items()},
         golden="golden.kllm.norms:exact_sums",
     ),
     "kllm_norm_finish": Registered(
         component=KllmNormFinish,
+        tier=Tier.PART,
         config=KllmNormFinishConfig(),
         configs={name: config.finish for name, config in _NORMS.items()},
         golden="golden.kllm.norms:finish_statistics",
     ),
     "kllm_norm_stats": Registered(
         component=KllmNormStats,
+        tier=Tier.PART,
         config=KllmNormStatsConfig(),
         configs=_NORMS,
         golden="golden.kllm.norms:norm_statistics",
     ),
     "kllm_concat": Registered(
         component=KllmConcat,
+        tier=Tier.PART,
         config=KllmConcatConfig(),
         configs={"table1": _TABLE1.concat_config, "small": _SMALL.concat_config},
         golden="golden.kllm.blocks:concatenate",
     ),
     "kllm_function_pipeline": Registered(
         component=KllmFunctionPipeline,
+        tier=Tier.PART,
         config=KllmFunctionPipelineConfig(),
         configs={"table1": KllmFunctionPipelineConfig()},
         golden="golden.kllm.functional:function",
     ),
     "kllm_row_reader": Registered(
         component=KllmRowReader,
+        tier=Tier.PART,
         config=KllmRowReaderConfig(),
         configs={name: unit.reader for name, unit in _FUNCTIONAL_UNITS.items()},
         golden="golden.kllm.phases:walk_rows",
     ),
     "kllm_vector_lanes": Registered(
         component=KllmVectorLanes,
+        tier=Tier.PART,
         config=KllmVectorLanesConfig(),
         configs={name: unit.lanes for name, unit in _FUNCTIONAL_UNITS.items()},
         golden="golden.kllm.phases:lanes",
     ),
     "kllm_result_rows": Registered(
         component=KllmResultRows,
+        tier=Tier.PART,
         config=KllmResultRowsConfig(),
         configs={name: unit.results for name, unit in _FUNCTIONAL_UNITS.items()},
         golden="golden.kllm.phases:result_rows",
     ),
     "kllm_slot_fetch": Registered(
         component=KllmSlotFetch,
+        tier=Tier.PART,
         config=KllmSlotFetchConfig(),
         configs={name: unit.outliers for name, unit in _FUNCTIONAL_UNITS.items()},
         golden="golden.kllm.phases:fetched",
     ),
     "kllm_slot_rows": Registered(
         component=KllmSlotRows,
+        tier=Tier.PART,
         config=KllmSlotRowsConfig(),
         configs={name: unit.slot_words for name, unit in _FUNCTIONAL_UNITS.items()},
         golden="golden.kllm.phases:slot_rows",
     ),
     "kllm_function_control": Registered(
         component=KllmFunctionControl,
+        tier=Tier.PART,
         config=KllmFunctionControlConfig(),
         configs={name: unit.control for name, unit in _FUNCTIONAL_UNITS.items()},
         golden="golden.kllm.functional:execute",
     ),
     "kllm_function_decode": Registered(
         component=KllmFunctionDecode,
+        tier=Tier.PART,
         config=KllmFunctionDecodeConfig(),
         configs={name: unit.decode for name, unit in _FUNCTIONAL_UNITS.items()},
         golden="golden.kllm.functional:execute",
@@ -279,6 +301,7 @@ BLOCKS = {
     ),
     "kllm_dispatcher": Registered(
         component=KllmDispatcher,
+        tier=Tier.PART,
         config=KllmDispatcherConfig(),
         configs={
             "table1": KllmDispatcherConfig(),
@@ -288,6 +311,7 @@ BLOCKS = {
     ),
     "kllm_readback": Registered(
         component=KllmReadback,
+        tier=Tier.PART,
         config=KllmReadbackConfig(),
         configs={
             "table1": KllmReadbackConfig(),
@@ -297,12 +321,14 @@ BLOCKS = {
     ),
     "kllm_outlier": Registered(
         component=KllmOutlier,
+        tier=Tier.PART,
         config=KllmOutlierConfig(),
         configs={"table1": _TABLE1.outlier_config, "small": _SMALL.outlier_config},
         golden="golden.kllm.blocks:sparse_sums",
     ),
     "kllm_scaler": Registered(
         component=KllmScaler,
+        tier=Tier.PART,
         config=KllmScalerConfig(),
         configs={"table1": _TABLE1.scaler_config, "small": _SMALL.scaler_config},
         golden="golden.kllm.blocks:scale_outputs",
@@ -315,54 +341,63 @@ BLOCKS = {
     ),
     "kllm_lane_codebook": Registered(
         component=KllmLaneCodebook,
+        tier=Tier.PART,
         config=_TABLE1,
         configs=_LANES,
         golden="golden.kllm.lane:codebook_mode",
     ),
     "kllm_lane_control": Registered(
         component=KllmLaneControl,
+        tier=Tier.PART,
         config=_TABLE1,
         configs=_LANES,
         golden="golden.kllm.lane:job_steps",
     ),
     "kllm_lane_dense": Registered(
         component=KllmLaneDense,
+        tier=Tier.PART,
         config=_COUNTING["table1_flipflop"],
         configs=_COUNTING,
         golden="golden.kllm.blocks:dense_sums",
     ),
     "kllm_lane_select": Registered(
         component=KllmLaneSelect,
+        tier=Tier.PART,
         config=_TABLE1,
         configs=_SELECTING,
         golden="golden.kllm.blocks:dense_sums",
     ),
     "kllm_lane_sparse": Registered(
         component=KllmLaneSparse,
+        tier=Tier.PART,
         config=_TABLE1,
         configs={"table1": _TABLE1, "small": _SMALL},
         golden="golden.kllm.blocks:sparse_sums",
     ),
     "kllm_lane_finish": Registered(
         component=KllmLaneFinish,
+        tier=Tier.PART,
         config=_TABLE1,
         configs={"table1": _TABLE1, "small": _SMALL},
         golden="golden.kllm.blocks:finish_job",
     ),
     "kllm_row_lookup": Registered(
         component=KllmRowLookup,
+        tier=Tier.PART,
         config=KllmSelectConfig(),
         configs=_SELECTS,
         golden="golden.kllm.select:look_up_rows",
     ),
     "kllm_select_column": Registered(
         component=KllmSelectColumn,
+        tier=Tier.PART,
         config=KllmSelectConfig(),
         configs=_SELECTS,
         golden="golden.kllm.select:column_sum",
     ),
     "kllm_lane_array": Registered(
         component=KllmLaneArray,
+        tier=Tier.PART,
         config=KllmLaneArrayConfig(),
         configs={
             "table1": KllmLaneArrayConfig(),
@@ -372,6 +407,7 @@ BLOCKS = {
     ),
     "kllm_weight_stripe": Registered(
         component=KllmWeightStripe,
+        tier=Tier.PART,
         config=KllmWeightStripeConfig(),
         configs={
             "table1": KllmWeightStripeConfig(),
@@ -381,12 +417,14 @@ BLOCKS = {
     ),
     "kllm_slot_memory": Registered(
         component=KllmSlotMemory,
+        tier=Tier.PART,
         config=KllmAcceleratorConfig().slot_config,
         configs={name: config.slot_config for name, config in _ACCELERATORS.items()},
         golden="golden.memory.reference:memory_shared",
     ),
     "kllm_weight_buffer": Registered(
         component=KllmWeightBuffer,
+        tier=Tier.PART,
         config=KllmWeightBufferConfig(),
         configs={
             "table1": KllmWeightBufferConfig(),
@@ -413,6 +451,7 @@ BLOCKS = {
     ),
     "kllm_orizuru_unit": Registered(
         component=KllmOrizuruUnit,
+        tier=Tier.PART,
         config=KllmOrizuruUnitConfig(),
         configs={
             "leaf": KllmOrizuruUnitConfig(),
@@ -422,6 +461,7 @@ BLOCKS = {
     ),
     "kllm_integer_quantizer": Registered(
         component=KllmIntegerQuantizer,
+        tier=Tier.PART,
         config=KllmIntegerQuantizerConfig(),
         configs={
             "table1": KllmQuantizerConfig().integer_config,
@@ -431,55 +471,65 @@ BLOCKS = {
     ),
     "kllm_quantize_decode": Registered(
         component=KllmQuantizeDecode,
+        tier=Tier.PART,
         config=KllmQuantizeDecodeConfig(),
         configs={name: quantizer.decode for name, quantizer in _QUANTIZERS.items()},
         golden="golden.kllm.quantizer:faults",
     ),
     "kllm_first_pass": Registered(
         component=KllmFirstPass,
+        tier=Tier.PART,
         config=KllmQuantizePhaseConfig(),
         golden="golden.kllm.quantizer_phases:first_pass",
     ),
     "kllm_outlier_bounds": Registered(
         component=KllmOutlierBounds,
+        tier=Tier.PART,
         config=KllmQuantizePhaseConfig(),
         golden="golden.kllm.quantizer_phases:outlier_bound",
     ),
     "kllm_token_maximum": Registered(
         component=KllmTokenMaximum,
+        tier=Tier.PART,
         config=KllmQuantizePhaseConfig(),
         golden="golden.kllm.quantizer_phases:token_maximum",
     ),
     "kllm_token_walk": Registered(
         component=KllmTokenWalk,
+        tier=Tier.PART,
         config=KllmQuantizePhaseConfig(),
         golden="golden.kllm.quantizer_phases:walk_tokens",
     ),
     "kllm_token_scheduler": Registered(
         component=KllmTokenScheduler,
+        tier=Tier.PART,
         config=KllmQuantizePhaseConfig(),
         golden="golden.kllm.quantizer_phases:schedule",
     ),
     "kllm_row_compare": Registered(
         component=KllmRowCompare,
+        tier=Tier.PART,
         config=KllmRowCompareConfig(),
         configs={name: quantizer.compare for name, quantizer in _QUANTIZERS.items()},
         golden="golden.kllm.quantizer_phases:compare_row",
     ),
     "kllm_row_splitter": Registered(
         component=KllmRowSplitter,
+        tier=Tier.PART,
         config=KllmRowSplitterConfig(),
         configs={name: quantizer.splitter for name, quantizer in _QUANTIZERS.items()},
         golden="golden.kllm.quantizer_phases:split_rows",
     ),
     "kllm_entry_writer": Registered(
         component=KllmEntryWriter,
+        tier=Tier.PART,
         config=KllmEntryWriterConfig(),
         configs={name: quantizer.writer for name, quantizer in _QUANTIZERS.items()},
         golden="golden.kllm.quantizer_phases:entry_row",
     ),
     "kllm_descriptor_writer": Registered(
         component=KllmDescriptorWriter,
+        tier=Tier.PART,
         config=KllmQuantizePhaseConfig(),
         golden="golden.kllm.quantizer_phases:descriptors",
     ),

@@ -1,4 +1,4 @@
-"""Scales of a finished output: fuse, scale, round (docs/blocks/kllm_scaler.md)."""
+"""Scales of a finished output: fuse, scale, round."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""The activation slots: entries, outliers and descriptors (docs/blocks/kllm_slot_memory.md)."""
+"""The activation slots: entries, outliers and descriptors."""
 
 import dataclasses
 

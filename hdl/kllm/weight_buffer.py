@@ -1,7 +1,4 @@
-"""A lane's weights: gathered from port words, kept, replayed.
-
-docs/blocks/kllm_weight_buffer.md
-"""
+"""A lane's weights: gathered from port words, kept, replayed."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Words of the weight ports to the lanes' slots (docs/blocks/kllm_weight_stripe.md)."""
+"""Words of the weight ports to the lanes' slots."""
 
 import dataclasses
 import math

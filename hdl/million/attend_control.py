@@ -1,4 +1,4 @@
-"""ATTENDs to groups of queries and reads of codes (docs/blocks/million_attend_control.md)."""
+"""ATTENDs to groups of queries and reads of codes."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Words of a READ as codes of keys (docs/blocks/million_code_reader.md)."""
+"""Words of a READ as codes of keys."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Requests of the product-quantized attention, in order (docs/blocks/million_control.md)."""
+"""Requests of the product-quantized attention, in order."""
 
 import dataclasses
 

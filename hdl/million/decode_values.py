@@ -1,4 +1,4 @@
-"""Weighted sums of past values by decoding them (docs/blocks/million_decode_values.md)."""
+"""Weighted sums of past values by decoding them."""
 
 from amaranth import Array, Cat, Module, Signal, signed
 from amaranth.hdl import Value

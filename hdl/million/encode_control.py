@@ -1,4 +1,4 @@
-"""Exact rows to records of codes in the paged memory (docs/blocks/million_encode_control.md)."""
+"""Exact rows to records of codes in the paged memory."""
 
 import dataclasses
 

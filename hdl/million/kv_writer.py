@@ -1,4 +1,4 @@
-"""K and V of a token to rows of the window (docs/blocks/million_kv_writer.md)."""
+"""K and V of a token to rows of the window."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Codebooks from a stream to the stores of K and V (docs/blocks/million_loader.md)."""
+"""Codebooks from a stream to the stores of K and V."""
 
 import dataclasses
 

@@ -1,5 +1,4 @@
-"""Queries of a layer to groups that the engines take side by side
-(docs/blocks/million_query_splitter.md)."""
+"""Queries of a layer to groups that the engines take side by side."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Codes of vectors to words of the paged memory (docs/blocks/million_record_writer.md)."""
+"""Codes of vectors to words of the paged memory."""
 
 import dataclasses
 

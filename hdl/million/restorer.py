@@ -1,4 +1,4 @@
-"""Codes of the encoder or of the host to the paged memory (docs/blocks/million_restorer.md)."""
+"""Codes of the encoder or of the host to the paged memory."""
 
 import dataclasses
 

@@ -21,7 +21,7 @@ from hdl.million.table_builder import MillionTableBuilder, MillionTableBuilderCo
 from hdl.million.value_engine import MillionValueEngine, MillionValueEngineConfig
 from hdl.million.verdict import MillionVerdict, MillionVerdictConfig
 from hdl.million.window import MillionWindow, MillionWindowConfig
-from hdl.registry import Registered, Room
+from hdl.registry import Registered, Room, Tier
 
 _SMALL = PqShape(head_dim=16, subspaces=4, bits=4)
 _SMALL_RATE = RateShape(macs=8, keys=2, queries=2, window_macs=8, lanes=8)
@@ -47,6 +47,7 @@ _SMOLLM2_CACHE = MillionConfig(pq=NAMED["4b_64"], head=HeadShape(heads=3, group=
 BLOCKS: dict[str, Registered] = {
     "million_code_reader": Registered(
         component=MillionCodeReader,
+        tier=Tier.PART,
         config=MillionCodeReaderConfig(),
         configs={
             "3b": MillionCodeReaderConfig(pq=NAMED["3b"]),
@@ -80,6 +81,7 @@ BLOCKS: dict[str, Registered] = {
     ),
     "million_decode_values": Registered(
         component=MillionDecodeValues,
+        tier=Tier.PART,
         config=MillionDecodeValuesConfig(),
         configs={
             "smollm2": MillionDecodeValuesConfig(pq=NAMED["4b_64"], rate=_SMOLLM2_RATE),
@@ -108,6 +110,7 @@ BLOCKS: dict[str, Registered] = {
     ),
     "million_query_splitter": Registered(
         component=MillionQuerySplitter,
+        tier=Tier.PART,
         config=MillionQuerySplitterConfig(),
         configs={
             "smollm2": MillionQuerySplitterConfig(pq=NAMED["4b_64"], rate=RateShape(queries=3)),
@@ -117,6 +120,7 @@ BLOCKS: dict[str, Registered] = {
     ),
     "million_value_engine": Registered(
         component=MillionValueEngine,
+        tier=Tier.PART,
         config=MillionValueEngineConfig(),
         configs={
             "3b": MillionValueEngineConfig(pq=NAMED["3b"]),
@@ -136,6 +140,7 @@ BLOCKS: dict[str, Registered] = {
     ),
     "million_window": Registered(
         component=MillionWindow,
+        tier=Tier.PART,
         config=MillionWindowConfig(),
         configs={
             "smollm2": MillionWindowConfig(cache=_SMOLLM2_CACHE, rate=_SMOLLM2_RATE),
@@ -145,6 +150,7 @@ BLOCKS: dict[str, Registered] = {
     ),
     "million_table_builder": Registered(
         component=MillionTableBuilder,
+        tier=Tier.PART,
         config=MillionTableBuilderConfig(),
         configs={
             "smollm2": MillionTableBuilderConfig(pq=NAMED["4b_64"], rate=_SMOLLM2_RATE),
@@ -154,6 +160,7 @@ BLOCKS: dict[str, Registered] = {
     ),
     "million_record_writer": Registered(
         component=MillionRecordWriter,
+        tier=Tier.PART,
         config=MillionRecordWriterConfig(),
         configs={
             "3b": MillionRecordWriterConfig(pq=NAMED["3b"]),
@@ -164,6 +171,7 @@ BLOCKS: dict[str, Registered] = {
     ),
     "million_restorer": Registered(
         component=MillionRestorer,
+        tier=Tier.PART,
         config=MillionRestorerConfig(),
         configs={
             "smollm2": MillionRestorerConfig(
@@ -177,6 +185,7 @@ BLOCKS: dict[str, Registered] = {
     ),
     "million_kv_writer": Registered(
         component=MillionKvWriter,
+        tier=Tier.PART,
         config=MillionKvWriterConfig(),
         configs={
             "smollm2": MillionKvWriterConfig(cache=_SMOLLM2_CACHE),
@@ -186,6 +195,7 @@ BLOCKS: dict[str, Registered] = {
     ),
     "million_attend_control": Registered(
         component=MillionAttendControl,
+        tier=Tier.PART,
         config=MillionAttendControlConfig(),
         configs={
             "smollm2": MillionAttendControlConfig(cache=_SMOLLM2_CACHE, rate=_SMOLLM2_RATE),
@@ -195,6 +205,7 @@ BLOCKS: dict[str, Registered] = {
     ),
     "million_loader": Registered(
         component=MillionLoader,
+        tier=Tier.PART,
         config=MillionLoaderConfig(),
         configs={
             "smollm2": MillionLoaderConfig(cache=_SMOLLM2_CACHE),
@@ -204,6 +215,7 @@ BLOCKS: dict[str, Registered] = {
     ),
     "million_verdict": Registered(
         component=MillionVerdict,
+        tier=Tier.PART,
         config=MillionVerdictConfig(),
         configs={
             "smollm2": MillionVerdictConfig(cache=_SMOLLM2_CACHE, rate=_SMOLLM2_RATE),
@@ -213,6 +225,7 @@ BLOCKS: dict[str, Registered] = {
     ),
     "million_control": Registered(
         component=MillionControl,
+        tier=Tier.PART,
         config=MillionControlConfig(),
         configs={
             "smollm2": MillionControlConfig(cache=_SMOLLM2_CACHE, rate=_SMOLLM2_RATE),
@@ -238,6 +251,7 @@ BLOCKS: dict[str, Registered] = {
     ),
     "million_encode_control": Registered(
         component=MillionEncodeControl,
+        tier=Tier.PART,
         config=MillionEncodeControlConfig(),
         configs={
             "smollm2": MillionEncodeControlConfig(cache=_SMOLLM2_CACHE),

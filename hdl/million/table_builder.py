@@ -1,4 +1,4 @@
-"""Tables of the products of queries with a codebook (docs/blocks/million_table_builder.md)."""
+"""Tables of the products of queries with a codebook."""
 
 import dataclasses
 

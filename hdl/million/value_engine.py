@@ -1,4 +1,4 @@
-"""Sums of weighted values by histograms (docs/blocks/million_value_engine.md)."""
+"""Sums of weighted values by histograms."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""How groups of queries, and ATTENDs, end (docs/blocks/million_verdict.md)."""
+"""How groups of queries, and ATTENDs, end."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Exact attention on the sinks and the recent tokens (docs/blocks/million_window.md)."""
+"""Exact attention on the sinks and the recent tokens."""
 
 from amaranth import Module
 from amaranth.lib import stream

@@ -1,4 +1,4 @@
-"""Sums, steps and quotients of Oaken's lanes, as phases of a pipeline (docs/blocks/oaken_*.md).
+"""Sums, steps and quotients of Oaken's lanes, as phases of a pipeline.
 
 Operands are magnitudes: FP16 words without the sign, 15 bits. All values are multiples of 2**-24,
 and no sum is above 131008. So a sum's exponent field 31 is free for the numbers from 65536 up.

@@ -1,4 +1,4 @@
-"""Groups and group shift of a KV vector (docs/blocks/oaken_decomposer.md)."""
+"""Groups and group shift of a KV vector."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Middle group to FP16 (docs/blocks/oaken_inlier_dequantizer.md)."""
+"""Middle group to FP16."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Scales and codes of the middle group (docs/blocks/oaken_inlier_quantizer.md)."""
+"""Scales and codes of the middle group."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Inner and outer group to FP16 (docs/blocks/oaken_outlier_dequantizer.md)."""
+"""Inner and outer group to FP16."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Scales and codes of the outer and the inner group (docs/blocks/oaken_outlier_quantizer.md)."""
+"""Scales and codes of the outer and the inner group."""
 
 import dataclasses
 

@@ -15,7 +15,7 @@ from hdl.oaken.sparse_chunks import OakenSparseChunks, OakenSparseChunksConfig
 from hdl.oaken.token_parameters import OakenTokenParameters, OakenTokenParametersConfig
 from hdl.oaken.zero_insert import OakenZeroInsert, OakenZeroInsertConfig
 from hdl.oaken.zero_remove import OakenZeroRemove, OakenZeroRemoveConfig
-from hdl.registry import Registered, Room
+from hdl.registry import Registered, Room, Tier
 
 _CACHES = {
     "smollm2": CacheConfig(kv=KvShape(heads=3, head_dim=64), layers=30, pages=8192),
@@ -32,18 +32,21 @@ _CACHES = {
 BLOCKS: dict[str, Registered] = {
     "oaken_decomposer": Registered(
         component=OakenDecomposer,
+        tier=Tier.PART,
         config=OakenDecomposerConfig(),
         configs={"small": OakenDecomposerConfig(lanes=8)},
         golden="golden.oaken.quantize:decompose",
     ),
     "oaken_inlier_quantizer": Registered(
         component=OakenInlierQuantizer,
+        tier=Tier.PART,
         config=OakenInlierQuantizerConfig(),
         configs={"small": OakenInlierQuantizerConfig(lanes=8)},
         golden="golden.oaken.quantize:codes",
     ),
     "oaken_outlier_quantizer": Registered(
         component=OakenOutlierQuantizer,
+        tier=Tier.PART,
         config=OakenOutlierQuantizerConfig(),
         configs={"small": OakenOutlierQuantizerConfig(lanes=8)},
         golden="golden.oaken.quantize:codes",
@@ -61,6 +64,7 @@ BLOCKS: dict[str, Registered] = {
     ),
     "oaken_zero_remove": Registered(
         component=OakenZeroRemove,
+        tier=Tier.PART,
         config=OakenZeroRemoveConfig(),
         configs={"small": OakenZeroRemoveConfig(lanes=8, block=16)},
         golden="golden.oaken.quantize:sparse_records",
@@ -76,6 +80,7 @@ BLOCKS: dict[str, Registered] = {
     ),
     "oaken_inlier_dequantizer": Registered(
         component=OakenInlierDequantizer,
+        tier=Tier.PART,
         config=OakenInlierDequantizerConfig(),
         configs={
             "small": OakenInlierDequantizerConfig(lanes=8, stages=1),
@@ -108,6 +113,7 @@ BLOCKS: dict[str, Registered] = {
     ),
     "oaken_outlier_dequantizer": Registered(
         component=OakenOutlierDequantizer,
+        tier=Tier.PART,
         config=OakenOutlierDequantizerConfig(),
         configs={
             "small": OakenOutlierDequantizerConfig(lanes=8, stages=1),
@@ -116,6 +122,7 @@ BLOCKS: dict[str, Registered] = {
     ),
     "oaken_scale_buffer": Registered(
         component=OakenScaleBuffer,
+        tier=Tier.PART,
         config=OakenScaleBufferConfig(),
         configs={
             "small": OakenScaleBufferConfig(depth=16),
@@ -124,6 +131,7 @@ BLOCKS: dict[str, Registered] = {
     ),
     "oaken_sparse_chunks": Registered(
         component=OakenSparseChunks,
+        tier=Tier.PART,
         config=OakenSparseChunksConfig(),
         configs={
             "widest": OakenSparseChunksConfig(data_bits=1024, chunk_bytes=128),
@@ -133,12 +141,14 @@ BLOCKS: dict[str, Registered] = {
     ),
     "oaken_token_parameters": Registered(
         component=OakenTokenParameters,
+        tier=Tier.PART,
         config=OakenTokenParametersConfig(),
         configs={"small": OakenTokenParametersConfig(stages=1)},
         golden="golden.oaken.dequantize:token_parameters",
     ),
     "oaken_zero_insert": Registered(
         component=OakenZeroInsert,
+        tier=Tier.PART,
         config=OakenZeroInsertConfig(),
         configs={
             "widest": OakenZeroInsertConfig(lanes=64, data_bits=1024),

@@ -1,4 +1,4 @@
-"""Scales of the tokens being read, again for every head (docs/blocks/oaken_scale_buffer.md)."""
+"""Scales of the tokens being read, again for every head."""
 
 import dataclasses
 

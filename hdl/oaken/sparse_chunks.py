@@ -1,4 +1,4 @@
-"""Words of sparse records in aligned chunks (docs/blocks/oaken_sparse_chunks.md)."""
+"""Words of sparse records in aligned chunks."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Scale words of a request's tokens to parameters (docs/blocks/oaken_token_parameters.md)."""
+"""Scale words of a request's tokens to parameters."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Zero-insert shifter: sparse records to positions (docs/blocks/oaken_zero_insert.md)."""
+"""Zero-insert shifter: sparse records to positions."""
 
 import dataclasses
 from typing import NamedTuple

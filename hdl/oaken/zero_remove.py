@@ -1,4 +1,4 @@
-"""Sparse bytes of a block without the zeros between them (docs/blocks/oaken_zero_remove.md)."""
+"""Sparse bytes of a block without the zeros between them."""
 
 import dataclasses
 

@@ -201,7 +201,7 @@ def test_a_memory_without_a_bus():
 
 
 # Kits of some rooms, one with a memory, one with a memory whose words are compared.
-SOME = ["stream_narrow", "fp16_compare", "oaken_decomposer", "axi_write_port", "qet_dequant_gemv"]
+SOME = ["stream_narrow", "fp16_compare", "index_reducer", "axi_write_port", "qet_dequant_gemv"]
 
 
 @pytest.mark.parametrize("name", SOME)

@@ -2,31 +2,13 @@
 
 import numpy as np
 
-from golden.million.vectors.code_reader import reader_vectors
 from golden.million.vectors.decode_keys import key_vectors
 from golden.million.vectors.output import vectors as output_words
-from golden.million.vectors.record_writer import record_vectors
 from golden.million.vectors.score_engine import engine_vectors
 from golden.million.vectors.script import Script, spoilt
 from golden.million.vectors.words import NAN
 from hdl.kit.episodes import Episode, Fault, Memory, Vectors
 from hdl.kit.words import SEED, Kit, plain, rows, sliced
-from hdl.million.record_writer import MillionRecordWriter
-
-
-def _code_reader(config) -> Vectors:
-    vectors, params = reader_vectors(config, SEED)
-    packets = {"word": params["words"], "code": params["beats"]}
-    covers = "transfers of records at any byte; fault: words with bus errors"
-    return Vectors(episodes=[plain(covers, sliced(rows(vectors, "word", "code"), packets, 60))])
-
-
-def _record_writer(config) -> Vectors:
-    block = MillionRecordWriter(config)
-    block._MustUse__silence = True  # it gives its timing alone
-    vectors, params = record_vectors(block, SEED)
-    words = rows(vectors, "code", "record", "w")
-    return Vectors(episodes=[plain("codes", sliced(words, params["packets"], 60))])
 
 
 def _jobs(make, covers: str):
@@ -128,8 +110,6 @@ _DECODE = "jobs with new codebooks and without; fault: codes beyond the codebook
 
 KITS = {
     "million_attention": Kit(vectors=_attention, shown="small"),
-    "million_code_reader": Kit(vectors=_code_reader, shown="small"),
-    "million_record_writer": Kit(vectors=_record_writer, shown="small"),
     "million_score_engine": Kit(vectors=_jobs(engine_vectors, _SCORES), shown="small"),
     "million_decode_keys": Kit(vectors=_jobs(key_vectors, _DECODE), shown="small"),
     "million_output": Kit(vectors=_output, shown="small"),

@@ -4,46 +4,13 @@ import itertools
 
 import numpy as np
 
-from golden.oaken.vectors import inlier_quantizer, outlier_quantizer
-from golden.oaken.vectors.decomposer import decomposer_vectors
 from golden.oaken.vectors.dequant_engine import mixed as dequant_jobs
-from golden.oaken.vectors.groups import group_vectors
-from golden.oaken.vectors.inlier_dequantizer import beats as inlier_beats
 from golden.oaken.vectors.kv_script import Script, random_script, some_thresholds
-from golden.oaken.vectors.outlier_dequantizer import beats as outlier_beats
 from golden.oaken.vectors.quant_engine import engine_vectors, random_jobs
-from golden.oaken.vectors.zero_insert import mixed as insert_jobs
-from golden.oaken.vectors.zero_remove import remove_vectors
 from golden.paging.format import Op, Status
 from golden.words import unpack_ints
 from hdl.kit.episodes import Episode, Fault, Memory, Vectors
-from hdl.kit.words import SEED, Kit, plain, rows, sliced
-
-
-def _decomposer(config) -> Vectors:
-    words = rows(decomposer_vectors(config, SEED), "thresholds", "i", "o")
-    last = config.i_layout["last"].offset
-    ends = [n + 1 for n, word in enumerate(words["i"]) if word >> last & 1]
-    packets = {"i": ends, "o": ends, "thresholds": range(1, len(ends) + 1)}
-    covers = "vectors of all groups; fault: vectors with infinities and NaN"
-    return Vectors(episodes=[plain(covers, sliced(words, packets, 60))])
-
-
-def _group_quantizer(block):
-    def vectors_of(config) -> Vectors:
-        vectors = group_vectors(config, SEED, block.SCALE, block.codes_of)
-        words = rows(vectors, "scan", "i", "scale", "o")
-        scans, beats, scales = vectors["counts"][1:].T.tolist()
-        packets = {"scan": scans, "i": beats, "scale": scales, "o": beats}
-        covers = "vectors of all groups; fault: vectors dropped after their scan"
-        return Vectors(episodes=[plain(covers, sliced(words, packets, 60))])
-
-    return vectors_of
-
-
-def _zero_remove(config) -> Vectors:
-    words = rows(remove_vectors(config, SEED, 100), "i", "o")
-    return Vectors(episodes=[plain("blocks of every fraction of outliers, none and all", words)])
+from hdl.kit.words import SEED, Kit, plain, rows
 
 
 def _job(make, covers: str, names: tuple[str, ...], count: int):
@@ -62,14 +29,6 @@ def _quant_engine(config) -> Vectors:
     vectors = engine_vectors(config, jobs)
     covers = "vectors of every kind; fault: thresholds, lengths and elements that are refused"
     return Vectors(episodes=[plain(covers, rows(vectors, *sorted(vectors.keys() - {"counts"})))])
-
-
-def _dequantizer(beats):
-    def vectors_of(config) -> Vectors:
-        words = {name: each[:300] for name, each in rows(beats(config, SEED), "i", "o").items()}
-        return Vectors(episodes=[plain("codes of all magnitudes", words)])
-
-    return vectors_of
 
 
 # -- the KV cache -------------------------------------------------------------------------------
@@ -151,17 +110,9 @@ def _kv_engine(config) -> Vectors:
     return Vectors(episodes=episodes, memories=[Memory(bus="axi", low=_BASE, words=words)])
 
 
-_INSERT = "records of every density; fault: damaged records, and words with errors"
 _DEQUANT = "heads of tokens; fault: damaged records, scales that no encoder writes, bus errors"
 
 KITS = {
-    "oaken_decomposer": Kit(vectors=_decomposer, shown="small"),
-    "oaken_inlier_quantizer": Kit(vectors=_group_quantizer(inlier_quantizer), shown="small"),
-    "oaken_outlier_quantizer": Kit(vectors=_group_quantizer(outlier_quantizer), shown="small"),
-    "oaken_zero_remove": Kit(vectors=_zero_remove, shown="small"),
-    "oaken_zero_insert": Kit(
-        vectors=_job(insert_jobs, _INSERT, ("request", "sparse", "o"), 60), shown="small"
-    ),
     "oaken_dequant_engine": Kit(
         vectors=_job(
             dequant_jobs, _DEQUANT, ("request", "scale", "dense", "sparse", "o", "status"), 20
@@ -169,7 +120,5 @@ KITS = {
         shown="small",
     ),
     "oaken_quant_engine": Kit(vectors=_quant_engine, shown="small"),
-    "oaken_inlier_dequantizer": Kit(vectors=_dequantizer(inlier_beats), shown="small"),
-    "oaken_outlier_dequantizer": Kit(vectors=_dequantizer(outlier_beats), shown="small"),
     "oaken_kv_engine": Kit(vectors=_kv_engine, shown="small"),
 }

@@ -1,4 +1,4 @@
-"""What happens when, in the functional unit (docs/blocks/kllm_function_control.md)."""
+"""What happens when, in the functional unit."""
 
 import dataclasses
 

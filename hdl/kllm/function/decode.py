@@ -1,4 +1,4 @@
-"""Commands to jobs (docs/blocks/kllm_function_decode.md)."""
+"""Commands to jobs."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Results gathered into rows, and written (docs/blocks/kllm_result_rows.md)."""
+"""Results gathered into rows, and written."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Rows of one operand, ahead of their use (docs/blocks/kllm_row_reader.md)."""
+"""Rows of one operand, ahead of their use."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Words of two activation slots through one client (docs/blocks/kllm_slot_fetch.md)."""
+"""Words of two activation slots through one client."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Activation slots to rows of words, by tables (docs/blocks/kllm_slot_rows.md)."""
+"""Activation slots to rows of words, by tables."""
 
 import dataclasses
 

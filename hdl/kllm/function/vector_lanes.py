@@ -1,4 +1,4 @@
-"""The multipliers and adders of the functional unit (docs/blocks/kllm_vector_lanes.md)."""
+"""The multipliers and adders of the functional unit."""
 
 import dataclasses
 

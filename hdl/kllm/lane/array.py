@@ -1,4 +1,4 @@
-"""KLLM lanes that share their activations (docs/blocks/kllm_lane_array.md)."""
+"""KLLM lanes that share their activations."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""The codebook buffer of a lane (docs/blocks/kllm_lane_codebook.md)."""
+"""The codebook buffer of a lane."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream

@@ -1,4 +1,4 @@
-"""The control of a lane: jobs to steps, and their checks (docs/blocks/kllm_lane_control.md)."""
+"""The control of a lane: jobs to steps, and their checks."""
 
 from types import SimpleNamespace
 

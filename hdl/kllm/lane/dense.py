@@ -1,4 +1,4 @@
-"""The dense path of a lane: counters and a reducer (docs/blocks/kllm_lane_dense.md)."""
+"""The dense path of a lane: counters and a reducer."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream

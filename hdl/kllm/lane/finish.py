@@ -1,4 +1,4 @@
-"""The end of a lane: sums to outputs, and a status per job (docs/blocks/kllm_lane_finish.md)."""
+"""The end of a lane: sums to outputs, and a status per job."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream

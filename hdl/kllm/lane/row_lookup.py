@@ -1,4 +1,4 @@
-"""Activation indices to rows of products (docs/blocks/kllm_row_lookup.md)."""
+"""Activation indices to rows of products."""
 
 from amaranth import Cat, Const, Module, Mux, Signal, signed
 from amaranth.hdl import Value

@@ -1,4 +1,4 @@
-"""The dense path of a selecting lane: rows to sums (docs/blocks/kllm_lane_select.md)."""
+"""The dense path of a selecting lane: rows to sums."""
 
 from amaranth import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import stream

@@ -1,4 +1,4 @@
-"""One output column of a selecting lane (docs/blocks/kllm_select_column.md)."""
+"""One output column of a selecting lane."""
 
 from amaranth import Cat, Const, Module, Mux, Signal, signed
 

@@ -1,4 +1,4 @@
-"""The sparse path of a lane: outliers and their weights (docs/blocks/kllm_lane_sparse.md)."""
+"""The sparse path of a lane: outliers and their weights."""
 
 from amaranth import Array, Module
 from amaranth.lib import stream

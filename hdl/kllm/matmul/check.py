@@ -1,4 +1,4 @@
-"""Sizes and range check of one command (docs/blocks/kllm_matmul_check.md)."""
+"""Sizes and range check of one command."""
 
 from amaranth import Module, Mux, Signal
 

@@ -1,7 +1,4 @@
-"""Outputs and statuses of the lanes: rows written, and one status per command.
-
-docs/blocks/kllm_matmul_collect.md
-"""
+"""Outputs and statuses of the lanes: rows written, and one status per command."""
 
 from amaranth import Array, Cat, Module, Mux, Signal
 from amaranth.lib import stream

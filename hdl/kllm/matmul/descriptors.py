@@ -1,4 +1,4 @@
-"""Descriptors of consecutive slots (docs/blocks/kllm_descriptor_walk.md)."""
+"""Descriptors of consecutive slots."""
 
 from amaranth import Module
 from amaranth.lib import stream

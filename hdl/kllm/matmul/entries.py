@@ -1,4 +1,4 @@
-"""The activation entries of one MATMUL (docs/blocks/kllm_entry_walk.md)."""
+"""The activation entries of one MATMUL."""
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream

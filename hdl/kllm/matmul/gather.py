@@ -1,4 +1,4 @@
-"""Outputs of a lane to rows (docs/blocks/kllm_row_gather.md)."""
+"""Outputs of a lane to rows."""
 
 from amaranth import Cat, Module, Signal
 from amaranth.lib import stream

@@ -1,4 +1,4 @@
-"""Commands of the matmul engine: checked, then started (docs/blocks/kllm_matmul_issue.md)."""
+"""Commands of the matmul engine: checked, then started."""
 
 from amaranth import Const, Module, Mux, Signal
 from amaranth.lib import stream

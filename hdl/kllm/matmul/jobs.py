@@ -1,4 +1,4 @@
-"""The jobs of one MATMUL (docs/blocks/kllm_job_walk.md)."""
+"""The jobs of one MATMUL."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream

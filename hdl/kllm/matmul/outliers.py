@@ -1,4 +1,4 @@
-"""The outlier words of jobs on slots (docs/blocks/kllm_outlier_walk.md)."""
+"""The outlier words of jobs on slots."""
 
 from amaranth import Module, Signal
 from amaranth.lib import stream

@@ -1,7 +1,4 @@
-"""Words of rows: the packet of LANE_CODEBOOK and the tokens of DIRECT.
-
-docs/blocks/kllm_row_walk.md
-"""
+"""Words of rows: the packet of LANE_CODEBOOK and the tokens of DIRECT."""
 
 from amaranth import Module, Signal
 from amaranth.lib import stream

@@ -1,4 +1,4 @@
-"""The last pop of either tree bounds a token's outliers (docs/blocks/kllm_outlier_bounds.md)."""
+"""The last pop of either tree bounds a token's outliers."""
 
 from amaranth import Module, Signal
 from amaranth.lib import stream

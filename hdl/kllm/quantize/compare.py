@@ -1,4 +1,4 @@
-"""Rows of the second pass and their token's bounds (docs/blocks/kllm_row_compare.md)."""
+"""Rows of the second pass and their token's bounds."""
 
 import dataclasses
 

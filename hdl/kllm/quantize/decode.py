@@ -1,4 +1,4 @@
-"""Commands of Unit.QUANTIZE, decoded and checked (docs/blocks/kllm_quantize_decode.md)."""
+"""Commands of Unit.QUANTIZE, decoded and checked."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""A token's descriptor, a command's status (docs/blocks/kllm_descriptor_writer.md)."""
+"""A token's descriptor, a command's status."""
 
 from amaranth import Const, Module, Mux, Signal
 from amaranth.lib import data, stream

@@ -1,4 +1,4 @@
-"""Entries to their slot, indices to the statistics (docs/blocks/kllm_entry_writer.md)."""
+"""Entries to their slot, indices to the statistics."""
 
 import dataclasses
 

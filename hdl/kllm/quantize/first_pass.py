@@ -1,4 +1,4 @@
-"""Rows of the first pass, to the trees or to the maximum (docs/blocks/kllm_first_pass.md)."""
+"""Rows of the first pass, to the trees or to the maximum."""
 
 from amaranth import Module, Mux, Value
 from amaranth.lib import stream

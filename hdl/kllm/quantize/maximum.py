@@ -1,4 +1,4 @@
-"""The largest element of each integer token (docs/blocks/kllm_token_maximum.md)."""
+"""The largest element of each integer token."""
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream

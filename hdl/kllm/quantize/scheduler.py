@@ -1,4 +1,4 @@
-"""Tokens into the second pass, in order (docs/blocks/kllm_token_scheduler.md)."""
+"""Tokens into the second pass, in order."""
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream

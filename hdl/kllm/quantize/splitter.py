@@ -1,4 +1,4 @@
-"""Rows to clustering or division, their outliers one by one (docs/blocks/kllm_row_splitter.md)."""
+"""Rows to clustering or division, their outliers one by one."""
 
 import dataclasses
 

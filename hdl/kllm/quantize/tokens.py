@@ -1,4 +1,4 @@
-"""Tokens of a command, and what their first pass reads (docs/blocks/kllm_token_walk.md)."""
+"""Tokens of a command, and what their first pass reads."""
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream
