@@ -87,6 +87,9 @@ class KllmConcat(Block):
     elements x (value_bits + columns x bits_b) bits and not columns x elements x pair_bits.
     Concatenation itself is wiring. Source: KLLM, section IV-A. Golden:
     golden.kllm.blocks.concatenate.
+
+    The paper's Concat unit of 8 flip-flops is one column and one element. ``value`` is an
+    activation index or an integer (score x V). The block checks nothing and has no faults.
     """
 
     def __init__(self, config: KllmConcatConfig):

@@ -93,6 +93,14 @@ class KllmDispatcher(Block):
     Throughput one command per COMMAND_WORDS + 2 cycles; latency 5 cycles from the last word to
     the engine.
     Golden: golden.kllm.engines.screen.
+
+    A full queue stalls the words after it. This head-of-line blocking causes no deadlock, because a
+    command only waits for commands before it. MALFORMED has priority over DEPENDENCY, and both over
+    ABORTED. MALFORMED and DEPENDENCY do not wait for ``after``. Programs of golden.kllm.assembler
+    keep a margin to the 32,768 completions. ``idle`` is high while no command is queued, running or
+    being aborted: the words of an incomplete command do not count. ``report`` does not depend on
+    ``report.ready``; ``status_u.ready`` depends on it and on the other statuses. Decision 0265 says
+    why the head of MATMUL goes to its engine at once.
     """
 
     def __init__(self, config: KllmDispatcherConfig):

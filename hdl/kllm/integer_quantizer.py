@@ -174,6 +174,13 @@ class KllmIntegerQuantizer(Block):
     depends combinationally on ``o.ready``.
     Source: KLLM, integer score x V. Golden: golden.kllm.quantize.unsigned_scale,
     unsigned_quotient.
+
+    The block computes floor(2x/s) bit by bit. The remainder decides ties. It drops bits of x below
+    the grid of s: then x < s/2, and the integer is 0. It clamps a quotient of 2**b or more before
+    the first step. A scale of the token's largest element gives a quotient below 1.5 (2**b - 1).
+    The quotient reaches that range where s is subnormal. Decision 0042 says why it divides.
+    ``python -m synth.report kllm_integer_quantizer`` gives 10.9 kGE, of which the four dividers are
+    8.9.
     """
 
     def __init__(self, config: KllmIntegerQuantizerConfig):

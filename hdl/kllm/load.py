@@ -57,6 +57,11 @@ class KllmLoad(Block):
     per cycle; a command begins when the one before it is done. No combinational path leads from
     the read data to the read command.
     Golden: golden.kllm.machine.
+
+    The engine issues one ``read`` per command, 2 cycles after it. The port cuts it into bursts that
+    respect 4 KiB boundaries. A row is written in the cycle in which its data comes. After an error
+    the engine accepts all rows, then writes the whole destination again. The status comes one cycle
+    after the last row.
     """
 
     def __init__(self, config: KllmLoadConfig):

@@ -97,6 +97,21 @@ class KllmNormStats(Block):
     it.
     ``job.ready`` depends combinationally on ``codebook.valid``.
     Source: KLLM, section III-C2. Golden: golden.kllm.norms.norm_statistics.
+
+    The compiler folds gamma into the weights before their k-means. So the token is not normalised,
+    and the product is scaled afterwards (golden.kllm.norms.fold, normalise): ``y = rms_reciprocal *
+    (x @ F - mean * colsum(F)) + beta @ W + bias``.
+
+    Compared with float64, for 512 elements at 4 and 4 bits, roundings cost 3e-4 (RMSNorm) and 3e-4
+    to 6e-4 (LayerNorm) of the output's RMS. With quantization the error is 0.13 (``pytest -s
+    tests/kllm/test_norms.py -k folded``). A and X1 are on the grid 2**-24, Q and X2 on 2**-48.
+    mean_sq and rms_reciprocal are each within 3 roundings of exact. LayerNorm's v is a difference
+    of rounded terms: its relative error is about 2**-23 mean_sq / v, or 1e-4 where the mean is 30
+    deviations.
+
+    At the default stages the floating-point part takes 42 cycles for RMSNorm and 64 for LayerNorm.
+    From a token's last beat to its word that is 68 and 90. So tokens of 23 or 45 beats and more
+    never wait for it. Decisions 0025 and 0026 give the reasons.
     """
 
     OUTLIERS_OF_MASK = KllmNormSums.OUTLIERS_OF_MASK

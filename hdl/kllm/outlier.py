@@ -71,6 +71,10 @@ class KllmOutlier(Block):
     sum: product, sum, copy. Adding up the next packet overlaps that. ``i.ready`` depends on
     ``o.ready`` combinationally. Source: KLLM, section III-D.
     Golden: golden.kllm.blocks.sparse_sums.
+
+    A product of finite FP16 and a centroid of at most 1 is below 2**64 on the grid. So 64 +
+    bit_length(outliers_max) + 1 bits hold every sum: 72 at Table I's sizes, with two sets per
+    column. When both sets are full, ``i.ready`` falls. The lane refuses a job with illegal words.
     """
 
     def __init__(self, config: KllmOutlierConfig):

@@ -56,6 +56,10 @@ class KllmReadback(Block):
     nothing. Both give no words. One word per cycle of READ: the block requests a row while the
     row before it leaves. READ_SLOT takes 11 cycles, 5 per row and 2 per outlier
     (golden.kllm.timing.read_slot_cycles). Golden: golden.kllm.machine.
+
+    The engine returns entries after a slot's length as the slot stores them: the quantizer writes 0
+    there. READ gives a word per cycle if the memory answers within 8 cycles. The status comes after
+    the last word is taken. So a host that takes no words stalls only this engine.
     """
 
     def __init__(self, config: KllmReadbackConfig):

@@ -60,6 +60,9 @@ class KllmScaler(Block):
     operands follow IEEE 754-2019; NaN is 0x7E00. Throughput 1 word per cycle, latency ``stages``
     cycles; ``i.ready`` depends on ``o.ready`` combinationally.
     Source: KLLM, section III-D. Golden: golden.kllm.blocks.scale_outputs.
+
+    One rounding of the exact value would give another y at ties of y. Golden rounds at the same
+    places. An exact t of 0 from +0 sums is +0. Subnormal results are exact.
     """
 
     def __init__(self, config: KllmScalerConfig):

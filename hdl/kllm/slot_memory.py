@@ -63,6 +63,10 @@ class KllmSlotMemory(Block):
     One read and one write per RAM and cycle over all clients (hdl.memory.shared). After reset
     every descriptor reads 0 (not valid): for ``slots`` cycles nothing is served. Rows and positions
     beyond a slot are illegal and not checked: engines check lengths against descriptors.
+
+    A read takes 2 cycles to its answer, and answers come in the order of requests. It returns every
+    write that was accepted in an earlier cycle. Readers take turns, and a stalled reader stalls no
+    other. Reset does not change entries and outliers.
     """
 
     def __init__(self, config: KllmSlotMemoryConfig):

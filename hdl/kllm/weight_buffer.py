@@ -120,6 +120,14 @@ class KllmWeightBuffer(Block):
     replays, one word of ``s_b``. Scales come up to 6 replays later than weights.
     No combinational path leads from an input to an output.
     Golden: golden.kllm.image.replay.
+
+    Scales do not pass through the RAM, so ``w`` never waits for them (decision 0036). A group
+    without replays may be longer than the RAM. ``word_depth`` 1 stores one word per slot. That is
+    enough if a beat is complete before the words of the next one come.
+
+    ``python -m synth.report kllm_weight_buffer --config table1`` gives 34.7 kGE and 3,597
+    flip-flops. Most of these store the beat's words (2,048) and the two sets of scales (1,024). The
+    RAM of 256 x 2048 bits is not in this area.
     """
 
     verilate_separately = True  # a supply has one per lane

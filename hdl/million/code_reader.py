@@ -73,6 +73,9 @@ class MillionCodeReader(Block):
     Latency 2 cycles from the word that completes a beat. Throughput one beat per cycle, or one
     word per cycle, whichever has more bytes. No combinational path leads from an input to an
     output. Golden: golden.million.records.code_beats.
+
+    At (32, 12) a record has 48 bytes, one and a half words of 256 bits. The records of a beat have
+    at most 256 bytes, as StreamRepack takes no more.
     """
 
     def __init__(self, config: MillionCodeReaderConfig):

@@ -88,6 +88,27 @@ class MillionControl(Block):
     ``encode.valid`` and ``swap`` depend on the plain inputs. No other combinational path leads
     from an input to an output.
     Golden: golden.million.requests.Requests.
+
+    A request is refused for the first of these reasons that applies:
+
+        ================  ==========================================================================
+        status            condition
+        ================  ==========================================================================
+        BAD_REQUEST       unknown op; sequence or layer beyond the configuration; LOAD: entries or
+                          exponents out of range
+        SEQUENCE_UNKNOWN  the sequence is not open
+        NO_CODEBOOK       neither buffer has codebooks for the layer
+        TOKEN_ORDER       PREFILL, RESTORE: the layer has recent tokens; RESTORE: its sinks are not
+                          full
+        LENGTH_LIMIT      PREFILL, APPEND, RESTORE: the layer has ``max_tokens`` tokens
+        EMPTY             ATTEND: the layer has no token
+        ================  ==========================================================================
+
+    APPEND to a full window moves its oldest ``block`` tokens to the codes first. If their encoding
+    fails, the token is refused with that status. If K or V is not finite, the oldest tokens stay
+    moved. A token that is neither a sink nor recent has its codes before its status. A LOAD
+    overwrites the codebooks that wait. OPEN clears all layers of its sequence, one by one. An
+    ATTEND takes 8 cycles where no port stalls.
     """
 
     def __init__(self, config: MillionControlConfig):

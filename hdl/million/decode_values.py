@@ -74,6 +74,9 @@ class MillionDecodeValues(Block):
     job is taken when the sums of the job before have left. The next codebook is taken meanwhile.
     ``code.ready`` depends on ``weight.valid`` and ``weight.ready`` on ``code.valid``
     combinationally. The rival of million_value_engine. Golden: golden.million.decode.decode_sums.
+
+    The block keeps two codebooks: one is used, the other one is loaded. P * L * d products per
+    cycle are the price. docs/area.md compares it with the bins.
     """
 
     def __init__(self, config: MillionDecodeValuesConfig):

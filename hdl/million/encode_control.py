@@ -120,6 +120,13 @@ class MillionEncodeControl(Block):
     APPEND takes heads + 2 cycles where no port stalls.
     No combinational path leads from an input to an output.
     Golden: golden.million.encode.Encoding.
+
+    A failure that golden.million.format.Status names is the status of the job. Another one is
+    BAD_REQUEST. The next job tries that vector again: after a failure of V it begins with V of this
+    token. A failure of a restored token ends nothing, because the other side still takes its job
+    ``restore``. The ring has a place for the one token that a configuration without recent tokens
+    encodes at once. Memory keeps the progress, so each vector needs ``clear`` after a reset. A
+    restored APPEND takes 3 cycles, and a discarded side 2.
     """
 
     def __init__(self, config: MillionEncodeControlConfig):

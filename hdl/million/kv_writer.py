@@ -44,6 +44,9 @@ class MillionKvWriter(Block):
     One beat per cycle, one more cycle per head for ``row``. ``x`` depends combinationally on
     ``kv``, and ``kv.ready`` on ``x.ready``.
     Golden: golden.million.split.rows.
+
+    Head h goes to window ``job.slot + h``. A job takes a cycle, and ``done`` another one. ``done``
+    judges the beats of a discarded job too.
     """
 
     def __init__(self, config: MillionKvWriterConfig):

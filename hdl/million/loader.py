@@ -68,6 +68,9 @@ class MillionLoader(Block):
     from an input to an output, but from ``word.ready`` to ``codebook.ready``, and from the faults
     to ``status``. The faults must stay until the next ``info``.
     Golden: golden.index.store.store_words, golden.million.verdicts.load_status.
+
+    Entries or an exponent out of range are a BAD_REQUEST too. NONFINITE has priority. A word leaves
+    one cycle after its last beat. Three cycles lie between the last beat of K and the first of V.
     """
 
     def __init__(self, config: MillionLoaderConfig):

@@ -44,6 +44,8 @@ class MillionQuerySplitter(Block):
     last beat, and the next job is taken with it. ``q.valid`` depends combinationally on
     ``query.valid``, ``query.ready`` on ``q.ready``, and ``job.ready`` on ``slopes.ready``.
     Golden: golden.million.split.groups.
+
+    A group takes queries * head_dim / lanes cycles for its beats, and one for the next job.
     """
 
     def __init__(self, config: MillionQuerySplitterConfig):

@@ -51,6 +51,11 @@ class MillionRestorer(Block):
     the last word and the last size. The paths through the block are combinational, but for
     ``job.ready``: it depends on registers and on the job offered.
     Golden: golden.million.records.passed_words.
+
+    The words of ``restored`` are K, then V, of one token after another, each with KV heads
+    ascending. Each record begins with a new word. The host fills its last word up with zeros. The
+    block does not look at the codes: an ATTEND finds a code beyond the entries of its codebook. A
+    RESTORE has no status before its words are taken.
     """
 
     def __init__(self, config: MillionRestorerConfig):

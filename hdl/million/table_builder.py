@@ -78,6 +78,9 @@ class MillionTableBuilder(Block):
     within: the block begins an entry when its queue has a place for it. No combinational path
     leads from an input to an output. Source: MILLION, section IV.
     Golden: golden.index.tables.tables.
+
+    The parent sends zeros for queries that a group lacks. A beat of more than ``macs`` words takes
+    lanes / macs cycles. An entry beyond FP16 is an infinity of its sign.
     """
 
     def __init__(self, config: MillionTableBuilderConfig):

@@ -80,6 +80,21 @@ class MillionValueEngine(Block):
 
     ``weight.ready`` depends on ``code.valid``, and the other way round; ``read_en`` on
     ``sum.ready``. Source: MILLION, section IV. Golden: golden.million.value.value_sums.
+
+    A sum has 65 bits, because |N| reaches 2**63 at 32,768 keys. From the last beat to ``end`` it
+    takes 4 cycles, and to the first sum (entries - 1) * queries + 7. Jobs of the same size follow
+    each other after max(beats, finish + 1, (beats + finish + 3) / 2) cycles.
+
+        ===================================  ==================  ======  =========  ==============
+        configuration                        beats at 1K keys    finish  bins, KiB  codebook words
+        ===================================  ==================  ======  =========  ==============
+        default: (64, 8), 4 queries          1,024               2,048   640        512
+        smollm2: (32, 8) at 64, 3 queries    1,024               768     240        256
+        3b: (32, 12), 4 queries              1,024               32,768  5,120      8,192
+        ===================================  ==================  ======  =========  ==============
+
+    All have 64 products, and words are those read per job. The block has two sets of bins, one for
+    each job in flight, and ``queries`` bins side by side.
     """
 
     def __init__(self, config: MillionValueEngineConfig):

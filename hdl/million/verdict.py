@@ -92,6 +92,10 @@ class MillionVerdict(Block):
     ``result`` comes in the cycle of the last of its four sources, whose ``ready`` depends on each
     other and on ``result.ready``. No other combinational path but from ``status.ready`` to
     ``attended``. Golden: golden.million.verdicts.attend_status, part_bad.
+
+    A failed read that this room has no status for is a BAD_REQUEST. The order is that of
+    golden.million.format.Status, so a failed read may also come before NONFINITE. ``status`` comes
+    two cycles after the last ``given`` or ``read_end``.
     """
 
     def __init__(self, config: MillionVerdictConfig):

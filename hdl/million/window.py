@@ -47,6 +47,15 @@ class MillionWindow(Block):
 
     No combinational path leads from an input to an output.
     Source: MILLION, section IV. Golden: golden.million.window window_scores, window_sums.
+
+    A word of K is read once for all queries. A tree adds its products, with one carry chain per
+    cycle, and one rounding unit serves the accumulators of all queries. All weights of a job come
+    before its first product, so that one accumulator per element is enough. A fetch never delays a
+    job. Scores leave queries - 1 of queries cycles of K's RAM free, and sums leave none of V's.
+
+    Widths follow from the numbers of terms. A product of two FP16 words lies below 2**80 on the
+    grid 2**-48, and slope times distance below 2**81. A score of 256 elements has 90 bits with its
+    sign. A weighted value lies below 2**64. Golden keeps such sums in two limbs.
     """
 
     def __init__(self, config: MillionWindowConfig):

@@ -162,6 +162,11 @@ class OakenDecomposer(Block):
     One word of ``thresholds`` per vector, taken with the vector's last beat. Throughput 1 beat per
     cycle, latency 3 cycles; ``i.ready`` depends combinationally on ``o.ready``.
     Source: Oaken, Eq. 1 and section 5.2. Golden: golden.oaken.quantize.decompose.
+
+    With such thresholds only those of x's side decide. So a lane has two comparators of 15 bits.
+    The subtraction has magnitudes of which the larger is known, so y is never 0 and keeps its side.
+    The comparisons treat -0 as +0. In the inner group -0 remains -0. OakenQuantEngine refuses other
+    thresholds.
     """
 
     def __init__(self, config: OakenDecomposerConfig):

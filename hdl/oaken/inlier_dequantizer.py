@@ -40,6 +40,11 @@ class OakenInlierDequantizer(GroupDequantizer):
 
     Throughput 1 beat per cycle, latency ``stages`` cycles; ``i.ready`` depends combinationally on
     ``o.ready``. Source: Oaken, section 5. Golden: golden.oaken.dequantize.inliers.
+
+    Every quantity is an integer on the grid 2**-24, the smallest subnormal (decision 0070). The
+    product of code and step is 15 bits shifted by the step's exponent. The sum is exact in 48 bits.
+    hdl/oaken/dequant_scales.py computes ``zero_code`` and the bases once per token. Outliers come
+    as +0, so that the words of both dequantizers merge by OR.
     """
 
     i_text = "Dense codes, the elements of the middle group, and the group's decoding parameters."

@@ -47,6 +47,9 @@ class OakenOutlierDequantizer(GroupDequantizer):
 
     Throughput 1 beat per cycle, latency ``stages`` cycles; ``i.ready`` depends combinationally on
     ``o.ready``. Source: Oaken, section 5. Golden: golden.oaken.dequantize.outliers.
+
+    The lane is that of OakenInlierDequantizer with a fifth bit of code and a subtraction. ``code``
+    is the element's code in the dense record, and ``fifth`` is the top bit of its sparse entry.
     """
 
     i_text = "Dense codes, the outliers among them, and the decoding parameters of their groups."

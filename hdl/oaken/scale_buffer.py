@@ -60,6 +60,10 @@ class OakenScaleBuffer(Block):
     ``level != depth``; ``request.ready`` depends combinationally on ``o.ready``. The memory's row
     being written is never read in the same cycle.
     Golden: golden.oaken.dequantize.repeat_scales.
+
+    A vector's scales belong to all its heads, and a request reads head after head. So scale records
+    come from memory once. The requester splits reads that do not fit into single heads (decision
+    0069). A word has 97 bits: six FP16 words and ``error``.
     """
 
     def __init__(self, config: OakenScaleBufferConfig):

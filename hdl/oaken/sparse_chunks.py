@@ -62,6 +62,8 @@ class OakenSparseChunks(Block):
     1 chunk per cycle, also across words; latency 1 cycle. ``i.ready`` depends combinationally on
     ``o.ready``, ``drop`` and its own payload, and on no valid of an input.
     Source: Oaken, section 5. Golden: golden.oaken.dequantize.sparse_chunks.
+
+    So the block discards a transfer in one cycle per word. It accepts a word with its final piece.
     """
 
     def __init__(self, config: OakenSparseChunksConfig):

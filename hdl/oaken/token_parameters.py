@@ -74,6 +74,9 @@ class OakenTokenParameters(Block):
     comes at least a cycle before its first scale word. ``scale.ready`` depends combinationally on
     ``o.ready``, and on no valid. ``request.ready`` also depends on ``scale.valid``.
     Source: Oaken, section 5. Golden: golden.oaken.dequantize.token_parameters.
+
+        base_low, base_high  rne32(INNER_LOW + MIDDLE_MIN), rne32(INNER_HIGH + MIDDLE_MIN)
+        zero_code            min(floor(-MIDDLE_MIN / MIDDLE_STEP) + 1, 15); 1 for a step of 0
     """
 
     def __init__(self, config: OakenTokenParametersConfig):

@@ -99,6 +99,24 @@ class OakenZeroInsert(Block):
     ``request.ready`` depend combinationally on ``o.ready`` and on no valid, ``sparse.ready`` also
     on the payload of ``sparse``.
     Source: Oaken, section 5. Golden: golden.oaken.dequantize.insert_zeros.
+
+    The block neither sorts entries nor stores whole records. The entries of a beat are the first of
+    those not yet used. For each beat the window compares the next ``lanes`` entries with its
+    number, takes the matching run, and moves by as many bytes. It holds min(data_bits / 8, 2 *
+    lanes) + 2 * (lanes + 1) bytes. About half of the single-bit flips in sparse records are seen
+    (docs/oaken.md). The block reads a damaged transfer to its ``last``, and the next request is not
+    affected (decision 0068).
+
+        ====================================================  =====================================
+        fault                                                 ``bad`` from
+        ====================================================  =====================================
+        count above ``block``; no count byte left             the first beat of the block
+        two entries of a beat not ascending; an entry of an   the beat being given
+        earlier beat
+        index not below ``block``, or any entry left over     the last beat of the block
+        an entry missing                                      the beat that it may belong to
+        any of these in the counts of skipped records         the first beat
+        ====================================================  =====================================
     """
 
     def __init__(self, config: OakenZeroInsertConfig):

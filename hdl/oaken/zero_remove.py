@@ -130,6 +130,10 @@ class OakenZeroRemove(Block):
     block must not keep more than ``block`` bytes. Throughput 1 beat per cycle, latency 3 cycles
     from a block's last beat to its word.
     Source: Oaken, section 5.2 (zero-remove shifter). Golden: golden.oaken.quantize.sparse_records.
+
+    A byte moves down by the number of gaps below it. Moves by 1 come first, then 2, 4, and so on.
+    For every pattern, two kept bytes never collide. After more than ``block`` bytes the count and
+    the entries beyond are unspecified.
     """
 
     def __init__(self, config: OakenZeroRemoveConfig):

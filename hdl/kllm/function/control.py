@@ -58,6 +58,17 @@ class KllmFunctionControl(Block):
     combinational path leads from an input to an output, but from ``status.ready`` to
     ``job.ready`` and from ``job``, ``maximum`` and ``total`` to what they start. Rounding: rne16
     of the negated mean. Source: KLLM, section III-C. Golden: golden.kllm.functional.execute.
+
+    | job | what control starts, in order |
+    |---|---|
+    | on rows | row readers a and b, result rows |
+    | AXPY with a derived scalar | a descriptor, whose scalar it computes; then as on rows |
+    | on slots | a descriptor of each slot; the tables; entries, outliers, result rows |
+    | SOFTMAX, each token | the row for the maximum, then for differences; then result rows |
+    | codebook | row reader a; the row goes into the table |
+
+    A slot that is empty, of integers, or of another length gives SLOT_MISMATCH. The transfer of the
+    job is that of its status, so its fields are constant while it runs.
     """
 
     def __init__(self, config: KllmFunctionControlConfig):

@@ -53,6 +53,9 @@ class KllmFunctionDecode(Block):
     Latency: command to job 7 cycles. Throughput: one command per job. No
     combinational path leads from an input to an output. Nothing rounds. Golden:
     golden.kllm.functional.execute.
+
+    A head that is not a multiple of 32 elements is RANGE too. One adder checks the end of each
+    vector in turn: a, b, the destination, and the second vector of b.
     """
 
     def __init__(self, config: KllmFunctionDecodeConfig):

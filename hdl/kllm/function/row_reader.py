@@ -39,6 +39,9 @@ class KllmRowReader(Block):
     Latency: walk to the first request 1 cycle, a row in to the same row out 1 cycle. Throughput
     1 row per cycle if the memory answers within depth - 2 cycles. Nothing rounds. No
     combinational path leads from an input to an output. Golden: golden.kllm.phases.walk_rows.
+
+    No other client of the memory waits for this one. A unit of ``width`` elements needs a row every
+    16 / width cycles, which hides more than depth - 2 cycles.
     """
 
     def __init__(self, config: KllmRowReaderConfig):

@@ -50,6 +50,9 @@ class KllmSlotFetch(Block):
     request per cycle, for both slots together. ``request.valid`` comes from a register.
     ``answer.ready`` and ``o`` come from registers too: no combinational path leads from an input
     to an output. Nothing rounds. Golden: golden.kllm.phases.fetched.
+
+    The functional unit has one for rows of entries and one for outliers. A slot that stalls does
+    not stop the other.
     """
 
     def __init__(self, config: KllmSlotFetchConfig):

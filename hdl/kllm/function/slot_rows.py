@@ -63,6 +63,8 @@ class KllmSlotRows(Block):
     ``rows[k].valid`` and ``entries[k].ready`` depend combinationally on ``outliers``, the ready of
     what comes in on the ready of what goes out. Source: KLLM, section III-C. Golden:
     golden.kllm.phases.slot_rows.
+
+    Decision 0033 says why GLU comes after the look-ups.
     """
 
     def __init__(self, config: KllmSlotRowsConfig):

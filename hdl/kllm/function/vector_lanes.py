@@ -68,6 +68,10 @@ class KllmVectorLanes(Block):
     on ``o.ready``, ``score.ready``, ``element.ready`` and the other's valid, ``weight.ready`` on
     ``o.ready``. NaN is canonical but for SCORE and ELEMENT. Source: KLLM, section III-C. Golden:
     golden.kllm.phases.lanes.
+
+    A lane is an exact product FP16 x FP16 to FP32 and a fused FP16 x FP32 + FP32 to FP16. A row
+    takes 16 / width cycles, and the next one follows without a gap. ROTATE takes two rows of each
+    operand and gives two rows. Decision 0034 says why there is one form for every operation.
     """
 
     def __init__(self, config: KllmVectorLanesConfig):

@@ -45,6 +45,14 @@ class KllmLaneArray(Block):
     Throughput and latency are those of a lane; ``ready`` of the shared streams depends
     combinationally on all lanes. Source: KLLM, section IV-A, Table I.
     Golden: golden.kllm.matmul.matmul.
+
+    No packet begins while only some lanes have a job word. A fault in a shared stream appears in
+    every ``status_l``, one in a lane's own weights or scales only in its own. The Verilog has one
+    lane module for any number of lanes.
+
+    Every lane has its own ``w_l`` of columns * elements * bits_b + 1 bits. All bits of 64 lanes are
+    131,136 at Table I's sizes (32, 16, 4) and 262,208 at the widest (64, 16, 4). Amaranth by itself
+    numbers all input bits of a module in 16 bits. hdl.emit numbers them in 20.
     """
 
     def __init__(self, config: KllmLaneArrayConfig):

@@ -24,6 +24,9 @@ class KllmLaneCodebook(Block):
     Throughput 1 word per cycle. Latency: ``product`` 0 cycles, the other outputs 1 cycle.
     ``i.ready`` depends combinationally on ``product.ready``. Nothing rounds.
     Golden: golden.kllm.lane.codebook_mode.
+
+    A packet of K-Means has 2**(bits_a + bits_b) products, then C_B, and a packet of integers C_V.
+    So a shift register of the last words keeps the right ones, whatever the length.
     """
 
     def __init__(self, config: KllmPeLaneConfig):

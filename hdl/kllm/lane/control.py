@@ -41,6 +41,11 @@ class KllmLaneControl(Block):
     and x depends combinationally on ``valid`` of every input and on ``step.ready``. ``step.valid``
     depends combinationally on ``valid`` of a, w and x.
     Source: KLLM, section III-D. Golden: golden.kllm.lane.job_steps, job_status.
+
+    A job has as many steps as the sum over its beats of max(1, outliers of the beat). ``index`` has
+    the weight indices of the beat in each of its steps. ``tag.x`` is 0 in a step that takes no word
+    of ``x``: without an outlier, or with more outliers than the header has. ``value`` is what the
+    counters put above the weight index, the index or the integer.
     """
 
     def __init__(self, config: KllmPeLaneConfig):

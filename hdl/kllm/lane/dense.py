@@ -31,6 +31,10 @@ class KllmLaneDense(Block):
 
     Latency and throughput: golden.kllm.timing.lane_dense. Source: KLLM, sections III-B and IV-B.
     Golden: golden.kllm.blocks.dense_sums.
+
+    A column that is read out early may count one beat ahead. One IndexReducer takes ``macs`` bins
+    per cycle, of one column after the other. ``product`` writes single words of the table, in any
+    order: the word of bin b is in row b // macs.
     """
 
     def __init__(self, config: KllmPeLaneConfig):

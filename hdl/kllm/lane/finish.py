@@ -36,6 +36,9 @@ class KllmLaneFinish(Block):
     One column per cycle. Latency: s_b to y 6 cycles, the last y to the status 1 cycle.
     ``ready`` of each input depends combinationally on ``valid`` of the others and on ``y.ready``.
     Source: KLLM, section III-D. Golden: golden.kllm.blocks.finish_job.
+
+    A job takes ``columns`` cycles if it is ``counted``, otherwise last_column + 1. The register of
+    the status takes a word every 2 cycles.
     """
 
     def __init__(self, config: KllmPeLaneConfig):

@@ -36,6 +36,10 @@ class KllmRowLookup(Block):
     combinationally on ``o.ready``; ``product.ready`` is 1. Nothing rounds.
     Source: KLLM, section III-B; the rows replace its counters. Golden:
     golden.kllm.select.look_up_rows.
+
+    The registers hold the code of each element, 5 bits, and not its row of 464 bits. So the longest
+    path of a lane runs from a code through the row and a column's tree. Registers of rows would
+    cost 59 kGE of a lane with 16 elements. Row n needs up to ``bits_a`` more bits than a product.
     """
 
     def __init__(self, config: KllmSelectConfig):

@@ -35,6 +35,10 @@ class KllmLaneSelect(Block):
     rounding. A packet takes at least ``columns`` cycles.
     Source: KLLM, section III-B; the sums replace its counters and their reduction. Golden:
     golden.kllm.blocks.dense_sums.
+
+    All columns take each beat in the same cycle, so one control steps them all. Each selected word
+    has a bias of 2**(word_bits - 1). A counter adds up the biases of a packet, once for all
+    columns. The results are those of KllmLaneDense with ``flipflop``, bit for bit.
     """
 
     def __init__(self, config: KllmPeLaneConfig):

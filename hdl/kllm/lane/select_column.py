@@ -39,6 +39,10 @@ class KllmSelectColumn(Block):
     needs fewer gates than a multiplexer per bit. One beat per cycle. Nothing rounds.
     Source: KLLM, section III-B; the sum replaces its counters. Golden:
     golden.kllm.select.column_sum.
+
+    The path before the tree registers has a decoder, an AND, an OR tree and 6 rows of full adders
+    at 16 elements. The path after them has one row of full adders and the adder. Registers have no
+    reset: a packet begins with ``first``.
     """
 
     def __init__(self, config: KllmSelectConfig):

@@ -32,6 +32,8 @@ class KllmEntryWalk(Block):
     Latency: ``start`` to the first request 1 cycle, a row to its first beat 0 cycles. Throughput 1
     beat per cycle. ``entries.ready`` depends combinationally on ``a.ready``.
     Golden: golden.kllm.walks.entry_beats.
+
+    Elements beyond the length keep the values of the slot. Their mask bits are 0.
     """
 
     def __init__(self, config: KllmPeLaneConfig):

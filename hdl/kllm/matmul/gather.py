@@ -22,6 +22,8 @@ class KllmRowGather(Block):
     Latency: the 16th word of a row to ``o`` 1 cycle. Throughput 1 word per cycle. ``y.ready``
     depends combinationally on ``o.ready``.
     Golden: golden.kllm.walks.gathered_rows.
+
+    So a lane goes on while its row waits for the other lanes.
     """
 
     def __init__(self, config: KllmMatmulPhaseConfig):

@@ -57,6 +57,12 @@ class KllmMatmulIssue(Block):
     Latency: ``command.valid`` to ``supply`` golden.kllm.timing.matmul_supply, then to ``ticket``
     matmul_ticket. Throughput 1 command at a time. The engine divides outputs into groups at one
     group per cycle. Golden: golden.kllm.issue.issue.
+
+    LANE_CODEBOOK waits for ``is_idle`` because it reads rows. The engine takes it when its packet
+    begins (decision 0266). Nothing but the request of weights happens before ``release`` (decision
+    0265). With fold_norm the descriptors are read a second time: the queue has room for those of
+    every slot. A packet with a word above 1 leaves no codebook. A packet outside the vector memory
+    changes nothing.
     """
 
     def __init__(self, config: KllmMatmulConfig):

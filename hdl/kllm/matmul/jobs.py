@@ -35,6 +35,8 @@ class KllmJobWalk(Block):
     Latency: ``start`` to the first ``job`` 1 cycle if direct or void. Otherwise ``start`` to the
     first ``slot`` 1 cycle, and from the descriptor to ``job`` and ``count`` 1 cycle.
     Golden: golden.kllm.walks.job_words.
+
+    A job has left when both ``job`` and ``count`` were taken, in any order.
     """
 
     def __init__(self, config: KllmPeLaneConfig):

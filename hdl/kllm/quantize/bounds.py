@@ -26,6 +26,8 @@ class KllmOutlierBounds(Block):
     tree waits after its last pop until its token's ``done`` is taken. ``done.ready`` depends
     combinationally on ``o.ready``. Nothing rounds.
     Golden: golden.kllm.quantizer_phases.outlier_bound.
+
+    The block holds one token for ``o``. Decision 0040 says why two bounds suffice.
     """
 
     def __init__(self, config: KllmQuantizePhaseConfig):

@@ -63,6 +63,9 @@ class KllmRowCompare(Block):
     Latency: row to o 1 cycle, token to its first row 1 cycle. Throughput 1 row per cycle, between
     tokens too. ``row.ready`` depends combinationally on ``o.ready``, ``token.ready`` also on
     ``row.valid``. Nothing rounds. Golden: golden.kllm.quantizer_phases.compare_row.
+
+    The trees pop in the strict order of (key, -position). Their last pop distinguishes outliers
+    from inliers (decision 0040).
     """
 
     def __init__(self, config: KllmRowCompareConfig):

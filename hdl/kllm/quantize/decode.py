@@ -56,6 +56,9 @@ class KllmQuantizeDecode(Block):
 
     Latency: command to job 3 cycles. Throughput 1 command per 4 cycles. Nothing rounds.
     Golden: golden.kllm.quantizer.faults.
+
+    Commands that share an operand have it in the same place. So the registers of QUANTIZE serve all
+    three.
     """
 
     def __init__(self, config: KllmQuantizeDecodeConfig):

@@ -63,6 +63,10 @@ class KllmEntryWriter(Block):
     Latency 1 cycle, throughput 1 row per cycle. ``index.ready`` depends combinationally on
     ``index.p`` and on ``value.valid``. Nothing rounds.
     Golden: golden.kllm.quantizer_phases.entry_row.
+
+    The quantizer never offers both: a change of kind waits (KllmTokenScheduler). A row of ``index``
+    with ``norm`` waits until both queues have room. ``token_done`` is high in the cycle in which
+    ``entries`` gives the last row of a token.
     """
 
     def __init__(self, config: KllmEntryWriterConfig):

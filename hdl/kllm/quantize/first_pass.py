@@ -27,6 +27,9 @@ class KllmFirstPass(Block):
     and on the ready of the output; each output on ``row`` and ``token``. No row
     is taken in the first cycle after reset. Nothing rounds.
     Golden: golden.kllm.quantizer_phases.first_pass.
+
+    The block holds no row. It takes ``token`` with its last row, so the next token's first row
+    follows in the next cycle.
     """
 
     def __init__(self, config: KllmQuantizePhaseConfig):

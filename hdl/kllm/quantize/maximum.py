@@ -40,6 +40,8 @@ class KllmTokenMaximum(Block):
     1 row per cycle. The next token's first row is taken after ``largest`` was. ``largest.valid``
     depends combinationally on ``status.ready``.
     Golden: golden.kllm.quantizer_phases.token_maximum.
+
+    So the result has a meaning only if the status is 0.
     """
 
     def __init__(self, config: KllmQuantizePhaseConfig):

@@ -64,6 +64,8 @@ class KllmTokenScheduler(Block):
     cycle. The next token waits until all of these were taken. ``token.ready`` depends
     combinationally on ``finish.ready``. Nothing rounds.
     Golden: golden.kllm.quantizer_phases.schedule.
+
+    Decision 0041 says why tokens stay in order.
     """
 
     def __init__(self, config: KllmQuantizePhaseConfig):

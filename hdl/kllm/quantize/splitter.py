@@ -66,6 +66,8 @@ class KllmRowSplitter(Block):
     max(1, o) cycles, and the last row of a token that has any 1 cycle more, for the mark.
     ``i.ready`` depends combinationally on ``beat.ready``, and through it on ``centroids.ready`` and
     ``midpoints.ready``. Nothing rounds. Golden: golden.kllm.quantizer_phases.split_rows.
+
+    ``x`` has each marked word so that no stream waits for it.
     """
 
     def __init__(self, config: KllmRowSplitterConfig):
