@@ -29,7 +29,7 @@ from hdl.kit.constants import constants
 from hdl.kit.parts import PARTS, make_kit
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1rw import Memory1RW
-from hdl.registry import all_blocks, ips, find
+from hdl.registry import all_blocks, find, ips
 from hdl.verilog import outline
 from tb.compile import ROOT, tool_environment
 
