@@ -243,7 +243,7 @@ def needless_list(program: str) -> bool:
 
 
 def test_modules_list_their_names_only_to_hand_on_imports():
-    """Nobody imports a star. A package's face lists its names, and linters want a list of re-exports.
+    """Nobody imports a star. A package's face lists its names, and linters want one of re-exports.
 
     Seen to fail: 852 modules that listed what they define.
     """
