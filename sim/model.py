@@ -78,9 +78,13 @@ class Model(Decoder):
         """Tokens of a sequence of ``tokens`` that its cache holds."""
         return min(tokens, self.window) if self.window else tokens
 
+    def is_longer(self, tokens: int) -> bool:
+        """Whether a sequence of ``tokens`` has more than the positions that the model states."""
+        return 0 < self.positions < tokens
+
     def check_length(self, tokens: int) -> None:
         """ConfigError: the model has no learned position for each of ``tokens``."""
-        if not self.rope and 0 < self.positions < tokens:
+        if not self.rope and self.is_longer(tokens):
             raise ConfigError(
                 f"{self.name}: tokens of a sequence must be 1..{self.positions}, the positions "
                 f"that it has learned, not {tokens}"

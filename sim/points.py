@@ -57,7 +57,7 @@ _model = functools.lru_cache(64)(find_model)
 
 
 def _files(hardware: str, depth: int = 2) -> Iterator[str]:
-    """What a file of hardware states, and those of its parts, which are chips too."""
+    """A file of hardware gives what it states; so do those of its parts, which are chips too."""
     with contextlib.suppress(ConfigError):
         fields = fields_of(hardware)[1]
         yield json.dumps(fields, sort_keys=True)

@@ -87,10 +87,11 @@ class Run:
         return dataclasses.replace(found, extrapolated=(*found.extrapolated, *self._beyond()))
 
     def _beyond(self) -> Iterator[str]:
-        """What the model was not made for."""
-        tokens, most = self.prompt + self.out - 1, self.model.positions
-        if 0 < most < tokens:
-            yield f"{tokens:,} tokens are more than the {most:,} positions of {self.model.name}"
+        """The line of a context that is longer than the model was made for."""
+        tokens, model = self.prompt + self.out - 1, self.model
+        if model.is_longer(tokens):
+            most = f"the {model.positions:,} positions of {model.name}"
+            yield f"{tokens:,} tokens are more than {most}"
 
     @property
     def seconds(self) -> float:

@@ -173,8 +173,8 @@ def _notes(
         for each in results
         for why in each.figures["extrapolated"]
     ]
-    long = sum(each.prompt + each.output > model.positions for each in requests)
-    if model.positions and long and not asked.refuse_long:
+    long = sum(model.is_longer(each.prompt + each.output) for each in requests)
+    if long and not asked.refuse_long:
         text = f"{long:,} requests are longer than the {model.positions:,} positions of"
         notes.append(f"{text} {model.name}; --refuse-long refuses them")
     return notes

@@ -48,7 +48,7 @@ from golden.files import claimed_folder, kept_json, replacing
 from hdl.arguments import add_page, check_page, whole, write_page
 from hdl.block import Block
 from hdl.deliver import Delivery, package
-from hdl.registry import all_blocks, find, rooms
+from hdl.registry import all_blocks, bench, find, rooms
 from hdl.verilog import convert
 from synth.modules import module_texts
 from synth.yosys import YosysError, native_abc, run
@@ -114,18 +114,9 @@ class _Collector:
         return Path(os.devnull)
 
 
-def _room(name: str) -> str:
-    return next(room for room, each in rooms().items() if name in each.blocks)
-
-
 def test_file(name: str) -> Path:
     """Where the tests of block ``name`` are."""
-    room = _room(name)
-    for stem in (name, name.removeprefix(f"{room}_"), name.split("_", 1)[-1]):
-        path = ROOT / "tb" / room / f"test_{stem}.py"
-        if path.exists():
-            return path
-    raise FileNotFoundError(f"{name} has no tb/{room}/test_*.py")
+    return ROOT / bench(name)
 
 
 def collect(name: str, seed: int, only: str = "") -> list[Recording]:

@@ -39,7 +39,7 @@ def _text(x: float, y: float, size: int, colour: str, each: str, more: str = "")
 
 
 def picture() -> str:
-    """The SVG."""
+    """The function draws boxes and arrows as SVG."""
     size = f'width="{_WIDTH}" height="{_HEIGHT}"'
     view = f'viewBox="0 0 {_WIDTH} {_HEIGHT}"'
     head = f'<path d="M0 1L8 4L0 7z" fill="{_LINE}"/>'

@@ -15,11 +15,10 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # of the packages
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # of the module beside this one
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # of the module below
 from flowchart import svg
 
-from hdl.pages import DIAGRAM, picture
+from hdl.pages import DIAGRAM, picture, shows_diagram
 
 ROOT = Path(__file__).resolve().parents[2]
 # Files of the root that are pages too, and their names in the site.
@@ -120,7 +119,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name in sorted(needed):
         files.append(File.generated(config, _place(name), content=(ROOT / name).read_text()))
     for source, text in texts.items():
-        if source.startswith("docs/blocks/") and DIAGRAM in text:
+        if source.startswith("docs/blocks/") and shows_diagram(text):
             name = Path(source).stem
             files.append(File.generated(config, _picture(name), content=picture(name)))
     style = (ROOT / "docs" / "_site" / "site.css").read_text()

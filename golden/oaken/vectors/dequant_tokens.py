@@ -23,6 +23,13 @@ def cat(parts: list[Encoded]) -> Encoded:
     return Encoded(*(torch.cat([getattr(part, name) for part in parts]) for name in fields))
 
 
+def check_reach(words: torch.Tensor) -> None:
+    """AssertionError: none of ``words`` has the largest magnitude, or none is subnormal."""
+    magnitude = words & 0x7FFF
+    assert (magnitude == 0x7BFF).any()
+    assert ((magnitude > 0) & (magnitude < 0x400)).any()
+
+
 def _finite(rng, *shape) -> torch.Tensor:
     """Magnitudes of finite FP16 words, all binades alike, corners among them."""
     words = rng.integers(0, 0x7C00, shape)
