@@ -18,7 +18,7 @@ PAGE_OPTION := $(if $(PAGE),--page)
 # `make talk`: what the model goes on with, and options of tb.talk. The shell reads PROMPT as it is.
 export PROMPT
 ARGS ?=
-# Options of golden.eval.accuracy in the place of the standard ones, such as --tokens 4096.
+# Options of golden.llm.eval.accuracy in the place of the standard ones, such as --tokens 4096.
 ACCURACY ?=
 
 .PHONY: demo layer talk kv million vq qet test tests tb sweep soak formal mutate lint bench area timing power synth-diff accuracy build-report docs site clean help
@@ -91,7 +91,7 @@ synth-diff: $(READY)  ## areas and depths that differ from synth/baselines; ALL=
 	@$(PYTHON) -m synth.baseline $(if $(ALL),--all)
 
 accuracy: $(READY)  ## perplexity of every method; C4=FILE WIKITEXT2=FILE
-	@$(PYTHON) -m golden.eval.accuracy $(if $(C4),--text "C4=$(C4)") \
+	@$(PYTHON) -m golden.llm.eval.accuracy $(if $(C4),--text "C4=$(C4)") \
 		$(if $(WIKITEXT2),--text "WikiText-2=$(WIKITEXT2)") \
 		$(or $(ACCURACY),--tokens 20480 --seq 2048 --seeds 3 --sweep-tokens 4096) $(PAGE_OPTION)
 

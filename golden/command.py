@@ -1,4 +1,4 @@
-"""How every command ends: ``command.run("golden.pack", main)`` under ``__name__ == "__main__"``.
+"""How every command ends: ``command.run("golden.llm.pack", main)`` if it is ``__main__``.
 
 Commands of golden, hdl, synth and tb share this file, which imports the standard library only.
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from golden.config import ConfigError
-from golden.llm.config import KINDS as ARCHITECTURES
-from golden.llm.config import Decoder
+from golden.llm.decoder import KINDS as ARCHITECTURES
+from golden.llm.decoder import Decoder
 
 __all__ = ["ARCHITECTURES", "FOLDER", "Model", "built_in", "find_model", "model_of"]
 
@@ -23,7 +23,7 @@ FOLDER = Path(__file__).parent / "models"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Model(Decoder):
-    """A decoder, and what its sizes give. Fields and how they are read: golden.llm.config."""
+    """A decoder, and what its sizes give. Fields and how they are read: golden.llm.decoder."""
 
     @property
     def group(self) -> int:

@@ -5,8 +5,8 @@ import importlib.util
 import pytest
 import torch
 
-from golden import checkpoint
-from golden.checkpoint import Checkpoint
+from golden.llm import checkpoint
+from golden.llm.checkpoint import Checkpoint
 from tests.tiny import tiny_llama
 
 torch.set_num_threads(1)

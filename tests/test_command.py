@@ -262,7 +262,7 @@ def test_commands_end_so(path):
 
 
 IMPORTS = {
-    "hdl.build": "amaranth", "hdl.vqllm.plan": "numpy", "golden.pack": "numpy",
+    "hdl.build": "amaranth", "hdl.vqllm.plan": "numpy", "golden.llm.pack": "numpy",
     "synth.report": "rich", "golden.kllm.assembler": "numpy",
 }  # fmt: skip
 

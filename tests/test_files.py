@@ -19,17 +19,17 @@ from pathlib import Path
 
 import pytest
 
-from golden import pack
 from golden.config import ConfigError
-from golden.eval import calibrate as learner
-from golden.eval import command as evaluation
-from golden.eval.reports import codebooks
-from golden.eval.reports.million import __main__ as million
 from golden.files import claimed, claimed_folder, made_folder, replacing
 from golden.kllm import assembler
+from golden.llm import pack
+from golden.llm.eval import calibrate as learner
+from golden.llm.eval import command as evaluation
+from golden.llm.oaken import profile
+from golden.llm.qet import __main__ as qet
+from golden.llm.reports import codebooks
+from golden.llm.reports.million import __main__ as million
 from golden.markers import rewrite
-from golden.oaken import profile
-from golden.qet import __main__ as qet
 from hdl import pages
 from sim import calibrate as sim_calibrate
 from sim import compare, run, sweep
@@ -212,8 +212,8 @@ def idle(monkeypatch):
         (qet, "_quantize"), (qet, "_restore"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, _no_work)
-    monkeypatch.setattr("golden.checkpoint.load", _no_work)
-    monkeypatch.setattr("golden.checkpoint.layer_count", _no_work)
+    monkeypatch.setattr("golden.llm.checkpoint.load", _no_work)
+    monkeypatch.setattr("golden.llm.checkpoint.layer_count", _no_work)
     monkeypatch.setattr(power, "load_libraries", lambda *_: [])
     monkeypatch.setattr(power, "delays_of", lambda *_: (None, type("Fo4", (), {"cell": ""})))
     monkeypatch.setattr(power, "Energies", lambda *_: {"": None})
@@ -226,7 +226,7 @@ FILES = {
     "eval --plot": (evaluation.main, ["--plot", "{file}.svg"]),
     "eval --csv": (evaluation.main, ["--csv", "{file}"]),
     "eval --latex": (evaluation.main, ["--latex", "{file}"]),
-    "calibrate": ("golden.calibrate", ["--method", "oaken", "-o", "{file}"]),
+    "calibrate": ("golden.llm.calibrate", ["--method", "oaken", "-o", "{file}"]),
     "profile": (profile.main, ["-o", "{file}"]),
     "qet quantize": (qet.main, ["quantize", "no.npy", "-o", "{file}"]),
     "qet restore": (qet.main, ["restore", "no.qet", "-o", "{file}"]),
@@ -250,10 +250,10 @@ PLACES = {
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_second_run_on_one_file_is_refused_before_its_work(name, idle, tmp_path, capsys):
-    from golden import calibrate
+    from golden.llm import calibrate
 
     main, arguments = FILES[name]
-    main = calibrate.main if main == "golden.calibrate" else main
+    main = calibrate.main if main == "golden.llm.calibrate" else main
     file = tmp_path / PLACES.get(name, "out")
     file.parent.mkdir(exist_ok=True)
     filled = [each.format(tmp=tmp_path, file=tmp_path / "out") for each in arguments]
@@ -277,7 +277,7 @@ def test_a_second_pack_into_one_folder_is_refused_before_its_work(name, idle, tm
     folder = tmp_path / "pack"
     with claimed_folder(folder):
         assert pack.main([*FOLDERS[name], "-o", str(folder)]) == 2
-    line = f"golden.pack: another run writes into {folder}: wait until it ends\n"
+    line = f"golden.llm.pack: another run writes into {folder}: wait until it ends\n"
     assert capsys.readouterr().err == line
 
 

@@ -1,6 +1,7 @@
 """Each command answers ``--help`` without torch, and its usage names the command.
 
-Seen to fail with golden.checkpoint imported at the top of golden/pack.py, and without ``prog``.
+Seen to fail with golden.llm.checkpoint imported at the top of golden/llm/pack.py, and without
+``prog``.
 """
 
 import json

@@ -147,10 +147,10 @@ def test_a_page_needs_a_checkout(wheel, tmp_path, page):
 @pytest.mark.parametrize(
     "words",
     [
-        ["golden.pack", "--layer", "1", "-o", "pack"],
-        ["golden.eval", "--text", "x", "--method", "fp32"],
-        ["golden.calibrate", "--text", "x", "--method", "kllm-w4a4", "-o", "y"],
-        ["golden.qet", "quantize", "x.npy", "--ratio", "4", "-o", "y.qet"],
+        ["golden.llm.pack", "--layer", "1", "-o", "pack"],
+        ["golden.llm.eval", "--text", "x", "--method", "fp32"],
+        ["golden.llm.calibrate", "--text", "x", "--method", "kllm-w4a4", "-o", "y"],
+        ["golden.llm.qet", "quantize", "x.npy", "--ratio", "4", "-o", "y.qet"],
     ],
 )
 def test_a_missing_extra_is_one_line(tmp_path, words):

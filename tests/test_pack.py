@@ -1,4 +1,4 @@
-"""``python -m golden.pack`` on a tiny model: what it writes runs, and what has changed is refused.
+"""``python -m golden.llm.pack`` on a tiny model: what it writes runs; what has changed is refused.
 
 Shown to fail:
 
@@ -15,12 +15,12 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from golden import checkpoint, pack
-from golden.eval.calibration import CalibrationData, fingerprint
-from golden.eval.methods import parse_all
-from golden.eval.state import calibrate, save_states
 from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.machine import Machine
+from golden.llm import checkpoint, pack
+from golden.llm.eval.calibration import CalibrationData, fingerprint
+from golden.llm.eval.state import calibrate, save_states
+from golden.llm.methods import parse_all
 from golden.manifest import PackError, read_hex, write_hex
 
 SMALL = MACHINES["small"]
@@ -250,4 +250,4 @@ def test_errors_are_one_line(
     assert code == 2
     lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("[")]
     assert len(lines) == 1
-    assert (lines[0] + "\n").startswith(f"golden.pack: {message}")
+    assert (lines[0] + "\n").startswith(f"golden.llm.pack: {message}")

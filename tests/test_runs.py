@@ -29,11 +29,11 @@ import pytest
 import torch
 
 import tb.run
-from golden.capture import Captured
 from golden.kllm.layer.shape import LayerOptions
 from golden.kllm.timing import lane_cycles
+from golden.llm.capture import Captured
+from golden.llm.million.example import Seen
 from golden.million.config import PqShape, RateShape
-from golden.million.example import Seen
 from golden.vqllm.config import NAMED, AttendShape, MatrixShape, Plan, Work
 from hdl.million.decode_engine import MillionDecodeEngineConfig
 from hdl.registry import find

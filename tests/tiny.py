@@ -1,8 +1,8 @@
-"""A random Llama with grouped queries and odd head counts, for tests of golden.eval."""
+"""A random Llama with grouped queries and odd head counts, for tests of golden.llm.eval."""
 
 import torch
 
-from golden.checkpoint import Checkpoint
+from golden.llm.checkpoint import Checkpoint
 
 Q = "model.layers.0.self_attn.q_proj"
 # Weights (N, K) of a layer: q, k, v, o, gate, up, down.

@@ -6,7 +6,7 @@
     h -> quantized -> down
 
 golden.kllm.layer compiles this flow to programs, golden.kllm.attention computes its attention for
-many tokens, and golden.eval.methods.kllm measures it on a whole model. All three read this table.
+many tokens, and golden.llm.methods.kllm measures it on a whole model. All three read this table.
 
 | switch | values | effect |
 |---|---|---|

@@ -183,7 +183,7 @@ class MillionConfig(Config):
         )
 
 
-# Models whose K, V and queries golden.million.example takes.
+# Models whose K, V and queries golden.llm.million.example takes.
 SYSTEMS: dict[str, MillionConfig] = {
     "smollm2": MillionConfig(pq=NAMED["4b_64"], head=HeadShape(heads=3, group=3), layers=30),
     "llama": MillionConfig(head=HeadShape(heads=2, group=4)),

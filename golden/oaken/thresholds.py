@@ -1,4 +1,4 @@
-"""Offline thresholds, per layer and for K and V apart, for ``python -m golden.oaken.profile``.
+"""Offline thresholds, per layer and for K and V apart, for ``python -m golden.llm.oaken.profile``.
 
 Per window of calibration text the boundaries are order statistics of all elements of all tokens:
 

@@ -1,6 +1,6 @@
-"""A file of ``golden.qet`` as an image of qet_dequant_gemv, on disk and back.
+"""A file of ``golden.llm.qet`` as an image of qet_dequant_gemv, on disk and back.
 
-``python -m golden.pack --block qet_dequant_gemv --file FILE.qet -o DIR`` writes, as text for
+``python -m golden.llm.pack --block qet_dequant_gemv --file FILE.qet -o DIR`` writes, as text for
 $readmemh:
 
     image.hex      the words of memory from address 0 on: golden.qet.image
@@ -72,7 +72,7 @@ def write(folder: Path, config: ImageShape, matrix: QetMatrix, name: str) -> Man
         block=BLOCK,
         config=config.describe(),
         model={"name": name, "rows": shape.rows, "columns": shape.columns},
-        made={"tool": "golden.pack", "torch": torch.__version__, "x": f"normal, seed {_SEED}"},
+        made={"tool": "golden.llm.pack", "torch": torch.__version__, "x": f"normal, seed {_SEED}"},
         layout={
             "job": found.job,
             "stored_bits": shape.stored_bits,
@@ -101,7 +101,7 @@ def load(folder: Path, config: ImageShape) -> Pack:
 
 
 def make(options: argparse.Namespace, say: Callable[[str], None]) -> None:
-    """The folder of the ``options`` of golden.pack. ConfigError, QetFileError, OSError."""
+    """The folder of the ``options`` of golden.llm.pack. ConfigError, QetFileError, OSError."""
     matrix, name = file.read(options.file)
     if matrix.shape.element_bits != FP16.bits:
         raise ConfigError(f"{options.file}: element_bits must be 16 for {BLOCK}, not 32")

@@ -180,7 +180,7 @@ class Plan(Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VqPackConfig(Config):
-    """An engine and a plan, as golden.pack writes images for them."""
+    """An engine and a plan, as golden.llm.pack writes images for them."""
 
     image: ImageShape = dataclasses.field(default_factory=ImageShape)
     plan: Plan = dataclasses.field(default_factory=Plan)
@@ -196,7 +196,7 @@ class VqPackConfig(Config):
         self._check_bool("scaled")
 
 
-# Matrices of a decoder layer that golden.pack takes, by default those of the FFN.
+# Matrices of a decoder layer that golden.llm.pack takes, by default those of the FFN.
 FFN = ("gate_proj", "up_proj", "down_proj")
 MATRICES = (*FFN, "k_proj", "v_proj")
 

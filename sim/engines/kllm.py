@@ -22,7 +22,6 @@ from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.flow import FUSED, GLU, LINEARS, SCORES, matmuls
 from golden.kllm.format import activation_entry_bits
 from golden.kllm.isa import ROW_ELEMENTS, Opcode, Unit
-from golden.kllm.layer.chip import chip_layer
 from golden.kllm.layer.program import (
     LayerProgram,
     check_room,
@@ -31,6 +30,7 @@ from golden.kllm.layer.program import (
     linear_sizes,
 )
 from golden.kllm.layer.shape import LayerOptions, LayerShape
+from golden.llm.kllm.chip import chip_layer
 from sim.calibration import ranges
 from sim.constant import Interval
 from sim.cost import Cost, Spent, total

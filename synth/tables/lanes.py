@@ -41,15 +41,15 @@ _FORMATS: dict[str, dict[str, Any]] = {
     "fixed12, antisymmetric": {"product": "fixed12", "antisymmetric": True},
 }
 
-# What commands have measured: synth.compare rivals, tb.runs.lane_power, golden.eval.accuracy.
+# What commands have measured: synth.compare rivals, tb.runs.lane_power, golden.llm.eval.accuracy.
 _PAGE = pages_directory().parent / "area.md"
 _POWER = pages_directory().parent / "power" / "lanes.json"
 _ACCURACY = pages_directory().parent / "accuracy" / "rows.json"
 _LIBRARY, _TEXT, _SEED = "Sky130 HD", "C4", 0
 _NOT_MEASURED = "not measured"
 
-# The scheme that a lane needs, as golden.eval spells it. One of the rivals is the best measured one
-# that has a scale per token and output column: a lane gives one sum per packet.
+# The scheme that a lane needs, as golden.llm.eval spells it. One of the rivals is the best measured
+# one that has a scale per token and output column: a lane gives one sum per packet.
 _LINEAR = "norm=unfolded,glu=exact,integer_bits=16,cache_bits=16"  # other steps are not quantized
 _SCHEMES = {
     "FP16 x FP16": "fp16",
@@ -199,7 +199,7 @@ def scheme_table() -> str:
 
 def scheme_plot() -> bytes:
     """Perplexity over area of the lanes that have both."""
-    from golden.eval.svg import MARKS, new_figure, scale, style, svg_bytes  # torch, only now
+    from golden.llm.eval.svg import MARKS, new_figure, scale, style, svg_bytes  # torch, only now
 
     with style():
         figure = new_figure()

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import torch
 
-from golden.checkpoint import CheckpointError, load
 from golden.index.lloyd import Training
+from golden.llm.checkpoint import CheckpointError, load
 from golden.vqllm.access import reordered
 from golden.vqllm.cache import LookUps, Tiers
 from golden.vqllm.config import NAMED, MatrixShape

@@ -4,7 +4,7 @@ import functools
 
 import torch
 
-from golden.eval.methods.qet import Qet
+from golden.llm.methods.qet import Qet
 from golden.qet.matrix import QetMatrix
 from golden.vqllm import quip
 from golden.vqllm.config import MatrixShape, VqShape

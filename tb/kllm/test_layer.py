@@ -2,7 +2,7 @@
 
 Compares every status and every word read back. After the layer it compares every row of the vector
 memory and every slot, whether a command wrote it or not. Odd sizes, heads in groups, two new tokens
-after a cached context, the host's append between the two programs, through golden.pack's files.
+after a cached context, the host's append between the two programs, through golden.llm.pack's files.
 SmolLM2's own layer: ``python -m tb.runs.layer``. Shown to fail: without the host's append, with one
 weight port's words changed, and with words after a vector's end that are not 0
 (test_all_rows_are_compared).
@@ -18,10 +18,10 @@ import hdl.kllm.functional_unit
 from golden.kllm.layer.compiler import compile_layer
 from golden.kllm.layer.host import run_layer
 from golden.kllm.layer.quantized import quantize_cache, quantize_layer
-from golden.kllm.layer.reference import reference
 from golden.kllm.layer.shape import LayerOptions
 from golden.kllm.layer.weights import layer_weights
-from golden.pack import load, write
+from golden.llm.kllm.reference import reference
+from golden.llm.pack import load, write
 from hdl.kllm.accelerator import KllmAccelerator
 from hdl.kllm.function.result_rows import KllmResultRows
 from hdl.kllm.room import BLOCKS

@@ -1,6 +1,6 @@
 """A packed model on MillionAttention: prompt by RESTORE, steps of LOAD, APPEND and ATTEND.
 
-What ``tb.runs.million`` does, at a small size and through golden.pack's files.
+What ``tb.runs.million`` does, at a small size and through golden.llm.pack's files.
 
 Shown to fail:
 
@@ -17,10 +17,10 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from golden.index.lloyd import Training
-from golden.million import example
+from golden.llm.million import example
+from golden.llm.million.pack import StreamConfig, load, write
 from golden.million.config import WindowShape
 from golden.million.format import Op
-from golden.million.pack import StreamConfig, load, write
 from golden.million.script import Script
 from hdl.million.attention import MillionAttention
 from hdl.million.room import BLOCKS

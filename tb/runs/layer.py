@@ -1,8 +1,9 @@
 """``python -m tb.runs.layer``: a decoder layer of SmolLM2-135M on the Verilated accelerator.
 
-Packs the layer (golden.pack) unless a folder is given. Runs its two programs on the RTL with the
-host's append of K and V between them. Compares every status, every word read back, and at the end
-every row of the vector memory and every slot. Prints the cycles of each command next to its bound.
+Packs the layer (golden.llm.pack) unless a folder is given. Runs its two programs on the RTL with
+the host's append of K and V between them. Compares every status, every word read back, and at the
+end every row of the vector memory and every slot. Prints the cycles of each command next to its
+bound.
 """
 
 from golden import command
@@ -24,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--set", action="append", default=[], metavar="FIELD=VALUE",
         help="a field of the machine's configuration, such as lane.lanes=2",
     )  # fmt: skip
-    parser.add_argument("--pack", type=folder, help="folder of golden.pack; made when missing")
+    parser.add_argument("--pack", type=folder, help="folder of golden.llm.pack; made when missing")
     parser.add_argument("--layer", type=whole(0), default=15)
     parser.add_argument("--latency", type=whole(), default=40, help="cycles of every memory")
     add_page(parser, PAGE)

@@ -14,7 +14,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = command.Parser(prog="python -m tb.runs.real", description=__doc__)
     parser.add_argument("--text", type=Path, help="text to store (plain, or .jsonl); ours if none")
     parser.add_argument("--calibration", type=Path, help="text of the thresholds; ours if none")
-    parser.add_argument("--profile", type=Path, help="thresholds of golden.oaken.profile instead")
+    parser.add_argument("--profile", type=Path, help="use golden.llm.oaken.profile's thresholds")
     parser.add_argument("--ratios", default="4/90/6", help="outer/middle/inner in percent")
     parser.add_argument("--tokens", type=int, default=8, help="tokens to store, from 2 on")
     parser.add_argument("--layers", help='layers to store, such as "0,5-7"; all if none')

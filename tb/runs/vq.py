@@ -2,7 +2,7 @@
 
 | method | what runs |
 |---|---|
-| aqlm3, gptvq2, quip4, aqlm2x8 | vq_gemv fetches a matrix of golden.pack and multiplies it once |
+| aqlm3, gptvq2, quip4, aqlm2x8 | vq_gemv fetches golden.llm.pack's matrix and multiplies it once |
 | cq4, cq2 | vq_kv_encoder encodes K and V of all tokens; vq_attention attends them once |
 
 Packs and codebooks come from k-means, quip4 from a lattice. The input and the queries are those of
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
                         help="by default both")  # fmt: skip
     parser.add_argument("--matrix", nargs="+", choices=MATRICES,
                         help="by default up_proj of smollm2, k_proj of llama")  # fmt: skip
-    parser.add_argument("--pack", type=folder, help="folder of golden.pack; made when missing")
+    parser.add_argument("--pack", type=folder, help="folder of golden.llm.pack; made when missing")
     parser.add_argument("--tokens", type=whole(1, 4096), default=128, help="of the text")
     parser.add_argument("--training", type=whole(512), default=2048,
                         help="tokens of the codebooks of K and V")  # fmt: skip

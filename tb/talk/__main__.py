@@ -1,10 +1,10 @@
 """``python -m tb.talk``: a language model that talks on the Verilated accelerator.
 
-Packs the model (golden.pack --all) unless a folder is given. Then it takes the prompt and each new
-token through all layers and the head on the RTL. The host is a C++ program around it. The text is
-printed as it comes. The tokens are compared with golden's, which are computed once and kept. With
-``--check`` every status, every word read back, all logits, and after each pass every row and slot
-are compared. A run that was stopped goes on from its last token.
+Packs the model (golden.llm.pack --all) unless a folder is given. Then it takes the prompt and each
+new token through all layers and the head on the RTL. The host is a C++ program around it. The text
+is printed as it comes. The tokens are compared with golden's, which are computed once and kept.
+With ``--check`` every status, every word read back, all logits, and after each pass every row and
+slot are compared. A run that was stopped goes on from its last token.
 """
 
 import sys

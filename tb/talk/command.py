@@ -17,8 +17,8 @@ from golden.config import ConfigError
 from golden.files import replacing
 from golden.kllm.isa import Unit
 from golden.kllm.layer.layout import Job
-from golden.kllm.model.pack import ModelPack, load
 from golden.kllm.model.program import pass_program
+from golden.llm.kllm.pack import ModelPack, load
 from golden.manifest import PackError
 from golden.markers import rewrite
 from tb.run import ROOT

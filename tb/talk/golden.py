@@ -20,7 +20,7 @@ from golden.kllm.layer.layout import Job
 from golden.kllm.model.layout import ModelLayout
 
 # Modules, with all of golden that they import, whose code decides golden's tokens.
-_CODE = ("golden.kllm.model.host", "golden.kllm.model.pack", "tb.talk.sampling")
+_CODE = ("golden.kllm.model.host", "golden.llm.kllm.pack", "tb.talk.sampling")
 
 
 class GoldenFailed(RuntimeError):
@@ -56,7 +56,7 @@ class _Server:
 
     def __init__(self, folder: Path, config: MachineConfig) -> None:
         from golden.kllm.model.host import ModelHost
-        from golden.kllm.model.pack import load
+        from golden.llm.kllm.pack import load
 
         self.pack = load(folder, config)
         self.host = ModelHost(self.pack.image())
@@ -134,7 +134,7 @@ class Golden:
 
 def kept_file(folder: Path, made_for: dict[str, Any]) -> Path:
     """Where golden's tokens of a run are kept: those of other code are not read."""
-    from golden.eval.accuracy.bench import code_version
+    from golden.llm.eval.accuracy.bench import code_version
 
     said = json.dumps([made_for, code_version(_CODE)], sort_keys=True)
     return folder / f"{hashlib.sha256(said.encode()).hexdigest()[:20]}.json"

@@ -1,6 +1,6 @@
 // The host of a Verilated kllm_accelerator: its driver, its memories and the clock, in one loop.
 //
-// usage: program FOLDER LATENCY. FOLDER has data.bin and port_NN.bin of golden.pack --all; they are
+// usage: program FOLDER LATENCY. FOLDER has data.bin and port_NN.bin of golden.llm.pack --all; they are
 // mapped, and what is written to them stays in this process. Requests come on standard input,
 // answers go to standard output; tb/talk/driver.py has both sides' words. A driver of real hardware
 // does the same with its registers and its memory (docs/host.md).

@@ -49,11 +49,11 @@ class Options:
     def add(
         parser: argparse.ArgumentParser, machines: list[str], folder: Callable[[str], Path]
     ) -> None:
-        parser.add_argument("--model", default=SMOLLM2, help="as for golden.pack")
+        parser.add_argument("--model", default=SMOLLM2, help="as for golden.llm.pack")
         parser.add_argument("--layers", type=whole(), metavar="N", help="the first N layers")
         parser.add_argument(
             "--calibration", type=Path, metavar="FILE",
-            help=f"of golden.calibrate; made for {METHOD} when missing",
+            help=f"of golden.llm.calibrate; made for {METHOD} when missing",
         )  # fmt: skip
         parser.add_argument(
             "--context", type=whole(2), default=512, help="most tokens of a sequence"
@@ -63,7 +63,7 @@ class Options:
             "--set", action="append", metavar="FIELD=VALUE",
             help="a field of the machine; by default " + " ".join(PORTS),
         )  # fmt: skip
-        parser.add_argument("--pack", type=folder, help="folder of golden.pack --all")
+        parser.add_argument("--pack", type=folder, help="folder of golden.llm.pack --all")
         parser.add_argument("--latency", type=whole(), default=40, help="cycles of every memory")
         parser.add_argument(
             "--threads", type=whole(1, 16), default=min(2, os.cpu_count() or 1),
@@ -90,7 +90,9 @@ class Options:
         """
         if self.pack is not None:
             if not (self.pack / "manifest.json").exists():
-                raise ConfigError(f"{self.pack} has no manifest.json: golden.pack --all makes one")
+                raise ConfigError(
+                    f"{self.pack} has no manifest.json: golden.llm.pack --all makes one"
+                )
             return self.pack
         self._check_layers()
         calibration = self.calibration_file()
@@ -105,7 +107,7 @@ class Options:
                 words += ["--context", str(self.context), "--calibration", str(calibration)]
                 words += ["--layers", str(self.layers)] if self.layers else []
                 words += [word for each in self.sets for word in ("--set", each)]
-                _run("golden.pack", *words, "-o", str(folder))
+                _run("golden.llm.pack", *words, "-o", str(folder))
         return folder
 
     def calibration_file(self) -> Path:
@@ -117,7 +119,7 @@ class Options:
             if not self.calibration.is_file():
                 raise ConfigError(f"no calibration at {self.calibration}")
             return self.calibration.resolve()
-        from golden.eval.methods import parse_all
+        from golden.llm.methods import parse_all
 
         fields = [[type(each).__name__, each.calibration_fields()] for each in parse_all(METHOD)]
         file = self._named(self._weights, fields, suffix=f"-{METHOD}.safetensors")
@@ -129,13 +131,13 @@ class Options:
                     "two quiet cores, the first time", file=sys.stderr, flush=True,
                 )  # fmt: skip
                 model = [] if self.model == SMOLLM2 else ["--model", self._model]
-                _run("golden.calibrate", *model, "--method", METHOD, "-o", str(file))
+                _run("golden.llm.calibrate", *model, "--method", METHOD, "-o", str(file))
         return file
 
     @functools.cached_property
     def _checkpoint(self) -> Path:
         """ConfigError: there is no such file or folder."""
-        from golden.checkpoint import CheckpointError, smollm2_path
+        from golden.llm.checkpoint import CheckpointError, smollm2_path
 
         try:
             path = smollm2_path() if self.model == SMOLLM2 else Path(self.model).resolve()
@@ -166,7 +168,7 @@ class Options:
 
     def _check_layers(self) -> None:
         """ConfigError: more layers than the checkpoint's header says. No weight is read."""
-        from golden.checkpoint import layer_count
+        from golden.llm.checkpoint import layer_count
 
         count = layer_count(self._checkpoint)
         if self.layers is not None and count is not None and self.layers > count:
@@ -174,11 +176,11 @@ class Options:
 
     def _check_fits(self) -> None:
         """ConfigError: the model cannot be packed for the machine."""
-        from golden.checkpoint import CheckpointError, load
-        from golden.eval.command import ARCHITECTURES, quiet
-        from golden.eval.methods import parse_all
         from golden.kllm.layer.shape import LayerOptions
-        from golden.kllm.model.pack import checked_layout
+        from golden.llm.checkpoint import CheckpointError, load
+        from golden.llm.eval.command import ARCHITECTURES, quiet
+        from golden.llm.kllm.pack import checked_layout
+        from golden.llm.methods import parse_all
 
         (method,) = parse_all(METHOD)
         names = ("fuse", "scores", "glu", "center")

@@ -22,13 +22,13 @@ CONTEXTS = (0, 42, 511)
 
 
 def _rows(options: Options, contexts: list[int], clock: int) -> list[tuple[str, ...]]:
-    from golden.eval.methods import parse_all
-    from golden.kllm.layer.chip import chip_layer
     from golden.kllm.layer.layout import Job
     from golden.kllm.layer.shape import LayerOptions
     from golden.kllm.model.layout import ModelShape, model_layout
-    from golden.kllm.model.pack import CHUNK
     from golden.kllm.model.program import pass_program
+    from golden.llm.kllm.chip import chip_layer
+    from golden.llm.kllm.pack import CHUNK
+    from golden.llm.methods import parse_all
     from sim.model import find_model
     from tb.talk.report import limits, predicted_by_host
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from golden.kllm.layer.layout import Job
 from golden.kllm.model.host import logits_of
-from golden.kllm.model.pack import ModelPack
 from golden.kllm.model.program import PassProgram, largest_chunk, pass_program
+from golden.llm.kllm.pack import ModelPack
 from hdl.kllm.accelerator import KllmAcceleratorConfig
 from tb.native.build import Native
 from tb.talk.driver import Driver, PartRun

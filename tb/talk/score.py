@@ -1,9 +1,9 @@
 """``python -m tb.talk.score``: perplexity of the generated model, computed by the RTL itself.
 
 Takes the tokens of a text through the Verilated accelerator one after another, whatever the model
-would choose, and reads all logits. Prints the perplexity next to that of golden.eval's fast path on
-the same tokens. That path has the head in FP32, or the head of the image. A run that was stopped
-goes on.
+would choose, and reads all logits. Prints the perplexity next to that of golden.llm.eval's fast
+path on the same tokens. That path has the head in FP32, or the head of the image. A run that was
+stopped goes on.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from tb.run import ROOT
 from tb.talk.options import FOLDER, SMOLLM2, Options
 
 if TYPE_CHECKING:
-    from golden.kllm.model.pack import ModelPack
+    from golden.llm.kllm.pack import ModelPack
     from tb.talk.run import Settings
     from tb.talk.session import Session
 
@@ -33,11 +33,11 @@ SECTION = "talk_perplexity"
 
 def _checked(given: argparse.Namespace) -> str:
     """The text. ConfigError, CheckpointError: it, or the options, are none that can be compared."""
-    from golden import text as own_text
-    from golden.checkpoint import read_text
+    from golden.llm import text as own_text
+    from golden.llm.checkpoint import read_text
 
     if given.layers is not None:
-        raise ConfigError("--layers does not apply: golden.eval has all layers of the model")
+        raise ConfigError("--layers does not apply: golden.llm.eval has all layers of the model")
     if given.pack is not None and given.calibration is None:
         raise ConfigError("--pack needs --calibration, the file that the image was made with")
     words = read_text(given.text)
@@ -46,8 +46,8 @@ def _checked(given: argparse.Namespace) -> str:
 
 def _check_calibration(options: Options, pack: "ModelPack", words: str, used: int) -> None:
     """ConfigError: the image is of another calibration, or that has learned from these tokens."""
-    from golden.checkpoint import layer_count
-    from golden.eval.state import load_header
+    from golden.llm.checkpoint import layer_count
+    from golden.llm.eval.state import load_header
 
     file = options.calibration_file()
     header = load_header(file)
@@ -64,7 +64,7 @@ def _check_calibration(options: Options, pack: "ModelPack", words: str, used: in
         header["skip"] < used
     ):
         raise ConfigError(
-            f"{file} was calibrated on text that is scored: make it with golden.calibrate "
+            f"{file} was calibrated on text that is scored: make it with golden.llm.calibrate "
             f"--skip {used}"
         )
     count = layer_count(None if options.model == SMOLLM2 else Path(options.model))
@@ -144,16 +144,16 @@ def _scored(settings: "Settings", session: "Session", ids: list[int]) -> list[fl
 
 
 def _fast(options: Options, ids: list[int]) -> tuple[float, float]:
-    """Perplexity of golden.eval's fast path: head in FP32, and of the image's head."""
+    """Perplexity of golden.llm.eval's fast path: head in FP32, and of the image's head."""
     import torch
 
-    from golden import checkpoint
-    from golden.eval.method import Site
     from golden.fp16.ops import bits_from_float
     from golden.kllm.attention import quantize
     from golden.kllm.model.layout import HEAD_SHARE
-    from golden.kllm.model.pack import head_of_text
-    from golden.pack import calibrated_method
+    from golden.llm import checkpoint
+    from golden.llm.eval.method import Site
+    from golden.llm.kllm.pack import head_of_text
+    from golden.llm.pack import calibrated_method
 
     loaded = checkpoint.load(None if options.model == SMOLLM2 else Path(options.model))
     method, state, _ = calibrated_method(loaded, options.calibration_file())
@@ -183,7 +183,7 @@ def main(arguments: list[str] | None = None) -> int:
     Options.add(parser, sorted(MACHINES), folder)
     given = parser.parse_args(arguments)
     check_page(parser, given.page, [SECTION])
-    from golden.checkpoint import CheckpointError  # torch, only now
+    from golden.llm.checkpoint import CheckpointError  # torch, only now
     from tb.talk.driver import DriverError
 
     try:
@@ -197,7 +197,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"tb.talk.score: {error}", file=sys.stderr)
         return 1
     found = math.exp(sum(losses) / len(losses))
-    name = given.text.name if given.text else "golden.text.EVALUATION"
+    name = given.text.name if given.text else "golden.llm.text.EVALUATION"
     rows = [
         "| text | tokens | RTL | fast path, head of the image | fast path, head in FP32 |",
         "| --- | ---: | ---: | ---: | ---: |",

@@ -1,6 +1,6 @@
 """Where the image and the calibration of a model are, and what is refused before one is made.
 
-Shown to fail: names of the model's stem alone, and no check before golden.calibrate starts.
+Shown to fail: names of the model's stem alone, and no check before golden.llm.calibrate starts.
 """
 
 import argparse
@@ -23,7 +23,7 @@ def ran(tmp_path, monkeypatch):
     def run(module, *words):
         made.append((module, words))
         place = Path(words[words.index("-o") + 1])
-        if module == "golden.pack":
+        if module == "golden.llm.pack":
             place.mkdir()
             place /= "manifest.json"
         place.write_text("{}")
@@ -51,7 +51,7 @@ def test_a_calibration_says_that_it_begins(ran, tmp_path, capsys):
     """Its first line of progress comes after half a minute."""
     given("--model", str(saved(tmp_path / "model"))).folder()
     assert "calibrating" in capsys.readouterr().err
-    assert [module for module, _ in ran] == ["golden.calibrate", "golden.pack"]
+    assert [module for module, _ in ran] == ["golden.llm.calibrate", "golden.llm.pack"]
 
 
 def test_names_depend_on_the_checkpoint(ran, tmp_path, monkeypatch):
@@ -60,7 +60,7 @@ def test_names_depend_on_the_checkpoint(ran, tmp_path, monkeypatch):
     assert first.folder() == first.folder()
     assert first.folder() != second.folder()
     assert first.calibration_file() != second.calibration_file()
-    assert [module for module, _ in ran] == ["golden.calibrate", "golden.pack"] * 2
+    assert [module for module, _ in ran] == ["golden.llm.calibrate", "golden.llm.pack"] * 2
     monkeypatch.chdir(tmp_path)
     relative = given("--model", "Llama-3.1-8B")
     assert relative.folder() == first.folder()
@@ -92,5 +92,5 @@ def test_refused_before_a_calibration(ran, tmp_path):
 def test_a_command_fails_in_its_own_line(tmp_path, capfd):
     words = ["--all", "--layers", "99", "-o", str(tmp_path / "x")]
     with pytest.raises(ConfigError, match=r"^--layers must be 1\.\.30, not 99$"):
-        options._run("golden.pack", *words)
+        options._run("golden.llm.pack", *words)
     assert not capfd.readouterr().err

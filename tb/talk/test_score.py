@@ -8,9 +8,9 @@ import types
 
 import pytest
 
-from golden import text as own_text
 from golden.config import ConfigError
-from golden.eval import state
+from golden.llm import text as own_text
+from golden.llm.eval import state
 from tb.talk import score
 from tests.kllm import model_example as example
 
@@ -46,7 +46,7 @@ def header(monkeypatch):
     """What the calibration file says."""
     made = dict(TOLD)
     monkeypatch.setattr(state, "load_header", lambda _file: made)
-    monkeypatch.setattr("golden.checkpoint.layer_count", lambda _model: example.LAYERS)
+    monkeypatch.setattr("golden.llm.checkpoint.layer_count", lambda _model: example.LAYERS)
     return made
 
 
@@ -62,7 +62,7 @@ def test_the_image_is_of_the_calibration(header):
     with pytest.raises(ConfigError, match="pack was made with skip 4, file has 0"):
         checked(TOLD | {"skip": 4})
     with pytest.raises(ConfigError, match=r"pack was made with calibration 'golden\.text"):
-        checked("golden.text.CALIBRATION, 256 tokens")
+        checked("golden.llm.text.CALIBRATION, 256 tokens")
 
 
 def test_the_calibration_has_not_learned_from_the_text(header):

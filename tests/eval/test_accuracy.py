@@ -1,4 +1,4 @@
-"""golden.eval.accuracy: rows run once, failures stay alone, verdicts, pages and plots from rows.
+"""golden.llm.eval.accuracy: rows run once, failures stay alone; verdicts, pages, plots from rows.
 
 Shown to fail:
 
@@ -18,16 +18,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from golden.checkpoint import Checkpoint
-from golden.eval.accuracy import arguments as accuracy_arguments
-from golden.eval.accuracy import bench as bench_module
-from golden.eval.accuracy import command, page, plots, tables
-from golden.eval.accuracy.bench import Bench, Record, Row, code_version
-from golden.eval.accuracy.command import all_rows, main, write
-from golden.eval.accuracy.report import Report, Spread, load_report
-from golden.eval.accuracy.tables import CLAIMS, TABLES, Claim, Entry, Table, rising
-from golden.eval.methods import parse_all
-from golden.eval.methods.rtn import Rtn
+from golden.llm.checkpoint import Checkpoint
+from golden.llm.eval.accuracy import arguments as accuracy_arguments
+from golden.llm.eval.accuracy import bench as bench_module
+from golden.llm.eval.accuracy import command, page, plots, tables
+from golden.llm.eval.accuracy.bench import Bench, Record, Row, code_version
+from golden.llm.eval.accuracy.command import all_rows, main, write
+from golden.llm.eval.accuracy.report import Report, Spread, load_report
+from golden.llm.eval.accuracy.tables import CLAIMS, TABLES, Claim, Entry, Table, rising
+from golden.llm.methods import parse_all
+from golden.llm.methods.rtn import Rtn
 from golden.markers import fill
 
 
@@ -70,9 +70,9 @@ def test_a_finished_row_is_not_run_again(tiny, tiny_windows, tmp_path, evaluated
 
 
 def test_a_row_is_what_golden_eval_finds(bench, tiny, tiny_windows):
-    from golden.eval.calibration import CalibrationData
-    from golden.eval.evaluate import evaluate
-    from golden.eval.state import calibrate
+    from golden.llm.eval.calibration import CalibrationData
+    from golden.llm.eval.evaluate import evaluate
+    from golden.llm.eval.state import calibrate
 
     name = "smoothquant-w4a4+oaken"
     methods = parse_all(name)
@@ -142,8 +142,8 @@ def test_version_of_a_method_reaches_what_it_imports(monkeypatch):
 
     monkeypatch.setattr(bench_module, "_source", source)
     Bench._code_version(parse_all("oaken"))
-    assert {"golden.eval.methods.oaken", "golden.eval.fake.oaken", "golden.patch",
-            "golden.eval.perplexity", "golden.checkpoint"} <= set(seen)  # fmt: skip
+    assert {"golden.llm.methods.oaken", "golden.llm.eval.fake.oaken", "golden.llm.patch",
+            "golden.llm.eval.perplexity", "golden.llm.checkpoint"} <= set(seen)  # fmt: skip
     assert "golden.kllm.layer" not in seen
 
 
@@ -180,7 +180,7 @@ def test_another_seed_with_the_same_tensors_is_not_run(bench, evaluated, monkeyp
 
 
 def test_calibration_serves_all_texts(bench, monkeypatch):
-    from golden.eval.methods.oaken import Oaken
+    from golden.llm.methods.oaken import Oaken
 
     calls: list[str] = []
     real = Oaken.calibrate
@@ -424,7 +424,7 @@ def test_the_page_of_the_project_is_of_its_rows():
     made = page.sections(report, {name: f"{folder.name}/{name}.svg" for name in drawn})
     assert all(f"<!-- generated: {name} -->" in text for name in made)
     assert fill(text, made, is_partial=True) == text, (
-        "run python -m golden.eval.accuracy --page-only"
+        "run python -m golden.llm.eval.accuracy --page-only"
     )
 
 

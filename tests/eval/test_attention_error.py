@@ -1,4 +1,4 @@
-"""golden.eval.reports.attention_nmse: each error against one computed without its functions.
+"""golden.llm.reports.attention_nmse: each error against one computed without its functions.
 
 Shown to fail:
 
@@ -13,8 +13,11 @@ import itertools
 import pytest
 import torch
 
-from golden.eval.reports import attention_error, attention_nmse
-from golden.eval.reports.attention_nmse import (
+from golden.fp16.ops import bits_from_float, float_from_bits
+from golden.index.packet import normalised
+from golden.llm.patch import Patch
+from golden.llm.reports import attention_error, attention_nmse
+from golden.llm.reports.attention_nmse import (
     WIDTHS,
     Layer,
     captured,
@@ -23,10 +26,7 @@ from golden.eval.reports.attention_nmse import (
     sections,
     width_errors,
 )
-from golden.fp16.ops import bits_from_float, float_from_bits
-from golden.index.packet import normalised
 from golden.million.attention import Codebook
-from golden.patch import Patch
 
 BITS, SUB = 4, 4
 

@@ -1,4 +1,4 @@
-"""golden.calibrate: statistics, files that serve one model only, work that is resumed.
+"""golden.llm.calibrate: statistics, files that serve one model only, work that is resumed.
 
 Shown to fail:
 
@@ -22,21 +22,17 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
-from golden import calibrate as calibrate_command
-from golden.checkpoint import CheckpointError
 from golden.config import ConfigError
-from golden.eval import calibrate as learner
-from golden.eval import command
-from golden.eval.accuracy import command as accuracy
-from golden.eval.calibration import CalibrationData, Steps, fingerprint
-from golden.eval.calibration_text import (
-    calibration_size,
-    calibration_text,
-    calibration_windows,
-)
-from golden.eval.methods import parse_all
-from golden.eval.state import calibrate, load_states, save_states
-from golden.patch import Patch
+from golden.llm import calibrate as calibrate_command
+from golden.llm.checkpoint import CheckpointError
+from golden.llm.eval import calibrate as learner
+from golden.llm.eval import command
+from golden.llm.eval.accuracy import command as accuracy
+from golden.llm.eval.calibration import CalibrationData, Steps, fingerprint
+from golden.llm.eval.calibration_text import calibration_size, calibration_text, calibration_windows
+from golden.llm.eval.state import calibrate, load_states, save_states
+from golden.llm.methods import parse_all
+from golden.llm.patch import Patch
 from tests.tiny import tiny_llama
 
 Q, K_PROJ = (f"model.layers.0.self_attn.{each}_proj" for each in "qk")
@@ -242,7 +238,7 @@ def test_files_do_not_know_what_is_evaluated(loaded, tmp_path, capsys):
         assert command.main([str(each) for each in arguments]) == code
         assert capsys.readouterr().err == (code == 2) * (
             f"eval: {file} was calibrated on text that is evaluated: make it with "
-            "golden.calibrate --skip 64\n"
+            "golden.llm.calibrate --skip 64\n"
         )
 
 
@@ -495,8 +491,8 @@ def test_ratios_out_of_range_are_refused():
 def test_a_demanding_method_has_a_long_text(tiny, tmp_path):
     """Our long text, and windows as long as the model takes, unless something is given."""
     plain, demanding = parse_all("kllm-plain-w4a4"), parse_all("rtn-w4a4+kllm-w4a4")
-    assert calibration_text(None, plain).name == "golden.text.CALIBRATION"
-    assert calibration_text(None, demanding).name == "golden.text.sample"
+    assert calibration_text(None, plain).name == "golden.llm.text.CALIBRATION"
+    assert calibration_text(None, demanding).name == "golden.llm.text.sample"
     (tmp_path / "text").write_text("a text")
     assert calibration_text(tmp_path / "text", demanding).content == "a text"
     assert calibration_size(tiny, plain) == (3, 128)
@@ -508,11 +504,11 @@ def test_a_demanding_method_has_a_long_text(tiny, tmp_path):
 
 
 def test_rows_of_demanding_methods_have_a_long_text(tiny):
-    """Of golden.eval.accuracy, with no text and with numbers of their own."""
+    """Of golden.llm.eval.accuracy, with no text and with numbers of their own."""
     methods = parse_all("kllm-w4a4")
     options = accuracy.arguments().parse_args([])
     name, parts = accuracy._calibration(options, tiny, 96, methods)
-    assert (name, len(parts), len(parts[0])) == ("golden.text.sample", 40, 256)
+    assert (name, len(parts), len(parts[0])) == ("golden.llm.text.sample", 40, 256)
     options = accuracy.arguments().parse_args(["--calibration-windows", "3"])
     assert len(accuracy._calibration(options, tiny, 96, methods)[1]) == 3
     assert len(accuracy._calibration(options, tiny, 96)[1]) == 3

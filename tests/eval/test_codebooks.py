@@ -1,4 +1,4 @@
-"""golden.eval.reports.codebooks: paired differences, and the sections of docs/accuracy.md.
+"""golden.llm.reports.codebooks: paired differences, and the sections of docs/accuracy.md.
 
 Shown to fail:
 
@@ -11,11 +11,11 @@ import math
 
 import pytest
 
-from golden.eval.accuracy.arguments import PAGE
-from golden.eval.accuracy.bench import Record, Row
-from golden.eval.accuracy.report import Report, load_report
-from golden.eval.reports import codebooks
-from golden.eval.reports.codebooks import TABLES, Paired, Variants, main, section
+from golden.llm.eval.accuracy.arguments import PAGE
+from golden.llm.eval.accuracy.bench import Record, Row
+from golden.llm.eval.accuracy.report import Report, load_report
+from golden.llm.reports import codebooks
+from golden.llm.reports.codebooks import TABLES, Paired, Variants, main, section
 from golden.markers import fill
 
 SEEDS = Variants("a", {"any": "one", "half": "two"}, is_exact=False, by_seed=True)
@@ -69,7 +69,7 @@ def test_seeds_of_a_window_count_once():
 @pytest.mark.parametrize("which", TABLES, ids=lambda which: which.name)
 def test_command_line(which, tiny, tmp_path, monkeypatch, capsys):
     """Rows of the tiny model, their section, and the same section from the rows alone."""
-    monkeypatch.setattr("golden.checkpoint.load", lambda *_: tiny)
+    monkeypatch.setattr("golden.llm.checkpoint.load", lambda *_: tiny)
     text, page = tmp_path / "text.txt", tmp_path / "page.md"
     text.write_text("the quick brown fox jumps over it. " * 10)
     empty = f"<!-- generated: {which.name} -->\n<!-- end generated -->\n"

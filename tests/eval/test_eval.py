@@ -1,4 +1,4 @@
-"""golden.eval: perplexity, patches that leave no trace, methods found and parsed, bad input.
+"""golden.llm.eval: perplexity, patches that leave no trace, methods found and parsed, bad input.
 
 Shown to fail:
 
@@ -22,22 +22,23 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from golden.checkpoint import Checkpoint, CheckpointError, read_text
 from golden.config import ConfigError
-from golden.eval import command, methods, perplexity
-from golden.eval.calibration import CalibrationData
-from golden.eval.command import main, quiet
-from golden.eval.evaluate import Settings, evaluate
-from golden.eval.method import Bits, Distance, Site
-from golden.eval.methods import discover, parse, parse_all
-from golden.eval.methods.rtn import rtn_symmetric
-from golden.eval.perplexity import Loss, check_finite, first_not_finite, loss
-from golden.eval.state import calibrate
 from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float
 from golden.kllm import attention as exact
 from golden.kllm.quantize import quantize_weight
-from golden.patch import K, Patch, V
+from golden.llm import methods
+from golden.llm.checkpoint import Checkpoint, CheckpointError, read_text
+from golden.llm.eval import command, perplexity
+from golden.llm.eval.calibration import CalibrationData
+from golden.llm.eval.command import main, quiet
+from golden.llm.eval.evaluate import Settings, evaluate
+from golden.llm.eval.method import Bits, Distance, Site
+from golden.llm.eval.perplexity import Loss, check_finite, first_not_finite, loss
+from golden.llm.eval.state import calibrate
+from golden.llm.methods import discover, parse, parse_all
+from golden.llm.methods.rtn import rtn_symmetric
+from golden.llm.patch import K, Patch, V
 from tests.tiny import Letters, Q, tiny_llama
 
 SHAPES = [(9, 3, 8), (5, 1, 6), (7, 7, 4)]  # heads, KV heads, head_dim
@@ -353,7 +354,7 @@ def test_a_file_is_all_a_new_method_needs(tmp_path, monkeypatch, tiny, tiny_wind
     (tmp_path / "doubled.py").write_text(
         "import dataclasses\n"
         "from typing import ClassVar\n"
-        "from golden.eval.method import Method\n"
+        "from golden.llm.eval.method import Method\n"
         "@dataclasses.dataclass(frozen=True, kw_only=True)\n"
         "class Doubled(Method):\n"
         '    """Twice the inputs."""\n'
@@ -521,7 +522,7 @@ def test_the_layer_of_a_nan_is_named(tiny, tiny_windows):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """A transformers folder with a tokenizer of characters."""
-    from golden.eval.llama2c import _tokenizer
+    from golden.llm.eval.llama2c import _tokenizer
 
     path = tmp_path_factory.mktemp("model")
     tiny_llama().model.save_pretrained(path)

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from golden.config import ConfigError
-from golden.eval.calibration import CalibrationData
-from golden.eval.evaluate import evaluate
-from golden.eval.method import Site
-from golden.eval.methods import parse, parse_all
-from golden.eval.methods.gptq import gptq, ragged, restored
-from golden.eval.methods.rtn import best_clip, rtn_symmetric
-from golden.eval.state import calibrate
+from golden.llm.eval.calibration import CalibrationData
+from golden.llm.eval.evaluate import evaluate
+from golden.llm.eval.method import Site
+from golden.llm.eval.state import calibrate
+from golden.llm.methods import parse, parse_all
+from golden.llm.methods.gptq import gptq, ragged, restored
+from golden.llm.methods.rtn import best_clip, rtn_symmetric
 from tests.tiny import SHAPES, Q
 
 

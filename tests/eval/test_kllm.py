@@ -5,24 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from golden.capture import capture_inputs
 from golden.config import ConfigError
-from golden.eval.calibration import CalibrationData, Steps
-from golden.eval.evaluate import Settings, evaluate
-from golden.eval.fake.kllm import (
-    FakeCodebook,
-    fake_attention,
-    fake_integers,
-    fake_tokens,
-    half_words,
-)
-from golden.eval.kllm import activations, sequential
-from golden.eval.kllm import weights as fitting
-from golden.eval.kllm.activations import static_thresholds
-from golden.eval.method import Bits, Site
-from golden.eval.methods import parse, parse_all
-from golden.eval.methods.kllm import Kllm, KllmPlain, KllmS
-from golden.eval.state import calibrate
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.kllm import attention as exact
 from golden.kllm.config import MACHINES, MachineConfig, outlier_count
@@ -30,7 +13,6 @@ from golden.kllm.flow import LINEARS
 from golden.kllm.layer.compiler import compile_layer
 from golden.kllm.layer.host import run_layer
 from golden.kllm.layer.quantized import quantize_cache
-from golden.kllm.layer.reference import layer_inputs
 from golden.kllm.quantize import (
     Training,
     quantize_tokens,
@@ -38,6 +20,24 @@ from golden.kllm.quantize import (
     split_outliers,
     train_activation_codebook,
 )
+from golden.llm.capture import capture_inputs
+from golden.llm.eval.calibration import CalibrationData, Steps
+from golden.llm.eval.evaluate import Settings, evaluate
+from golden.llm.eval.fake.kllm import (
+    FakeCodebook,
+    fake_attention,
+    fake_integers,
+    fake_tokens,
+    half_words,
+)
+from golden.llm.eval.kllm import activations, sequential
+from golden.llm.eval.kllm import weights as fitting
+from golden.llm.eval.kllm.activations import static_thresholds
+from golden.llm.eval.method import Bits, Site
+from golden.llm.eval.state import calibrate
+from golden.llm.kllm.reference import layer_inputs
+from golden.llm.methods import parse, parse_all
+from golden.llm.methods.kllm import Kllm, KllmPlain, KllmS
 from tests.tiny import tiny_llama, uneven_llama
 
 

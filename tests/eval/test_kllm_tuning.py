@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from golden.capture import body
-from golden.eval.calibration import CalibrationData, Steps
-from golden.eval.fake.kllm import FakeCodebook, fake_tokens, outlier_positions
-from golden.eval.kllm import tuning
-from golden.eval.method import Site
-from golden.eval.methods import parse
-from golden.eval.walk import LayerWalk
 from golden.fp16.ops import bits_from_float, float_from_bits
+from golden.llm.capture import body
+from golden.llm.eval.calibration import CalibrationData, Steps
+from golden.llm.eval.fake.kllm import FakeCodebook, fake_tokens, outlier_positions
+from golden.llm.eval.kllm import tuning
+from golden.llm.eval.method import Site
+from golden.llm.eval.walk import LayerWalk
+from golden.llm.methods import parse
 from tests.tiny import uneven_llama
 
 SPELLING = "kllm-w4a4:steps=0"

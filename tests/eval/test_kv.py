@@ -1,4 +1,4 @@
-"""K and V methods of golden.eval: Oaken equals the integer model, the others their definitions.
+"""K and V methods of golden.llm.eval: Oaken equals the integer model, the others their definitions.
 
 Shown to fail:
 
@@ -12,23 +12,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from golden.capture import capture_kv
-from golden.eval.calibration import CalibrationData
-from golden.eval.evaluate import Settings, evaluate
-from golden.eval.fake import grids
-from golden.eval.fake.oaken import fake_artifact, fake_restore
-from golden.eval.method import Site
-from golden.eval.methods import kv as kv_methods
-from golden.eval.methods import parse, parse_all
-from golden.eval.methods.kv import KvQuantLike, kivi_keys, kivi_values
-from golden.eval.perplexity import loss
-from golden.eval.reports.kv_error import WordSite
-from golden.eval.state import calibrate
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.kmeans import kmeans_1d
+from golden.llm.capture import capture_kv
+from golden.llm.eval.calibration import CalibrationData
+from golden.llm.eval.evaluate import Settings, evaluate
+from golden.llm.eval.fake import grids
+from golden.llm.eval.fake.oaken import fake_artifact, fake_restore
+from golden.llm.eval.method import Site
+from golden.llm.eval.perplexity import loss
+from golden.llm.eval.state import calibrate
+from golden.llm.methods import kv as kv_methods
+from golden.llm.methods import parse, parse_all
+from golden.llm.methods.kv import KvQuantLike, kivi_keys, kivi_values
+from golden.llm.patch import K, Patch, V
+from golden.llm.reports.kv_error import WordSite
 from golden.oaken.groups import Ratios, group_index, restore, restore_artifact
 from golden.oaken.thresholds import boundaries, ordered, profile_kv
-from golden.patch import K, Patch, V
 
 RATIOS = ("4/90/6", "90/10", "10/90", "4/90/3/3", "2/2/90/6", "2/2/90/3/3")
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from golden.checkpoint import CheckpointError, load
-from golden.eval.llama2c import main, read_model
+from golden.llm.checkpoint import CheckpointError, load
+from golden.llm.eval.llama2c import main, read_model
 
 DIM, HIDDEN, LAYERS, HEADS, KV_HEADS, VOCAB, SEQ = 12, 20, 2, 3, 1, 11, 16
 HEAD = DIM // HEADS

@@ -14,15 +14,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from golden.capture import capture_kv
 from golden.config import ConfigError
-from golden.eval.calibration import CalibrationData
-from golden.eval.evaluate import Settings, evaluate
-from golden.eval.method import Method, State
-from golden.eval.methods import parse
-from golden.eval.methods.million import Million, attend, recent_tokens
 from golden.fp16.ops import float_from_bits
-from golden.patch import K, Patch, V
+from golden.llm.capture import capture_kv
+from golden.llm.eval.calibration import CalibrationData
+from golden.llm.eval.evaluate import Settings, evaluate
+from golden.llm.eval.method import Method, State
+from golden.llm.methods import parse
+from golden.llm.methods.million import Million, attend, recent_tokens
+from golden.llm.patch import K, Patch, V
 
 SMALL = "subspaces=2,bits=4,few=true"
 

@@ -1,4 +1,4 @@
-"""golden.eval.reports.million: parts that are joined, errors of pairs, claims, channels, sections.
+"""golden.llm.reports.million: parts that are joined, errors of pairs, claims, channels, sections.
 
 Shown to fail:
 
@@ -17,17 +17,17 @@ import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.eval.accuracy.arguments import PAGE
-from golden.eval.accuracy.bench import Record, Row, digest
-from golden.eval.accuracy.report import Report, load_report
-from golden.eval.methods import parse
-from golden.eval.reports.million import __main__ as report_command
-from golden.eval.reports.million import page, stats
-from golden.eval.reports.million.__main__ import CHANNELS, ROWS, main
-from golden.eval.reports.million.channels import KINDS, load_channels, ratios
-from golden.eval.reports.million.claims import CLAIMS, channels
-from golden.eval.reports.million.run import Runner, earlier_rows, joined, wanted_rows
-from golden.eval.reports.million.tables import OUTLIERS, TABLES, Entry, Table
+from golden.llm.eval.accuracy.arguments import PAGE
+from golden.llm.eval.accuracy.bench import Record, Row, digest
+from golden.llm.eval.accuracy.report import Report, load_report
+from golden.llm.methods import parse
+from golden.llm.reports.million import __main__ as report_command
+from golden.llm.reports.million import page, stats
+from golden.llm.reports.million.__main__ import CHANNELS, ROWS, main
+from golden.llm.reports.million.channels import KINDS, load_channels, ratios
+from golden.llm.reports.million.claims import CLAIMS, channels
+from golden.llm.reports.million.run import Runner, earlier_rows, joined, wanted_rows
+from golden.llm.reports.million.tables import OUTLIERS, TABLES, Entry, Table
 from golden.markers import fill
 
 NAMES = ("million_settings", "million_claims", "million_channels", *(t.name for t in TABLES))
@@ -306,7 +306,7 @@ def small_tables() -> tuple[Table, ...]:
 
 def test_command_line(tiny, tmp_path, monkeypatch, capsys) -> None:
     """One part, two parts, and the same sections from the rows alone."""
-    monkeypatch.setattr("golden.checkpoint.load", lambda *_: tiny)
+    monkeypatch.setattr("golden.llm.checkpoint.load", lambda *_: tiny)
     monkeypatch.setattr(report_command, "TABLES", small_tables())
     monkeypatch.setattr(page, "TABLES", small_tables())
     target = tmp_path / "page.md"
@@ -374,4 +374,4 @@ def test_the_page_of_the_project_is_of_its_rows() -> None:
     made = page.sections(load_report(folder / ROWS), content)
     assert set(made) == set(NAMES)
     text = PAGE.read_text()
-    assert fill(text, made) == text, "run golden.eval.reports.million --page-only"
+    assert fill(text, made) == text, "run golden.llm.reports.million --page-only"

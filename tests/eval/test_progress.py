@@ -3,7 +3,7 @@
 import io
 import sys
 
-from golden.eval import progress
+from golden.llm.eval import progress
 
 
 def test_a_file_gets_a_line_each_half_minute(monkeypatch, capsys):

@@ -19,15 +19,15 @@ Shown to fail:
 import pytest
 import torch
 
-from golden.capture import capture_kv
 from golden.config import ConfigError
-from golden.eval.calibration import CalibrationData
-from golden.eval.evaluate import evaluate
-from golden.eval.method import Site
-from golden.eval.methods import parse
 from golden.fp16.format import FP16
 from golden.fp16.ops import float_from_bits
-from golden.patch import K, Patch, V
+from golden.llm.capture import capture_kv
+from golden.llm.eval.calibration import CalibrationData
+from golden.llm.eval.evaluate import evaluate
+from golden.llm.eval.method import Site
+from golden.llm.methods import parse
+from golden.llm.patch import K, Patch, V
 from golden.qet.matrix import encode, quantize
 from tests.tiny import Q
 

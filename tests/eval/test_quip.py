@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.eval.calibration import CalibrationData
-from golden.eval.evaluate import evaluate
-from golden.eval.method import Site
-from golden.eval.methods import parse
-from golden.eval.methods.quip import matrix_of
+from golden.llm.eval.calibration import CalibrationData
+from golden.llm.eval.evaluate import evaluate
+from golden.llm.eval.method import Site
+from golden.llm.methods import parse
+from golden.llm.methods.quip import matrix_of
 from golden.vqllm.config import NAMED
 from tests.tiny import SHAPES, Q, uneven_llama
 

@@ -1,4 +1,4 @@
-"""golden.eval's rows: shown and kept when done, resumed, estimated, plotted; files of methods.
+"""golden.llm.eval's rows: shown and kept when done, resumed, estimated, plotted; files of methods.
 
 Seen to fail:
 
@@ -22,12 +22,13 @@ import torch
 from torch import nn
 
 from golden.config import ConfigError
-from golden.eval import command, estimate, methods
-from golden.eval.command import main
-from golden.eval.methods import parse_all
-from golden.eval.perplexity import loss
-from golden.eval.plot import draw
-from golden.eval.rows import latex_table
+from golden.llm import methods
+from golden.llm.eval import command, estimate
+from golden.llm.eval.command import main
+from golden.llm.eval.perplexity import loss
+from golden.llm.eval.plot import draw
+from golden.llm.eval.rows import latex_table
+from golden.llm.methods import parse_all
 from tests.tiny import tiny_llama
 
 COMMON = ["--seq", "16", "--tokens", "64", "--calibration-tokens", "32"]
@@ -82,7 +83,7 @@ def test_a_row_that_has_lost_a_field_is_refused_before_the_model(tmp_path, monke
         file.write_text(json.dumps(kept))
         assert run(capsys, "-o", file, "--resume")[0] == 2, field
     file.write_text("[" * 100_000)
-    assert run(capsys, "-o", file, "--resume")[2].endswith("is not a file of golden.eval -o\n")
+    assert run(capsys, "-o", file, "--resume")[2].endswith("is not a file of golden.llm.eval -o\n")
 
 
 def test_a_full_disk_names_no_none(tmp_path, monkeypatch, capsys):
@@ -188,9 +189,12 @@ BAD = [
     (["-o", "{tmp}"], "output must be a file, not the folder {tmp}"),
     (["-o", "{tmp}/no/file"], "no folder {tmp}/no to write to"),
     (["-o", "{tmp}/old"], "{tmp}/old exists: --resume continues it"),
-    (["-o", "{tmp}/old", "--resume"], "{tmp}/old is not a file of golden.eval -o"),
-    (["-o", "{tmp}/cut", "--resume"], "{tmp}/cut is not a file of golden.eval -o"),
-    (["-o", "{tmp}/next", "--resume"], "{tmp}/next is not a file of golden.eval -o of version 1"),
+    (["-o", "{tmp}/old", "--resume"], "{tmp}/old is not a file of golden.llm.eval -o"),
+    (["-o", "{tmp}/cut", "--resume"], "{tmp}/cut is not a file of golden.llm.eval -o"),
+    (
+        ["-o", "{tmp}/next", "--resume"],
+        "{tmp}/next is not a file of golden.llm.eval -o of version 1",
+    ),
     (["-o", "{tmp}/hurt", "--resume"], "{tmp}/hurt is damaged: it has no settings or no rows"),
     (["--resume"], "resume needs the file of -o"),
     (["--plot", "{tmp}/a.png"], "plot must be a file .svg, not {tmp}/a.png"),
@@ -208,7 +212,7 @@ BAD = [
 DOUBLED = '''
 import dataclasses
 from typing import ClassVar
-from golden.eval.method import Method
+from golden.llm.eval.method import Method
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Doubled(Method):
@@ -233,7 +237,7 @@ def test_bad_input_is_one_line_before_the_model_is_read(
     (tmp_path / "hurt").write_text(json.dumps({**head, "settings": {}, "results": [{}]}))
     (tmp_path / "wrong.py").write_text("x = 1\ndef f(:\n")
     (tmp_path / "fails.py").write_text("x = 0\ny = 1 / x\n")
-    (tmp_path / "empty.py").write_text("from golden.eval.method import Method\n")
+    (tmp_path / "empty.py").write_text("from golden.llm.eval.method import Method\n")
     (tmp_path / "good.py").write_text(DOUBLED)
     (tmp_path / "twice.py").write_text(DOUBLED.replace('"doubled"', '"rtn-w4a4"'))
     (tmp_path / "pattern.py").write_text(DOUBLED.replace('str] = "doubled"', 'str] = "("'))
@@ -497,7 +501,7 @@ def test_the_built_in_text_is_one_window_or_says_its_length(capsys):
 OVERFLOWS = '''
 import dataclasses
 from typing import ClassVar
-from golden.eval.method import Method
+from golden.llm.eval.method import Method
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Overflows(Method):

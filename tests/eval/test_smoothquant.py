@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.eval.calibration import CalibrationData
-from golden.eval.evaluate import evaluate
-from golden.eval.method import Site
-from golden.eval.methods import parse, parse_all
-from golden.eval.methods.rtn import rtn_symmetric
-from golden.eval.methods.smoothquant import migration
+from golden.llm.eval.calibration import CalibrationData
+from golden.llm.eval.evaluate import evaluate
+from golden.llm.eval.method import Site
+from golden.llm.methods import parse, parse_all
+from golden.llm.methods.rtn import rtn_symmetric
+from golden.llm.methods.smoothquant import migration
 from tests.tiny import SHAPES, uneven_llama
 
 

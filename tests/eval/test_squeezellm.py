@@ -5,14 +5,14 @@ import torch
 from torch import Tensor
 
 from golden.config import ConfigError
-from golden.eval.calibration import CalibrationData
-from golden.eval.evaluate import evaluate
-from golden.eval.method import Site
-from golden.eval.methods import parse, parse_all, squeezellm
-from golden.eval.methods.rtn import rtn_symmetric
-from golden.eval.methods.squeezellm import codebooks, nearest, sparse_places
-from golden.eval.state import calibrate
 from golden.index.kmeans import kmeans_rows, optimal_kmeans_1d
+from golden.llm.eval.calibration import CalibrationData
+from golden.llm.eval.evaluate import evaluate
+from golden.llm.eval.method import Site
+from golden.llm.eval.state import calibrate
+from golden.llm.methods import parse, parse_all, squeezellm
+from golden.llm.methods.rtn import rtn_symmetric
+from golden.llm.methods.squeezellm import codebooks, nearest, sparse_places
 from tests.tiny import SHAPES
 
 

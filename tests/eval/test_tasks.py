@@ -1,4 +1,4 @@
-"""golden.eval.tasks: tasks of lm-evaluation-harness on patched models, against sums done here.
+"""golden.llm.eval.tasks: tasks of lm-evaluation-harness on patched models, against sums done here.
 
 Shown to fail:
 
@@ -29,17 +29,17 @@ import huggingface_hub.constants
 import pytest
 import torch
 
-from golden.checkpoint import Checkpoint, CheckpointError, load
 from golden.config import ConfigError
-from golden.eval.calibration import CalibrationData
-from golden.eval.command import main
-from golden.eval.evaluate import Settings, evaluate
-from golden.eval.llama2c import _tokenizer
-from golden.eval.method import Site
-from golden.eval.methods import parse_all
-from golden.eval.state import calibrate
-from golden.eval.tasks import Run, prepare
-from golden.patch import Patch
+from golden.llm.checkpoint import Checkpoint, CheckpointError, load
+from golden.llm.eval.calibration import CalibrationData
+from golden.llm.eval.command import main
+from golden.llm.eval.evaluate import Settings, evaluate
+from golden.llm.eval.llama2c import _tokenizer
+from golden.llm.eval.method import Site
+from golden.llm.eval.state import calibrate
+from golden.llm.eval.tasks import Run, prepare
+from golden.llm.methods import parse_all
+from golden.llm.patch import Patch
 from tests.tiny import uneven_llama
 
 # Weights and inputs, the cache, an attention of its own, another embedding with a tied head.

@@ -3,15 +3,15 @@
 import pytest
 import torch
 
-from golden.capture import capture_kv
 from golden.config import ConfigError
-from golden.eval.calibration import CalibrationData
-from golden.eval.evaluate import Settings, evaluate
-from golden.eval.methods import parse
-from golden.eval.methods.vqllm import matrix_of
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.lloyd import kmeans
-from golden.patch import K, V
+from golden.llm.capture import capture_kv
+from golden.llm.eval.calibration import CalibrationData
+from golden.llm.eval.evaluate import Settings, evaluate
+from golden.llm.methods import parse
+from golden.llm.methods.vqllm import matrix_of
+from golden.llm.patch import K, V
 from golden.vqllm.config import NAMED
 from golden.vqllm.gptvq import quantize_with_feedback
 from golden.vqllm.matrix import quantize

@@ -7,13 +7,13 @@ import shutil
 import pytest
 import torch
 
-from golden import checkpoint
-from golden.eval.accuracy.bench import Record, Row
-from golden.eval.accuracy.report import Report, load_report
-from golden.eval.calibration import CalibrationData
-from golden.eval.methods import parse
-from golden.eval.reports import counted, qet, vq_access, vq_layers, vqllm
-from golden.eval.reports.million.run import Runner
+from golden.llm import checkpoint
+from golden.llm.eval.accuracy.bench import Record, Row
+from golden.llm.eval.accuracy.report import Report, load_report
+from golden.llm.eval.calibration import CalibrationData
+from golden.llm.methods import parse
+from golden.llm.reports import counted, qet, vq_access, vq_layers, vqllm
+from golden.llm.reports.million.run import Runner
 from golden.markers import fill
 from golden.vqllm.access import AccessProfile, look_ups
 from tests.vqllm.matrices import matrix_of

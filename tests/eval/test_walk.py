@@ -10,8 +10,8 @@ Shown to fail:
 import pytest
 import torch
 
-from golden.eval.walk import LayerWalk
-from golden.patch import Patch
+from golden.llm.eval.walk import LayerWalk
+from golden.llm.patch import Patch
 from tests.tiny import uneven_llama
 
 

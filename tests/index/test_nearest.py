@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from golden.eval.reports.clustering import measure
 from golden.fp16.ops import float_from_bits, mul
 from golden.fp16.vectors.columns import random_words
 from golden.index.nearest import cluster, cluster_by_midpoints, midpoints
+from golden.llm.reports.clustering import measure
 
 
 def test_rule_on_any_words(seed):

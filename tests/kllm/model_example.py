@@ -10,13 +10,13 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from golden.checkpoint import Checkpoint
 from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.layer.shape import LayerOptions
-from golden.kllm.model import pack
 from golden.kllm.model.compiler import ModelImage, compile_model
 from golden.kllm.model.layout import model_layout
-from golden.kllm.model.quantized import model_shape
+from golden.llm.checkpoint import Checkpoint
+from golden.llm.kllm import pack
+from golden.llm.kllm.model import model_shape
 
 LAYERS, VOCABULARY, CONTEXT = 4, 150, 40
 

@@ -8,15 +8,15 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from golden import calibrate, checkpoint, pack, text
-from golden.capture import capture_inputs
-from golden.eval import calibrate as learner
-from golden.eval import command as evaluation
-from golden.eval.reports import kv_error
-from golden.eval.reports import oaken as oaken_report
-from golden.eval.reports.kllm import main
-from golden.eval.reports.layer_error import layer_error
-from golden.oaken import profile
+from golden.llm import calibrate, checkpoint, pack, text
+from golden.llm.capture import capture_inputs
+from golden.llm.eval import calibrate as learner
+from golden.llm.eval import command as evaluation
+from golden.llm.oaken import profile
+from golden.llm.reports import kv_error
+from golden.llm.reports import oaken as oaken_report
+from golden.llm.reports.kllm import main
+from golden.llm.reports.layer_error import layer_error
 
 Q_PROJ, DOWN_PROJ = "model.layers.0.self_attn.q_proj", "model.layers.0.mlp.down_proj"
 
@@ -127,11 +127,11 @@ def test_layers_are_counted_without_reading_weights(tmp_path: Path) -> None:
     ("main", "arguments", "line"),
     [
         (pack.main, ["--layer", "99", "-o", "{tmp}/out"],
-         "golden.pack: layer must be 0..6, not 99"),
+         "golden.llm.pack: layer must be 0..6, not 99"),
         (pack.main, ["--layer", "-1", "-o", "{tmp}/out"],
-         "golden.pack: layer must be 0..6, not -1"),
+         "golden.llm.pack: layer must be 0..6, not -1"),
         (pack.main, ["--layer", "0", "-o", "{tmp}/a.gguf"],
-         "golden.pack: output must be a folder, not the file {tmp}/a.gguf"),
+         "golden.llm.pack: output must be a folder, not the file {tmp}/a.gguf"),
         (main, ["--layers", "0", "99"], "report: layers must be 0..6, not [0, 99]"),
         (oaken_report.main, ["--layers", "7"], "report: layers must be 0..6, not [7]"),
         (profile.main, ["-o", "{tmp}"], "profile: output must be a file, not the folder {tmp}"),
@@ -166,26 +166,26 @@ MILLION = ["--block", "million_attention", *OUT]
     ("main", "arguments", "line"),
     [
         (pack.main, ["--layer", "0", "--context", "5000", *OUT],
-         "golden.pack: MachineConfig.slot.elements must be 5001 for this layer, not 4096"),
+         "golden.llm.pack: MachineConfig.slot.elements must be 5001 for this layer, not 4096"),
         (pack.main, ["--all", "--context", "2000", *OUT],
-         "golden.pack: MachineConfig.slot.elements must be 2000 for this layer, not 1536"),
+         "golden.llm.pack: MachineConfig.slot.elements must be 2000 for this layer, not 1536"),
         (pack.main, ["--all", "--context", "1", *OUT],
-         "golden.pack: --context must be 2..16383 with --all, not 1"),
+         "golden.llm.pack: --context must be 2..16383 with --all, not 1"),
         (pack.main, ["--all", "--calibration", "{tmp}/no", *OUT],
-         "golden.pack: no calibration at {tmp}/no"),
+         "golden.llm.pack: no calibration at {tmp}/no"),
         (pack.main, ["--layer", "0", "--calibration", "{tmp}/no", *OUT],
-         "golden.pack: no calibration at {tmp}/no"),
+         "golden.llm.pack: no calibration at {tmp}/no"),
         (pack.main, ["--layer", "0", "--option", "glu=x", *OUT],
-         "golden.pack: LayerOptions.glu must be index or exact, not 'x'"),
+         "golden.llm.pack: LayerOptions.glu must be index or exact, not 'x'"),
         (pack.main, ["--context", "0", *MILLION],
-         "golden.pack: the prompt must have at least 4 tokens, the sinks, not 0"),
+         "golden.llm.pack: the prompt must have at least 4 tokens, the sinks, not 0"),
         (pack.main, ["--context", "40000", *MILLION],
-         "golden.pack: cache.max_tokens must be at least 40072, prompt and steps, not 32768"),
+         "golden.llm.pack: cache.max_tokens must be at least 40072, prompt and steps, not 32768"),
         (pack.main, ["--layer", "17", "--set", "cache.layers=8", *MILLION],
-         "golden.pack: cache.layers must be more than 17, the last layer's number, not 8"),
-        (pack.main, ["--layer", "30", *MILLION], "golden.pack: layer must be 0..29, not 30"),
+         "golden.llm.pack: cache.layers must be more than 17, the last layer's number, not 8"),
+        (pack.main, ["--layer", "30", *MILLION], "golden.llm.pack: layer must be 0..29, not 30"),
         (pack.main, ["--context", "200", "--tokens", "2", "--set", "cache.pages=35", *MILLION],
-         "golden.pack: cache.pages must be at least 36 for 202 tokens of 3 layers, not 35"),
+         "golden.llm.pack: cache.pages must be at least 36 for 202 tokens of 3 layers, not 35"),
         (calibrate.main, ["--method", "oaken", "--windows", "0", *OUT],
          "calibrate: windows must be at least 1, not 0"),
         (calibrate.main, ["--method", "oaken", "--tokens", "1", *OUT],

@@ -1,8 +1,9 @@
-"""golden.pack and the simulator refuse the same models with the same line.
+"""golden.llm.pack and the simulator refuse the same models with the same line.
 
-Shown to fail before golden.kllm.layer.chip:
+Shown to fail before golden.llm.kllm.chip:
 
-- golden.pack of a layer packed GELU, dynamic RoPE, a short window, and left out the norms of q, k;
+- golden.llm.pack of a layer packed GELU, dynamic RoPE, a short window, and left out the norms of q,
+k;
 - the simulator gave figures for all of ``REFUSED`` but experts and the head size.
 """
 
@@ -14,11 +15,11 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from golden import checkpoint, pack
-from golden.checkpoint import Checkpoint
 from golden.config import ConfigError
-from golden.kllm.layer.chip import chip_layer
-from golden.llm.config import Decoder
+from golden.llm import checkpoint, pack
+from golden.llm.checkpoint import Checkpoint
+from golden.llm.decoder import Decoder
+from golden.llm.kllm.chip import chip_layer
 from sim import compare, run, serve, sweep
 
 SIZES = {
@@ -89,11 +90,11 @@ def test_one_line_for_pack_and_simulator(kind, fields, line, tmp_path, monkeypat
     model = str(folder(tmp_path / "model", kind, fields))
     output = ["--model", model, "-o", str(tmp_path / "out"), "--config", "small"]
     assert pack.main([*output, "--layer", "1", "--context", "39"]) == 2
-    found = last_line(capsys).removeprefix("golden.pack: ")
+    found = last_line(capsys).removeprefix("golden.llm.pack: ")
     assert found.startswith(line)
     if kind == "llama":
         assert pack.main([*output, "--all", "--context", "40"]) == 2
-        assert last_line(capsys) == f"golden.pack: {found}"
+        assert last_line(capsys) == f"golden.llm.pack: {found}"
     assert not (tmp_path / "out").exists()
     sizes = ["--prompt", "30", "--out", "10"]
     for command, chips in ((run, ["kllm-a4"]), (compare, ["kllm-a4", "kllm-a3"])):
@@ -145,7 +146,8 @@ def test_a_layer_that_computes_something_else(tmp_path, monkeypatch, capsys):
     arguments = ["--model", str(path), "--layer", "1", "--config", "small"]
     assert pack.main([*arguments, "-o", str(tmp_path / "out")]) == 2
     line = last_line(capsys)
-    assert line.startswith("golden.pack: layer 1: the float reference must be within 0.0001 of wha")
+    reason = "layer 1: the float reference must be within 0.0001 of wha"
+    assert line.startswith(f"golden.llm.pack: {reason}")
     assert not (tmp_path / "out").exists()
 
 
@@ -162,7 +164,8 @@ def test_a_tokenizer_of_another_model(tmp_path, monkeypatch, capsys):
     output = ["--model", str(path), "--config", "small", "-o", str(tmp_path / "out")]
     for more in (["--layer", "1"], ["--all", "--context", "40"]):
         assert pack.main([*output, *more]) == 2
-        assert last_line(capsys) == "golden.pack: token ids must be 0..49 for this model, not 99"
+        expected = "golden.llm.pack: token ids must be 0..49 for this model, not 99"
+        assert last_line(capsys) == expected
     assert not (tmp_path / "out").exists()
 
 

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from golden.fp16.ops import float_from_bits
 from golden.kllm.conditioning import offset, rotated
-from golden.kllm.layer.reference import reference
 from golden.kllm.layer.shape import LayerShape
 from golden.kllm.layer.weights import LayerWeights
+from golden.llm.kllm.reference import reference
 
 TOKENS = 40
 

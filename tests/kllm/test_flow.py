@@ -5,7 +5,6 @@ import torch
 from torch import Tensor
 
 import golden.kllm.flow
-from golden.eval.fake.kllm import FakeCodebook, fake_attention
 from golden.fp16.ops import bits_from_float
 from golden.kllm import attention as exact
 from golden.kllm.config import MACHINES
@@ -13,6 +12,7 @@ from golden.kllm.flow import ATTENTION, SCORES, attention_steps, follow, readers
 from golden.kllm.isa import Opcode, decode
 from golden.kllm.layer.compiler import compile_layer
 from golden.kllm.layer.shape import LayerOptions
+from golden.llm.eval.fake.kllm import FakeCodebook, fake_attention
 from tests.kllm.test_layer import tiny_quantized
 
 BOOK = bits_from_float(torch.linspace(-1, 1, 16).double())

@@ -20,9 +20,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from golden import checkpoint, text
 from golden.config import ConfigError
-from golden.eval.accuracy.bench import code_version
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.nearest import midpoints
 from golden.kllm.assembler import Assembler, AssemblyError
@@ -33,7 +31,6 @@ from golden.kllm.layer.compiler import CompiledLayer, compile_layer, write_image
 from golden.kllm.layer.host import LayerRun, append_host, memories, run_layer
 from golden.kllm.layer.program import head_program, layer_program
 from golden.kllm.layer.quantized import Cache, QuantizedLayer, quantize_cache, quantize_layer
-from golden.kllm.layer.reference import LayerInputs, layer_inputs, reference
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 from golden.kllm.layer.weights import LayerWeights, layer_weights
 from golden.kllm.machine import Machine
@@ -45,6 +42,9 @@ from golden.kllm.quantize import (
 )
 from golden.kllm.quantizer import quantize_command
 from golden.kllm.vectors.requests import codebook_packet
+from golden.llm import checkpoint, text
+from golden.llm.eval.accuracy.bench import code_version
+from golden.llm.kllm.reference import LayerInputs, layer_inputs, reference
 
 SMALL = MACHINES["small"]
 TOKENS = 64
@@ -451,7 +451,7 @@ def test_softmax_overlaps_score_times_v() -> None:
 
 def smollm2_layer(request) -> tuple[QuantizedLayer, LayerInputs, dict[str, Tensor]]:
     """Layer 15, its inputs on 33 tokens, what it computes; in build/ by a hash of all code used."""
-    key = code_version(("golden.kllm.layer", "golden.checkpoint", "golden.text"))[:16]
+    key = code_version(("golden.kllm.layer", "golden.llm.checkpoint", "golden.llm.text"))[:16]
     folder = Path(__file__).parent.parent.parent / "build" / "tests"
     layer_file, seen_file = folder / f"smollm2_15_{key}.npz", folder / f"smollm2_15_{key}.pt"
     if not seen_file.exists():

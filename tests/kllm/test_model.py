@@ -24,13 +24,13 @@ from golden.kllm.layer.host import run_layer
 from golden.kllm.layer.layout import Job
 from golden.kllm.layer.quantized import Cache
 from golden.kllm.layer.shape import LayerOptions
-from golden.kllm.model import pack
 from golden.kllm.model.host import ModelHost
 from golden.kllm.model.layout import model_layout
 from golden.kllm.model.program import check_model, largest_chunk, pass_program, pieces
-from golden.kllm.model.quantized import model_shape
+from golden.llm.kllm import pack
+from golden.llm.kllm.model import model_shape
+from golden.llm.pack import main
 from golden.manifest import PackError
-from golden.pack import main
 from tests.kllm import model_example as example
 
 SMALL = MACHINES["small"]

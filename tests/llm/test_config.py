@@ -2,7 +2,7 @@
 
 Shown to fail:
 
-- with any of the cases of ``REFUSED`` before golden.llm.config: the simulator read all of them;
+- with any of the cases of ``REFUSED`` before golden.llm.decoder: the simulator read all of them;
 - without the comparison of types: a False among numbers is neutral;
 - with the window of Mistral taken as 0 where its field is absent.
 """
@@ -12,7 +12,7 @@ import json
 import pytest
 
 from golden.config import ConfigError
-from golden.llm.config import KINDS, Decoder, check_gguf
+from golden.llm.decoder import KINDS, Decoder, check_gguf
 
 SIZES = {
     "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,

@@ -1,4 +1,4 @@
-"""golden.pack of million_attention on a tiny model: a cache of its own answers alike.
+"""golden.llm.pack of million_attention on a tiny model: a cache of its own answers alike.
 
 The replay reads the words of the streams by itself. Shown to fail:
 
@@ -20,19 +20,19 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from golden import checkpoint, pack
 from golden.fp16.format import FP16
 from golden.fp16.ops import float_from_bits
 from golden.index.codes import unpack
+from golden.llm import checkpoint, pack
+from golden.llm.million import example
+from golden.llm.million.pack import StreamConfig, load, training_text
+from golden.llm.patch import Patch
 from golden.manifest import PackError, write_hex
-from golden.million import example
 from golden.million.attention import Codebook
 from golden.million.cache import Cache, Codebooks
 from golden.million.config import SYSTEMS, HeadShape, MillionConfig, PqShape, WindowShape
 from golden.million.format import Op, Status
-from golden.million.pack import StreamConfig, load, training_text
 from golden.million.script import REQUEST_FIELDS, STATUS_FIELDS, STREAMS, fields
-from golden.patch import Patch
 from hdl.million.layouts import REQUEST_LAYOUT, STATUS_LAYOUT
 from hdl.million.query_splitter import query_layout
 
@@ -263,7 +263,7 @@ def test_refused_options(more, message, capsys, monkeypatch, tmp_path) -> None:
     except SystemExit as end:
         status = end.code
     assert status == 2
-    lines = [line for line in capsys.readouterr().err.splitlines() if "golden.pack:" in line]
+    lines = [line for line in capsys.readouterr().err.splitlines() if "golden.llm.pack:" in line]
     assert len(lines) == 1
     assert message in lines[0]
 
@@ -318,5 +318,5 @@ def test_a_window_that_the_cache_does_not_have(tmp_path, monkeypatch, capsys) ->
     assert pack.main([*ARGUMENTS, "-o", str(tmp_path / "out")]) == 2
     line = capsys.readouterr().err.splitlines()[-1]
     wanted = "sliding_window must be null or at least the 20 tokens of the sequence, not 19"
-    assert line == f"golden.pack: {wanted}"
+    assert line == f"golden.llm.pack: {wanted}"
     assert not (tmp_path / "out").exists()

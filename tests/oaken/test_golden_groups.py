@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.eval.fake.grids import kivi_keys, kivi_values, uniform_grid
 from golden.fp16.ops import bits_from_float, float_from_bits
+from golden.llm.eval.fake.grids import kivi_keys, kivi_values, uniform_grid
 from golden.oaken.format import effective_bits
 from golden.oaken.groups import (
     Ratios,

@@ -21,18 +21,18 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from golden import checkpoint
-from golden.capture import capture_kv
-from golden.checkpoint import Checkpoint, CheckpointError, read_text, windows
-from golden.eval.perplexity import loss
-from golden.eval.reports import kv_error
-from golden.eval.reports import oaken as report_module
 from golden.fp16.ops import bits_from_float, float_from_bits
-from golden.oaken import profile as profile_module
+from golden.llm import checkpoint
+from golden.llm.capture import capture_kv
+from golden.llm.checkpoint import Checkpoint, CheckpointError, read_text, windows
+from golden.llm.eval.perplexity import loss
+from golden.llm.oaken import profile as profile_module
+from golden.llm.patch import Patch
+from golden.llm.reports import kv_error
+from golden.llm.reports import oaken as report_module
 from golden.oaken.groups import Ratios, group_index
 from golden.oaken.quantize import thresholds_valid
 from golden.oaken.thresholds import Profile, ProfileError, boundaries, ordered, profile_kv
-from golden.patch import Patch
 
 RATIOS = ("4/90/6", "90/10", "10/90", "4/90/3/3", "2/2/90/6", "2/2/90/3/3")
 
@@ -276,7 +276,7 @@ def test_command_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     common = ["--windows", "2", "--tokens", "40"]
     assert profile_module.main(["-o", str(file), *common]) == 0
     assert "2 layers, 4/90/6, 2 windows" in capsys.readouterr().out
-    assert Profile.load(file).made["text"] == "golden.text.CALIBRATION"
+    assert Profile.load(file).made["text"] == "golden.llm.text.CALIBRATION"
     assert report_module.main(["--thresholds", str(file), "--evaluation", "32", "--json"]) == 0
     by_file = json.loads(capsys.readouterr().out)
     arguments = ["--ratios", "4/90/6", "2/2/90/6", *common, "--evaluation", "32"]
@@ -345,7 +345,7 @@ def test_models_of_another_kind_are_refused() -> None:
 
 def written(path: Path, **fields: object) -> Path:
     """A tiny model's folder whose configuration has other fields; its tokenizer knows 60 words."""
-    from golden.eval.llama2c import _tokenizer
+    from golden.llm.eval.llama2c import _tokenizer
 
     config = LlamaConfig(
         hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
@@ -373,7 +373,7 @@ def written(path: Path, **fields: object) -> Path:
 def test_models_that_are_not_read_wholly(
     fields: dict, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Shown to fail before golden.llm.config: fields were ignored, the last was an IndexError."""
+    """Shown to fail before golden.llm.decoder: fields were ignored, the last was an IndexError."""
     model = written(tmp_path / "model", **fields)
     output = tmp_path / "out.json"
     two = ["--windows", "2", "--tokens", "40"]

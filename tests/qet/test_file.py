@@ -22,13 +22,13 @@ import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.qet import __main__ as command
+from golden.llm.qet import __main__ as command
+from golden.llm.qet.source import matrix_of
 from golden.qet import file
 from golden.qet.config import QetShape, Stage
 from golden.qet.file import MAGIC, QetFileError
 from golden.qet.matrix import quantize
 from golden.qet.metrics import errors
-from golden.qet.source import matrix_of
 
 SHAPES = [
     QetShape(rows=33, columns=65, element_bits=16, by_group=True,
@@ -311,10 +311,11 @@ def test_a_model_is_loaded_without_bars(tmp_path):
     arguments = ["quantize", name, "--ratio", "100", "-o", str(tmp_path / "x.qet")]
     plain = {key: value for key, value in os.environ.items() if key != "TQDM_DISABLE"}
     done = subprocess.run(
-        [sys.executable, "-m", "golden.qet", *arguments], capture_output=True, text=True, env=plain
+        [sys.executable, "-m", "golden.llm.qet", *arguments],
+        capture_output=True, text=True, env=plain,
     )
     assert done.returncode == 2
-    assert done.stderr.startswith("golden.qet: ratio must be at most ")
+    assert done.stderr.startswith("golden.llm.qet: ratio must be at most ")
     assert done.stderr.count("\n") == 1
 
 
@@ -340,13 +341,13 @@ def test_a_mistake_is_one_line_and_nothing_is_written(tmp_path, matrix, capsys, 
     before = sorted(tmp_path.iterdir())
     assert run(tmp_path, *arguments) == 2
     error = capsys.readouterr().err.splitlines()
-    assert error[-1].startswith("golden.qet: ")
+    assert error[-1].startswith("golden.llm.qet: ")
     assert line in error[-1]
     assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_tensor_of_a_model(monkeypatch, tiny):
-    monkeypatch.setattr("golden.checkpoint.load", lambda model: tiny)
+    monkeypatch.setattr("golden.llm.checkpoint.load", lambda model: tiny)
     name = "model.layers.0.mlp.up_proj.weight"
     found, bits = matrix_of(f"{name}@smollm2", None)
     assert bits == 32

@@ -1,4 +1,4 @@
-"""``python -m golden.pack --block qet_dequant_gemv``: the image is the file, and y its product.
+"""``python -m golden.llm.pack --block qet_dequant_gemv``: the image is the file, and y its product.
 
 Shown to fail with:
 
@@ -12,7 +12,7 @@ from fractions import Fraction
 import pytest
 import torch
 
-from golden import pack
+from golden.llm import pack
 from golden.manifest import PackError
 from golden.qet import file
 from golden.qet.config import QetShape, Stage

@@ -24,10 +24,10 @@ import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.eval.reports import qet_claims as report
 from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.lloyd import Training, assign, kmeans
+from golden.llm.reports import qet_claims as report
 from golden.qet.config import QetShape, Stage
 from golden.qet.matrix import quantize
 from golden.qet.metrics import errors

@@ -6,7 +6,7 @@ row.
 
 import pytest
 
-from golden.eval.reports import qet_speed as report
+from golden.llm.reports import qet_speed as report
 
 MARKERS = {"qet_speed_settings", "qet_times", "qet_growth", "qet_decoding", "qet_oracles"}
 

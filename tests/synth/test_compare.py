@@ -13,7 +13,7 @@ from collections import Counter
 
 import pytest
 
-from golden.eval.methods import parse
+from golden.llm.methods import parse
 from golden.markers import fill
 from hdl.arguments import whole
 from hdl.registry import configuration

@@ -19,9 +19,9 @@ import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.eval.reports.lattice import PAGE, main
 from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float, float_from_bits
+from golden.llm.reports.lattice import PAGE, main
 from golden.vqllm import lattice
 from golden.vqllm.access import look_ups, reordered
 from golden.vqllm.config import NAMED, MatrixShape, VqShape

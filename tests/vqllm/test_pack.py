@@ -1,4 +1,4 @@
-"""``python -m golden.pack --block vq_gemv`` on a tiny model: what it writes is the product.
+"""``python -m golden.llm.pack --block vq_gemv`` on a tiny model: what it writes is the product.
 
 Shown to fail with:
 
@@ -13,14 +13,14 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from golden import checkpoint, pack
 from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float, float_from_bits
+from golden.llm import checkpoint, pack
+from golden.llm.vqllm import pack as vq_pack
+from golden.llm.vqllm.pack import captured, load
 from golden.manifest import PackError
 from golden.million.config import HeadShape
-from golden.vqllm import pack as vq_pack
 from golden.vqllm.format import FFN, PACKS, VqPackConfig
-from golden.vqllm.pack import captured, load
 from golden.vqllm.quip import rotation
 
 # The dimensions of the tiny model: less than a tile, or more than one
@@ -127,7 +127,7 @@ def test_matrix_is_of_this_block_alone(tmp_path, capsys):
 def test_refuses_in_one_line(run, arguments, message, capsys):
     code, folder = run(*arguments)
     assert code == 2
-    assert capsys.readouterr().err.splitlines()[-1] == f"golden.pack: {message}"
+    assert capsys.readouterr().err.splitlines()[-1] == f"golden.llm.pack: {message}"
     assert not folder.exists()
 
 
@@ -135,7 +135,7 @@ def test_a_layer_is_refused_before_the_model_is_loaded(run, monkeypatch, capsys)
     monkeypatch.setattr(checkpoint, "layer_count", lambda path: 3)
     monkeypatch.setattr(checkpoint, "load", None)
     assert run("--layer", "3")[0] == 2
-    assert capsys.readouterr().err == "golden.pack: layer must be 0..2, not 3\n"
+    assert capsys.readouterr().err == "golden.llm.pack: layer must be 0..2, not 3\n"
 
 
 def test_x_is_in_the_order_of_the_lanes(run):

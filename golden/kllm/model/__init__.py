@@ -7,7 +7,7 @@
 | quantized | layers, head and embedding of a checkpoint, quantized |
 | compiler | ``compile_model``: the memories |
 | host | ``ModelHost``: runs programs on the golden machine and plays the host |
-| pack | ``python -m golden.pack --all``: the memories as files, and back |
+| pack | ``python -m golden.llm.pack --all``: the memories as files, and back |
 
 A pass takes ``tokens`` new tokens after ``context`` cached ones. Its parts are separated by the
 host's append of K and V:

@@ -1,21 +1,14 @@
-"""A checkpoint as the accelerator stores it: layers, embedding, head and angles."""
+"""A model as the accelerator stores it: layers, embedding, head and angles."""
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
 
-import torch
 from torch import Tensor
 
-from golden.checkpoint import check_tokens
-from golden.fp16.ops import bits_from_float
 from golden.kllm.layer.quantized import QuantizedLayer
-from golden.kllm.layer.reference import layer_inputs
-from golden.kllm.layer.shape import LayerOptions, LayerShape
-from golden.kllm.model.layout import HEAD_SHARE, ModelShape
-from golden.kllm.norms import fold
-from golden.kllm.quantize import QuantizedWeight, quantize_weight, train_activation_codebook
-from golden.patch import Patch
+from golden.kllm.layer.shape import LayerOptions
+from golden.kllm.model.layout import ModelShape
+from golden.kllm.quantize import QuantizedWeight
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,49 +37,3 @@ class QuantizedModel:
     head: Head
     cos: Tensor
     sin: Tensor
-
-
-def model_shape(model: Any, layers: int, context: int, layer: LayerShape) -> ModelShape:
-    """Sizes of the first ``layers`` layers with ``context`` tokens."""
-    vocabulary = model.lm_head.weight.shape[0]
-    return ModelShape(layer=layer, layers=layers, vocabulary=vocabulary, context=context)
-
-
-def angles(model: Any, context: int) -> tuple[Tensor, Tensor]:
-    """FP16 words of cosines and sines, (context, head_size / 2)."""
-    positions = torch.arange(context)[None]
-    cos, sin = model.model.rotary_emb(torch.zeros(1, context, 1), positions)
-    half = cos.shape[-1] // 2
-    return bits_from_float(cos[0, :, :half].double()), bits_from_float(sin[0, :, :half].double())
-
-
-def _before_norm(model: Any, windows: list[Tensor], after: int) -> Tensor:
-    """(T, hidden) hidden states after ``after`` layers of the model as it is now."""
-    if after < len(model.model.layers):
-        return torch.cat([layer_inputs(model, ids, after).x for ids in windows])
-    seen: list[Tensor] = []
-
-    def see(x: Tensor) -> Tensor:
-        seen.append(x[0])
-        return x
-
-    with Patch(model) as patch, torch.no_grad():
-        patch.input(model.model.norm, see)
-        for ids in windows:
-            check_tokens(model, ids)
-            model(ids[None], use_cache=False)
-    return torch.cat(seen)
-
-
-def head_of(model: Any, windows: list[Tensor], bits: tuple[int, int], after: int) -> Head:
-    """The head for what the model, as it is now, gives on some windows of token ids.
-
-    bits: of activations and of weights; after: layers before the head.
-    """
-    words = bits_from_float(_before_norm(model, windows, after).double())
-    codebook = train_activation_codebook(words, bits[0], share=HEAD_SHARE)
-    gamma = model.model.norm.weight.detach().double()
-    real = fold(model.lm_head.weight.detach().double().t(), gamma).weight.t()
-    weight = quantize_weight(real, bits[1])
-    left = real - weight.dequantize().t()
-    return Head(codebook, weight, quantize_weight(left, codebook=weight.codebook))

@@ -11,9 +11,6 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from golden import text
-from golden.capture import capture_inputs
-from golden.checkpoint import CheckpointError, load, tokens
 from golden.command import elapsed
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.kllm.quantize import (
@@ -23,6 +20,9 @@ from golden.kllm.quantize import (
     train_activation_codebook,
 )
 from golden.kllm.vectors.jobs import Job, codebook_packet, phase_vectors
+from golden.llm import text
+from golden.llm.capture import capture_inputs
+from golden.llm.checkpoint import CheckpointError, load, tokens
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.engine import KllmPeLane
 from hdl.verilog import convert

@@ -16,8 +16,8 @@ from golden.kllm.bounds import Rates, ahead_max, bounds, schedule, waited, waits
 from golden.kllm.config import MachineConfig
 from golden.kllm.isa import ROW_ELEMENTS, Unit
 from golden.kllm.machine import Machine
+from golden.llm.pack import Pack, load
 from golden.manifest import PackError
-from golden.pack import Pack, load
 from hdl.arguments import write_page
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from tb.kllm.support.rebase import counted, rebase
@@ -206,7 +206,7 @@ def report(options: argparse.Namespace) -> int:
     name = "-".join([f"layer{options.layer}", options.config, *options.set])
     folder = options.pack or ROOT / "build" / name
     if not (folder / "manifest.json").exists():
-        command = [sys.executable, "-m", "golden.pack", "--layer", str(options.layer)]
+        command = [sys.executable, "-m", "golden.llm.pack", "--layer", str(options.layer)]
         command += ["--config", options.config, "-o", str(folder)]
         command += [word for each in options.set for word in ("--set", each)]
         if subprocess.run(command, cwd=ROOT, check=False).returncode:

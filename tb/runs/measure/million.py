@@ -9,11 +9,11 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
+from golden.llm.million.pack import BLOCK, Pack, StreamConfig, load
 from golden.manifest import PackError
 from golden.million.bounds import step_bound
 from golden.million.config import WindowShape
 from golden.million.format import Op
-from golden.million.pack import BLOCK, Pack, StreamConfig, load
 from golden.million.script import REQUEST_FIELDS, STREAMS, fields
 from hdl.million.attention import MillionAttention, MillionAttentionConfig
 from hdl.million.room import BLOCKS
@@ -87,7 +87,7 @@ def report(options: argparse.Namespace) -> int:
     assert isinstance(config, MillionAttentionConfig)
     folder = options.pack or ROOT / "build" / f"million-{options.model}"
     if not (folder / "manifest.json").exists():
-        command = [sys.executable, "-m", "golden.pack", "--block", BLOCK]
+        command = [sys.executable, "-m", "golden.llm.pack", "--block", BLOCK]
         command += ["--model", options.model, "-o", str(folder)]
         if subprocess.run(command, cwd=ROOT, check=False).returncode:
             return 2

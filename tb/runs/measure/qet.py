@@ -13,11 +13,12 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from golden import checkpoint, text
-from golden.capture import capture_kv
 from golden.command import elapsed
 from golden.config import ConfigError
-from golden.eval.command import quiet
+from golden.llm import checkpoint, text
+from golden.llm.capture import capture_kv
+from golden.llm.eval.command import quiet
+from golden.llm.vqllm.pack import layer_of
 from golden.markers import table
 from golden.qet.config import Budget, QetShape, Stage
 from golden.qet.matrix import QetMatrix, encode, padded_words, quantize
@@ -26,7 +27,6 @@ from golden.qet.tiling import Tile, tiles_of
 from golden.qet.timing import gemv_fill, image_bound
 from golden.qet.vectors.gemv import gemv_job
 from golden.qet.vectors.tiles import words_of
-from golden.vqllm.pack import layer_of
 from golden.vqllm.vectors.engine import random_x
 from hdl.arguments import write_page
 from hdl.qet.decoder import QetDecoder, QetDecoderConfig

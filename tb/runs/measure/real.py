@@ -11,17 +11,17 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from golden.capture import capture_kv
-from golden.checkpoint import CheckpointError, load, read_text, windows
 from golden.command import elapsed
 from golden.config import ConfigError
-from golden.eval.reports.kv_error import nmse
 from golden.fp16.ops import bits_from_float
+from golden.llm.capture import capture_kv
+from golden.llm.checkpoint import CheckpointError, load, read_text, windows
+from golden.llm.reports.kv_error import nmse
+from golden.llm.text import EVALUATION
 from golden.oaken.groups import Ratios
 from golden.oaken.thresholds import KV_NAMES, Profile, ProfileError, profile_kv
 from golden.oaken.vectors.kv_script import Script
 from golden.paging.format import Op, Status
-from golden.text import EVALUATION
 from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig
 from hdl.oaken.room import BLOCKS
 from tb.run import build_model, run_model

@@ -1,4 +1,4 @@
-"""``tb.runs.vq``: matrices of golden.pack on vq_gemv, then K and V; the table of both."""
+"""``tb.runs.vq``: matrices of golden.llm.pack on vq_gemv, then K and V; the table of both."""
 
 import argparse
 import dataclasses
@@ -14,12 +14,12 @@ from rich.console import Console
 
 from golden.command import elapsed
 from golden.config import ConfigError
-from golden.eval.command import quiet
+from golden.llm.eval.command import quiet
+from golden.llm.vqllm.pack import BLOCK, Layer, Pack, captured, load
+from golden.llm.vqllm.pack import save as save_pack
 from golden.manifest import PackError
 from golden.markers import table
 from golden.vqllm.format import MATRICES, PACKS
-from golden.vqllm.pack import BLOCK, Layer, Pack, captured, load
-from golden.vqllm.pack import save as save_pack
 from golden.vqllm.timing import GemvPath, gemv_fill
 from golden.words import layout_word
 from hdl.arguments import write_page

@@ -8,11 +8,11 @@ import json
 import numpy as np
 import torch
 
-from golden import checkpoint
 from golden.command import elapsed
-from golden.eval.command import quiet
 from golden.fp16.format import FP16
 from golden.index.lloyd import Training
+from golden.llm import checkpoint
+from golden.llm.eval.command import quiet
 from golden.markers import table
 from golden.vqllm.access import reordered
 from golden.vqllm.bounds import job_bounds, part_work

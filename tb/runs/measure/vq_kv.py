@@ -13,15 +13,15 @@ from golden.fp16.format import FP16
 from golden.fp16.ops import float_from_bits
 from golden.index.lloyd import Training
 from golden.index.pq import exact_codes
-from golden.million import example
+from golden.llm.million import example
+from golden.llm.million.pack import inputs, joined
+from golden.llm.vqllm.pack import HEADS as LLAMA_HEADS
+from golden.llm.vqllm.pack import layer_of
 from golden.million.attention import Codebook
 from golden.million.config import HeadShape, MillionConfig
-from golden.million.pack import inputs, joined
 from golden.million.vectors.tables import codebook_words
 from golden.vqllm import timing
 from golden.vqllm.attention import attend
-from golden.vqllm.pack import HEADS as LLAMA_HEADS
-from golden.vqllm.pack import layer_of
 from golden.words import layout_words
 from hdl.million.layouts import beat_layout
 from hdl.vqllm.attention import VqAttention, VqAttentionConfig

@@ -1,1 +1,0 @@
-"""What quantization methods do to a real language model: ``python -m golden.eval``."""

@@ -1,1 +1,0 @@
-"""What golden.eval.methods.kllm learns offline: codebooks, scales, indices, offsets."""

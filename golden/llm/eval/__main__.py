@@ -1,0 +1,15 @@
+"""``python -m golden.llm.eval``."""
+
+from golden import command
+from golden.llm.eval.arguments import arguments
+
+
+def main() -> int:
+    """Refuse wrong options, and print the help, before torch is imported."""
+    arguments().parse_args()
+    from golden.llm.eval.command import main as run
+
+    return run()
+
+
+command.run("golden.llm.eval", main)

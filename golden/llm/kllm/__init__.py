@@ -1,0 +1,1 @@
+"""KLLM on a model: what the accelerator can run of it, its reference, its packs."""

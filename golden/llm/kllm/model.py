@@ -1,0 +1,62 @@
+"""Layers, embedding, head and angles of a checkpoint, quantized."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from golden.fp16.ops import bits_from_float
+from golden.kllm.layer.shape import LayerShape
+from golden.kllm.model.layout import HEAD_SHARE, ModelShape
+from golden.kllm.model.quantized import Head
+from golden.kllm.norms import fold
+from golden.kllm.quantize import quantize_weight, train_activation_codebook
+from golden.llm.checkpoint import check_tokens
+from golden.llm.kllm.reference import layer_inputs
+from golden.llm.patch import Patch
+
+
+def model_shape(model: Any, layers: int, context: int, layer: LayerShape) -> ModelShape:
+    """Sizes of the first ``layers`` layers with ``context`` tokens."""
+    vocabulary = model.lm_head.weight.shape[0]
+    return ModelShape(layer=layer, layers=layers, vocabulary=vocabulary, context=context)
+
+
+def angles(model: Any, context: int) -> tuple[Tensor, Tensor]:
+    """FP16 words of cosines and sines, (context, head_size / 2)."""
+    positions = torch.arange(context)[None]
+    cos, sin = model.model.rotary_emb(torch.zeros(1, context, 1), positions)
+    half = cos.shape[-1] // 2
+    return bits_from_float(cos[0, :, :half].double()), bits_from_float(sin[0, :, :half].double())
+
+
+def _before_norm(model: Any, windows: list[Tensor], after: int) -> Tensor:
+    """(T, hidden) hidden states after ``after`` layers of the model as it is now."""
+    if after < len(model.model.layers):
+        return torch.cat([layer_inputs(model, ids, after).x for ids in windows])
+    seen: list[Tensor] = []
+
+    def see(x: Tensor) -> Tensor:
+        seen.append(x[0])
+        return x
+
+    with Patch(model) as patch, torch.no_grad():
+        patch.input(model.model.norm, see)
+        for ids in windows:
+            check_tokens(model, ids)
+            model(ids[None], use_cache=False)
+    return torch.cat(seen)
+
+
+def head_of(model: Any, windows: list[Tensor], bits: tuple[int, int], after: int) -> Head:
+    """The head for what the model, as it is now, gives on some windows of token ids.
+
+    bits: of activations and of weights; after: layers before the head.
+    """
+    words = bits_from_float(_before_norm(model, windows, after).double())
+    codebook = train_activation_codebook(words, bits[0], share=HEAD_SHARE)
+    gamma = model.model.norm.weight.detach().double()
+    real = fold(model.lm_head.weight.detach().double().t(), gamma).weight.t()
+    weight = quantize_weight(real, bits[1])
+    left = real - weight.dequantize().t()
+    return Head(codebook, weight, quantize_weight(left, codebook=weight.codebook))

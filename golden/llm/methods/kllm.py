@@ -1,0 +1,616 @@
+"""KLLM as its hardware computes it (docs/kllm-layer.md), with a switch for each part of the flow.
+
+golden.kllm.flow has the flow as a table: this method reads its sites, linear layers and switches.
+The fast path is golden.llm.eval.fake.kllm, the exact one (--bit-true) golden.kllm.attention.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from golden.config import ConfigError
+from golden.fp16.ops import bits_from_float, float_from_bits
+from golden.index.format import INT_BITS
+from golden.kllm import attention as exact
+from golden.kllm.conditioning import rotated
+from golden.kllm.config import outlier_count
+from golden.kllm.flow import GLU, LINEARS, SCORES, SITES, matmuls, readers
+from golden.kllm.flow import sites as quantized_sites
+from golden.kllm.format import ALL_PRODUCTS
+from golden.kllm.layer.quantized import QuantizedLayer
+from golden.kllm.layer.shape import LayerOptions
+from golden.kllm.layer.weights import LayerWeights, layer_weights
+from golden.kllm.norms import fold
+from golden.kllm.quantize import (
+    QuantizedWeight,
+    quantize_weight,
+)
+from golden.llm.eval.calibration import CalibrationData
+from golden.llm.eval.fake.kllm import FakeCodebook, fake_attention, fake_tokens
+from golden.llm.eval.kllm.activations import activation_codebooks, offsets
+from golden.llm.eval.kllm.places import CACHED, NORMED, OFF, PLAIN, modules, norm_of
+from golden.llm.eval.kllm.sequential import fit_layers
+from golden.llm.eval.kllm.tuning import tune
+from golden.llm.eval.kllm.weights import fitted_weights, weight_codebooks
+from golden.llm.eval.method import Method, Site, State
+from golden.llm.patch import K, Patch
+
+FITS = ("largest", "squares", "feedback", "sequential")
+_OUTLIER = 32  # stored bits of an outlier: FP16 value and 16 bits of position
+_SCALE = 16
+_HESSIANS = ("feedback", "sequential")  # fits in the Hessians of quantized inputs
+_HESSIAN_TOKENS = 10240
+# What the programs of golden.kllm.layer do.
+_MACHINE_FLOW = {
+    "outliers": "dynamic", "norm": "index", "integer_bits": 8, "cache_share": 0.0,
+    "pre_rope": False,
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kllm(Method):
+    """``kllm-wNaM``: K-Means weights and activations, index-based operations, integer scores.
+
+    Bits are 2..4, or 16 for weights, activations or caches that stay as they are.
+
+    share: of outliers, both sides together
+    outliers: ``dynamic`` (Orizuru, the k largest and k smallest of every token) or ``static``
+        (kllm-s: offline thresholds, the larger of which is the scale)
+    norm: ``index`` (hardware): the token before RMSNorm is quantized and gives its statistics, and
+        gamma is in the weights; ``exact``: the same with the statistics of the token itself;
+        ``unfolded``: the output of the norm is quantized, gamma included
+    glu: ``index``, gate and up are quantized; ``exact``
+    scores: ``direct``, q in FP16; ``index``, q quantized
+    integer_bits: of the probabilities, 16 for none
+    cache_bits: of K and V, 0 for the smaller of weight and activation bits
+    cache_share: of outliers in a head's K and V
+    pre_rope: K before RoPE
+    center: K gets a constant vector after RoPE, its mean on the calibration text taken away
+    rotate: V and o have a Hadamard matrix per head between them (golden.kllm.conditioning)
+    fisher, weight_fisher: squared gradients as weights of the k-means; a fit in Hessians has no
+        use for those of weights
+    fit: scales and indices of weights. ``largest``: the largest magnitude of a channel and the
+        nearest centroids; ``squares``: scales and codebook of least squares, over all weights;
+        ``feedback``: the same in the Hessian of the quantized inputs (golden.kllm.fit). Each column
+        answers for the errors of those before. Scales and indices follow once more;
+        ``sequential``: the same layer by layer, codebooks and Hessians of what the quantized layers
+        before give (golden.llm.eval.kllm.sequential)
+    damping: of the Hessian's diagonal, as a share of its mean
+    steps: of at most 512 tokens, in which scales and codebooks learn to give what the unchanged
+        model gives (golden.llm.eval.kllm.tuning); 0 for none
+    fuse: q, k, v and gate, up share a codebook
+    antisymmetric: ``c[i] = -c[last - i]`` in codebooks of weights, K and V: half tables
+    product: of the codebooks in the lanes, bit-true only
+    tokens: of calibration
+    """
+
+    relative_time: ClassVar[float] = 1.9
+    pattern: ClassVar[str] = r"kllm-w(?P<weight_bits>\d{1,3})a(?P<activation_bits>\d{1,3})"
+    spellings: ClassVar[tuple[str, ...]] = ("kllm-w4a4", "kllm-w4a3")
+    calibrated: ClassVar[bool] = True
+    folds: ClassVar[bool] = True
+
+    weight_bits: int = 4
+    activation_bits: int = 4
+    share: float = 0.01
+    outliers: str = "dynamic"
+    norm: str = "index"
+    glu: str = "exact"
+    scores: str = "direct"
+    integer_bits: int = 8
+    cache_bits: int = 0
+    cache_share: float = 0.0
+    pre_rope: bool = False
+    center: bool = True
+    rotate: bool = True
+    fisher: bool = False
+    weight_fisher: bool = True
+    fit: str = "sequential"
+    damping: float = 0.01
+    steps: int = 40
+    fuse: bool = True
+    antisymmetric: bool = False
+    product: str = "rounded"
+    tokens: int = 512
+
+    def __post_init__(self) -> None:
+        for field in ("weight_bits", "activation_bits"):
+            if getattr(self, field) != OFF:
+                self._check_range(field, 2, 4)
+        if self.cache_bits not in (0, OFF):
+            self._check_range("cache_bits", 2, 4)
+        self._check_real("share", 0.0, 0.5)
+        self._check_real("cache_share", 0.0, 0.5)
+        self._check_choice("outliers", ("dynamic", "static"))
+        self._check_choice("norm", ("index", "exact", "unfolded"))
+        self._check_choice("glu", GLU)
+        self._check_choice("scores", SCORES)
+        self._check_range("integer_bits", 2, OFF)
+        for field in (
+            "pre_rope", "center", "rotate", "fisher", "weight_fisher", "fuse",
+            "antisymmetric",
+        ):  # fmt: skip
+            self._check_bool(field)
+        if self.center and self.pre_rope:
+            self._refuse("center", "false with pre_rope=true, as RoPE turns a constant")
+        self._check_choice("fit", FITS)
+        self._check_real("damping", 1e-6, 1.0)
+        if self.fit not in _HESSIANS and self.damping != Kllm.damping:
+            self._refuse("damping", f"{Kllm.damping} with fit={self.fit}, which has no Hessian")
+        if self.fit in _HESSIANS and not self.weight_fisher:
+            self._refuse("weight_fisher", f"true with fit={self.fit}, which has a Hessian instead")
+        if self.cache_bits == OFF and self.cache_share:
+            self._refuse("cache_share", f"0 with cache_bits={OFF}, which quantizes no K and V")
+        if self.fit != "largest" and self.antisymmetric:
+            self._refuse("antisymmetric", f"false with fit={self.fit}")
+        if self.fit in _HESSIANS and self.norm == "exact":
+            self._refuse("fit", "largest or squares with norm=exact")
+        if self.fit == "feedback" and self.activation_bits == OFF:
+            self._refuse("fit", "another without quantized activations")
+        if self.fit == "sequential" and (self.fisher or self.pre_rope):
+            self._refuse("fit", "another with fisher=true or pre_rope=true")
+        self._check_range("steps", 0, 1 << 20)
+        if self.steps:
+            if self.antisymmetric:
+                self._refuse("antisymmetric", "false with steps, which move each centroid")
+            if self.fits_weights and self.fit == "largest":
+                self._refuse("steps", "0 with fit=largest, whose indices follow the codebook")
+            if self.pre_rope or self.outliers == "static":
+                self._refuse("steps", "0 with pre_rope=true or outliers=static")
+        self._check_choice("product", ALL_PRODUCTS)
+        self._check_range("tokens", 2, 1 << 20)
+
+    def beside(self, others: Sequence[Method]) -> Method:
+        """K and V are left to another method for them, unless ``cache_bits`` is given."""
+        taken = self.cache_bits == 0 and any(each.caches for each in others)
+        return dataclasses.replace(self, cache_bits=OFF) if taken else self
+
+    @property
+    def calibration_tokens(self) -> int:
+        return _HESSIAN_TOKENS if self.steps or self.fit in _HESSIANS else 0
+
+    @property
+    def replaces_weights(self) -> bool:
+        return self.fits_weights and self.fit != "largest"
+
+    @property
+    def fits_weights(self) -> bool:
+        """Weights are quantized."""
+        return self.weight_bits != OFF
+
+    @property
+    def kept_bits(self) -> int:
+        """Bits of an index in the caches."""
+        return self.cache_bits or min(self.weight_bits, self.activation_bits)
+
+    def sites(self) -> dict[str, int]:
+        """Quantized activations and the bits of each."""
+        taken = quantized_sites(glu=self.glu, scores=self.scores)
+        bits = dict.fromkeys(taken, self.activation_bits)
+        bits |= dict.fromkeys(CACHED, self.kept_bits)
+        return {name: each for name, each in bits.items() if each != OFF}
+
+    # ---- offline
+
+    def calibration_fields(self) -> dict[str, object]:
+        """All but what only the run depends on."""
+        online = ("integer_bits", "product")
+        return {name: value for name, value in self.describe().items() if name not in online}
+
+    def calibrate(self, data: CalibrationData) -> State:
+        """Codebooks as FP16 words, "0.x", "0.weight.qkv" and so on; thresholds, "0.x.thresholds".
+
+        Those of weights from the weights alone (and their Fisher information), of activations from
+        ``tokens`` tokens of the windows. With another ``fit`` also "0.index.qkv" (N, K) uint8 and
+        "0.scale.qkv" (N,) FP16 words.
+        """
+        state = offsets(self, data)
+        sites = self.sites()
+        with Site(data.model) as site:
+            self.install_conditioning(site, state)
+            if self.fit == "sequential":
+                state = fit_layers(self, data, state)
+            else:
+                if self.fits_weights and self.fit == "largest":
+                    state |= weight_codebooks(self, data)
+                if sites:
+                    state |= activation_codebooks(self, data, sites)
+                if self.fits_weights and self.fit != "largest":
+                    state |= fitted_weights(self, data, state)  # for these activations
+        if self.steps and (sites or self.fits_weights):
+            key = self.key("tuning", *self.calibration_fields())
+            state = tune(self, state, data, self.steps, key)
+        return state
+
+    def install_conditioning(self, site: Site, state: State) -> None:
+        """Weights with the rotation in them; K with its offset."""
+        names = {module: name for name, module in site.linears.items()}
+        for i, layer in enumerate(site.layers if self.rotate else ()):
+            size = int(site.attentions[i].head_dim)  # type: ignore[arg-type]
+            v, o = (modules(layer)[name] for name in "vo")
+            values = v.weight.detach()
+            if v.bias is not None:
+                values = torch.cat((values, v.bias.detach()[:, None]), 1)
+            values, output = rotated(values, o.weight.detach(), size)
+            site.weight(names[v], values[:, : v.in_features])
+            site.weight(names[o], output)
+            if v.bias is not None:
+                site.parameter(v, "bias", values[:, v.in_features])
+        if self.center:
+            constants = [
+                float_from_bits(state[f"{i}.k.offset"].long()).flatten().half()
+                for i in range(len(site.layers))
+            ]
+
+            def add(layer: int, kv: int, x: Tensor) -> Tensor | None:
+                """BINARY ADD: the FP16 sum of K, rounded to FP16, and the constant."""
+                constant = constants[layer].to(x.device)
+                return (x.half() + constant).float() if kv == K else None
+
+            site.kv(add)
+
+    def key(self, what: str, *fields: str) -> str:
+        """Of a step of the calibration that depends on these fields."""
+        known = {name: getattr(self, name) for name in fields}
+        return f"kllm-{what}-{hashlib.sha256(json.dumps(known).encode()).hexdigest()[:12]}"
+
+    def unscaled(self, layer: nn.Module, name: str, x: Tensor) -> Tensor:
+        """A linear layer's input without the norm's factor, if the weights have that."""
+        if LINEARS[name].norm is None or self.norm == "unfolded":
+            return x
+        factor = norm_of(layer, name).weight.detach().to(x.device)
+        return torch.where(factor == 0, 0, x / torch.where(factor == 0, 1, factor))
+
+    def groups(self, layer: nn.Module) -> dict[str, tuple[str, ...]]:
+        """Linear layers that share a matmul, as golden.kllm.flow fuses them."""
+        return matmuls(self.fuse, modules(layer)["gate"].out_features)
+
+    def joined(self, layer: nn.Module, members: Sequence[str]) -> tuple[Tensor, list[Tensor]]:
+        """``_folded`` weights of a matmul as one, and the factor of each."""
+        weights, factors = zip(*(self._folded(layer, name) for name in members), strict=True)
+        return torch.cat(weights), list(factors)
+
+    def _folded(self, layer: nn.Module, name: str) -> tuple[Tensor, Tensor]:
+        """(weight (N, K) as it is quantized, the factor (1, K) that is in it), float64."""
+        weight = modules(layer)[name].weight.detach().double()
+        factor = torch.ones_like(weight[:1])
+        if LINEARS[name].norm is not None and self.norm != "unfolded":
+            factor = norm_of(layer, name).weight.detach().double()[None]
+            weight = fold(weight.t(), factor[0]).weight.t()
+        if name == "q":
+            scaling = self.factor(layer, name)
+            weight, factor = weight * scaling, factor * scaling
+        return weight, factor
+
+    @staticmethod
+    def factor(layer: nn.Module, name: str) -> float:
+        """What the stored weights of a linear layer have in them: q the scaling of its scores."""
+        return float(layer.get_submodule("self_attn").scaling) if name == "q" else 1.0  # type: ignore[arg-type]
+
+    def outliers_of(self, site: str, length: int) -> int:
+        """On each side of a vector of a site."""
+        share = self.share_of(site)
+        return outlier_count(length, share) if share else 0
+
+    def tap_site(
+        self, patch: Patch, layer: nn.Module, site: str, tap: Callable[[Tensor], Any]
+    ) -> None:
+        """Records a site of whole tokens where ``install`` will quantize it."""
+        linear = modules(layer)
+        if site in NORMED:
+            put = patch.input if self.norm == "index" else patch.output
+            put(norm_of(layer, NORMED[site]), tap)
+        elif readers(site):
+            patch.input(linear[readers(site)[0]], tap)
+        else:
+            patch.output(linear[site], tap)
+
+    def share_of(self, site: str) -> float:
+        """Outliers on each side."""
+        if SITES[site].outliers:
+            return self.share / 2
+        return self.cache_share / 2 if site in CACHED else 0.0
+
+    # ---- online
+
+    def install(self, site: Site, state: State) -> None:
+        self.install_conditioning(site, state)
+        for i in range(len(site.layers)):
+            self.install_weights(site, state, i)
+            if self.activation_bits != OFF:
+                self.install_activations(site, state, i)
+        self.install_attention(site, state)
+
+    def quantized(
+        self, state: State, i: int, layer: nn.Module, only: Collection[str] = LINEARS
+    ) -> dict[str, QuantizedWeight]:
+        """Linear layers' weights as they are stored in memory, q with the scaling in it."""
+        made = {}
+        for group, members in self.groups(layer).items():
+            if not set(members) & set(only):
+                continue
+            codebook = state[f"{i}.weight.{group}"].long()
+            if f"{i}.index.{group}" not in state:
+                for name in filter(only.__contains__, members):
+                    made[name] = quantize_weight(self._folded(layer, name)[0], codebook=codebook)
+                continue
+            rows = [modules(layer)[name].out_features for name in members]
+            index = state[f"{i}.index.{group}"].split(rows)
+            scale = state[f"{i}.scale.{group}"].long().split(rows)
+            for name, own, words in zip(members, index, scale, strict=True):
+                if name in only:
+                    made[name] = QuantizedWeight(own.t().contiguous(), words, codebook)
+        return made
+
+    def layer(self, model: nn.Module, state: State, i: int) -> tuple[LayerWeights, QuantizedLayer]:
+        """Layer ``i`` with its real weights, conditioned, and as golden.kllm.layer compiles it.
+
+        On the machine it does what ``install`` computes. ConfigError: there is no such flow.
+        """
+        options = self.layer_options()
+        with Site(model) as site:
+            layer = site.layers[i]
+            self.install_conditioning(site, state)
+            real = layer_weights(layer, model.config)
+            weights = self.quantized(state, i, layer)
+        weight = {}
+        for group, members in self.groups(layer).items():
+            first = weights[members[0]]
+            index = torch.cat([weights[name].index for name in members], 1)
+            scale = torch.cat([weights[name].scale for name in members])
+            weight[group] = QuantizedWeight(index, scale, first.codebook)
+        codebook = {name: state[f"{i}.{name}"].long() for name in self.sites()}
+        unused = {name: codebook["k"] for name in SITES if name not in codebook}
+        found = state[f"{i}.k.offset"].long() if self.center else None
+        return real, QuantizedLayer(real.shape, options, weight, codebook | unused, found)
+
+    def layer_options(self) -> LayerOptions:
+        """Says how its layers lie on the machine. ConfigError: there is no such flow."""
+        for field, wanted in _MACHINE_FLOW.items():
+            if getattr(self, field) != wanted:
+                self._refuse(field, f"{wanted} for a layer of the accelerator")
+        if OFF in (self.weight_bits, self.activation_bits, self.kept_bits):
+            raise ConfigError("weights, activations, K and V must be quantized for the accelerator")
+        if self.kept_bits != self.activation_bits:
+            self._refuse("cache_bits", "activation_bits for a layer of the accelerator")
+        return LayerOptions(
+            fuse=self.fuse, scores=self.scores, glu=self.glu, share=self.share / 2,
+            center=self.center,
+        )  # fmt: skip
+
+    def install_group(self, site: Site, state: State, i: int, group: str) -> None:
+        """Weights of a matmul, where the norm before it has its factor still."""
+        layer = site.layers[i]
+        linear = modules(layer)
+        names = {module: name for name, module in site.linears.items()}
+        members = self.groups(layer)[group]
+        for name, each in self.quantized(state, i, layer, members).items():
+            weight = self.unscaled(layer, name, each.dequantize().t())
+            site.weight(names[linear[name]], weight / self.factor(layer, name))
+
+    def install_weights(self, site: Site, state: State, i: int) -> None:
+        layer = site.layers[i]
+        linear = modules(layer)
+        names = {module: name for name, module in site.linears.items()}
+        if self.weight_bits == OFF:
+            weights = {name: self._folded(layer, name)[0] for name in linear}
+        else:
+            quantized = self.quantized(state, i, layer)
+            weights = {name: each.dequantize().t() for name, each in quantized.items()}
+        for name, weight in weights.items():
+            site.weight(names[linear[name]], weight / self.factor(layer, name))
+        if self.norm != "unfolded":
+            for name in NORMED.values():
+                norm = norm_of(layer, name)
+                site.parameter(norm, "weight", torch.ones_like(norm.weight))
+        if self.weight_bits == OFF:
+            return
+        for members in self.groups(layer).values():
+            sizes = {name: weights[name].numel() for name in members}
+            codebook = 16 * (1 << self.weight_bits) / sum(sizes.values())
+            for name, elements in sizes.items():
+                bits = self.weight_bits + _SCALE / weights[name].shape[1] + codebook
+                site.bits.add("weights", names[linear[name]], elements, bits)
+
+    def _quantizer(
+        self, site: Site, state: State, i: int, where: str, length: int, counted: Iterable[str] = ()
+    ) -> Callable[[Tensor], Tensor]:
+        """x to what its tokens have become; bits are counted for some linear layers."""
+        codebook = FakeCodebook.of(state[f"{i}.{where}"])
+        if self.outliers == "static":
+            thresholds = tuple(state[f"{i}.{where}.thresholds"].tolist())
+            counters = [site.bits.adder("activations", name) for name in counted]
+
+            def static(x: Tensor) -> Tensor:
+                found = fake_tokens(x, codebook, thresholds=thresholds)  # type: ignore[arg-type]
+                f = float(found.outliers) / x.numel()
+                for count in counters:
+                    count(x.numel(), codebook.bits + _OUTLIER * f)
+                return found.value
+
+            return static
+        k = self.outliers_of(where, length)
+        for name in counted:
+            bits = codebook.bits + (_SCALE + 2 * k * _OUTLIER) / length
+            site.bits.add("activations", name, length, bits)
+        return lambda x: fake_tokens(x, codebook, k).value
+
+    def install_activations(self, site: Site, state: State, i: int) -> None:
+        for where in (*NORMED, *filter(self.sites().get, PLAIN)):
+            self.install_activation(site, state, i, where)
+
+    def install_activation(self, site: Site, state: State, i: int, where: str) -> None:
+        """A site of whole tokens."""
+        layer = site.layers[i]
+        linear = modules(layer)
+        if not readers(where):  # SiLU of s * c and the product follow in the model
+            length = linear[where].out_features
+            site.output(linear[where], self._quantizer(site, state, i, where, length))
+            return
+        names = {module: name for name, module in site.linears.items()}
+        counted = [names[linear[name]] for name in readers(where)]
+        length = linear[readers(where)[0]].in_features
+        quantize = self._quantizer(site, state, i, where, length, counted)
+        if where in NORMED and self.norm == "index":
+            site.input(norm_of(layer, NORMED[where]), quantize)
+            return
+        for name in readers(where):
+            site.input(linear[name], quantize)
+
+    def install_attention(self, site: Site, state: State) -> None:
+        cached = self.kept_bits != OFF
+        head_dim = int(site.attentions[0].head_dim)  # type: ignore[arg-type]
+        k_kept = self.outliers_of("k", head_dim)
+        books: dict[str, FakeCodebook] = {}
+        for i in range(len(site.layers)):
+            for where in (name for name, each in SITES.items() if each.heads):
+                if f"{i}.{where}" in state:
+                    books[f"{i}.{where}"] = FakeCodebook.of(state[f"{i}.{where}"])
+            if cached:
+                for kv in (0, 1):
+                    bits = self.kept_bits + (_SCALE + 2 * k_kept * _OUTLIER) / head_dim
+                    site.bits.add("kv", f"{i}.{kv}", 1, bits)
+        if cached and self.pre_rope:
+
+            def before_rope(layer: int, kv: int, x: Tensor) -> Tensor | None:
+                if kv != K:
+                    return None
+                vectors = x.unflatten(-1, (-1, head_dim))
+                return fake_tokens(vectors, books[f"{layer}.k"], k_kept).value.flatten(-2)
+
+            site.kv(before_rope, pre_rope=True)
+        if not cached and self.integer_bits == OFF and self.scores == "direct":
+            return
+
+        def core(layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float) -> Tensor:
+            real = q, k, v
+            q = (q * scaling).half().float()
+            query = books[f"{layer}.q"] if "q" in self.sites() else None
+            if cached:
+                if not self.pre_rope:
+                    k = fake_tokens(k, books[f"{layer}.k"], k_kept).value
+                made = fake_tokens(v, books[f"{layer}.v"], k_kept)
+                v, scale = made.value, made.scale
+            else:  # another method's cache, or none: the magnitude of what is there
+                scale = v.abs().amax(-1, keepdim=True)
+            y = fake_attention(q, k, v, scale, self.integer_bits, query)
+            name = f"{site.layer_names[layer]}.self_attn"
+            if name in site.exact and self._exact_attention:
+                fast, y = y, self._attend(state, layer, *real, scaling)
+                site.compare(name, fast, y)
+            return y
+
+        site.attention(core)
+
+    # ---- bit-true
+
+    @property
+    def _exact_attention(self) -> bool:
+        """The hardware has this flow: caches without outliers, K after RoPE, 4 or 8 bits."""
+        return (
+            self.kept_bits != OFF
+            and not self.cache_share
+            and not self.pre_rope
+            and self.integer_bits in INT_BITS
+            and (self.scores == "direct" or self.activation_bits != OFF)
+        )
+
+    def _attend(
+        self, state: State, i: int, q: Tensor, k: Tensor, v: Tensor, scaling: float
+    ) -> Tensor:
+        books = exact.AttentionBooks(
+            state[f"{i}.k"].long(), state[f"{i}.v"].long(),
+            state[f"{i}.q"].long() if self.scores == "index" else None,
+            min(self.activation_bits, 4),
+        )  # fmt: skip
+        made = []
+        for each_q, each_k, each_v in zip(q * scaling, k, v, strict=True):
+            words = exact.attention(
+                bits_from_float(each_q), bits_from_float(each_k), bits_from_float(each_v),
+                books, self.integer_bits, self.product,
+            )  # fmt: skip
+            made.append(float_from_bits(words).float())
+        return torch.stack(made)
+
+    def bit_true(self, site: Site, state: State, name: str) -> Callable[[Tensor], Tensor] | None:
+        """The matmul with QUANTIZE before it; QUANTIZE also follows gate and up with glu=index."""
+        if OFF in (self.weight_bits, self.activation_bits):
+            return None
+        i = next(i for i, each in enumerate(site.layer_names) if name.startswith(f"{each}."))
+        layer = site.layers[i]
+        short = next(s for s, module in modules(layer).items() if module is site.linears[name])
+        where = LINEARS[short].site
+        with Site(site.model) as changed:
+            self.install_conditioning(changed, state)
+            weight = self.quantized(state, i, layer, (short,))[short]
+        codebook = state[f"{i}.{where}"].long()
+        epsilon: float | None = None
+        held: list[Tensor] = []
+        if LINEARS[short].norm is not None and self.norm == "index":
+            norm = norm_of(layer, short)
+            epsilon = float(norm.variance_epsilon)
+
+            def hold(x: Tensor) -> Tensor:
+                held[:] = [x]
+                return x
+
+            site.input(norm, hold)
+        scaling = self.factor(layer, short)
+
+        def function(x: Tensor) -> Tensor:
+            words = bits_from_float(held.pop().flatten(0, -2) if held else x)
+            tokens = self._exact_tokens(state, i, where, words, epsilon)
+            made = exact.linear(tokens, codebook, weight, self.product, epsilon is not None)
+            y = made.y
+            if self.glu == "index" and short in ("gate", "up"):
+                quantized = self._exact_tokens(state, i, short, y)
+                return quantized.value(state[f"{i}.{short}"].long()).float()
+            return (float_from_bits(y) / scaling).float()
+
+        return function
+
+    def _exact_tokens(
+        self, state: State, i: int, where: str, words: Tensor, epsilon: float | None = None
+    ) -> exact.SlotTokens:
+        thresholds = None
+        if self.outliers == "static":
+            upper, lower = bits_from_float(state[f"{i}.{where}.thresholds"].double()).tolist()
+            thresholds = upper, lower
+        codebook = state[f"{i}.{where}"].long()
+        return exact.quantize(words, codebook, self.share_of(where), thresholds, epsilon)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmPlain(Kllm):
+    """``kllm-plain-wNaM``: KLLM with each codebook and scale of its own tensor alone.
+
+    The options of ``kllm-wNaM`` may be added one by one.
+    """
+
+    pattern: ClassVar[str] = r"kllm-plain-w(?P<weight_bits>\d{1,3})a(?P<activation_bits>\d{1,3})"
+    spellings: ClassVar[tuple[str, ...]] = ("kllm-plain-w4a4", "kllm-plain-w4a3")
+
+    glu: str = "index"
+    center: bool = False
+    rotate: bool = False
+    fit: str = "largest"
+    steps: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmS(KllmPlain):
+    """``kllm-s-wNaM``: plain KLLM with offline outlier thresholds, Orizuru bypassed."""
+
+    pattern: ClassVar[str] = r"kllm-s-w(?P<weight_bits>\d{1,3})a(?P<activation_bits>\d{1,3})"
+    spellings: ClassVar[tuple[str, ...]] = ("kllm-s-w4a4", "kllm-s-w4a3")
+
+    outliers: str = "static"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_choice("outliers", ("static",))

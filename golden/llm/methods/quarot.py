@@ -1,0 +1,157 @@
+"""Rotations that spread outliers over all channels, after QuaRot."""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from golden.llm.eval.calibration import CalibrationData
+from golden.llm.eval.method import Method, Site, State
+from golden.llm.methods.gptq import gptq, layer_by_layer, restored
+from golden.llm.methods.rtn import best_clip, rtn_symmetric
+from golden.llm.patch import Patch
+from golden.rotation import Rotation, small_matrix
+
+_SALT = 0x514A  # of the random signs and matrices
+_KINDS = {  # linear layers of a decoder layer: the norm before them, or None where R is online
+    "self_attn.q_proj": "input_layernorm",
+    "self_attn.k_proj": "input_layernorm",
+    "self_attn.v_proj": "input_layernorm",
+    "self_attn.o_proj": None,
+    "mlp.gate_proj": "post_attention_layernorm",
+    "mlp.up_proj": "post_attention_layernorm",
+    "mlp.down_proj": None,
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuaRot(Method):
+    """``quarot-wNaM``: randomised Hadamard rotations, then W per output channel, A per token.
+
+    After QuaRot (Ashkboos et al. 2024, sections 3 and 4), in three steps:
+
+    1. Norm weights go into the layers that read them.
+    2. R rotates the residual stream, h' = h R, folded into the embedding, all linear layers and
+       the head.
+    3. The inputs of o_proj and down_proj are rotated while running, and the inverse is folded into
+       their weights.
+
+    Alone this changes nothing, as R R^T = I and |h R| = |h|. R is of class Rotation, with signs in
+    the residual's only. QuaRot's rotation of the heads of V is part of o_proj's here, and that of K
+    is left out. So K and V are those of the model and combine with any cache.
+
+    activations: symmetric, clipped at ``clip`` of the largest magnitude (QuaRot: 0.9)
+    weights: symmetric, per row the clipping that loses least (``search``)
+    rounding: ``rtn`` or ``gptq``, which golden.llm.methods.gptq does on the rotated model
+
+    FP16 scales are counted.
+    """
+
+    pattern: ClassVar[str] = r"quarot-w(?P<weight_bits>\d{1,3})a(?P<activation_bits>\d{1,3})"
+    spellings: ClassVar[tuple[str, ...]] = ("quarot-w4a4",)
+    calibrated: ClassVar[bool] = True
+    folds: ClassVar[bool] = True
+
+    weight_bits: int = 4
+    activation_bits: int = 4
+    clip: float = 0.9
+    search: bool = True
+    rounding: str = "rtn"
+
+    def __post_init__(self) -> None:
+        self._check_range("weight_bits", 2, 16)
+        self._check_range("activation_bits", 2, 16)
+        self._check_real("clip", 0.1, 1.0)
+        self._check_bool("search")
+        self._check_choice("rounding", ("rtn", "gptq"))
+        if self.rounding == "gptq":
+            self._check_range("weight_bits", 2, 8)
+
+    @property
+    def replaces_weights(self) -> bool:
+        return self.rounding == "gptq"
+
+    def calibration_fields(self) -> dict[str, object]:
+        if self.rounding == "rtn":
+            return {"rounding": "rtn"}
+        return {
+            "rounding": "gptq", "weight_bits": self.weight_bits, "search": self.search
+        }  # fmt: skip
+
+    def calibrate(self, data: CalibrationData) -> State:
+        """signs (hidden,) int8; small.K (m, m) float64 for inputs of K; gptq: as layer_by_layer."""
+        generator = data.generator(_SALT)
+        hidden = data.model.get_input_embeddings().embedding_dim  # type: ignore[operator]
+        state: State = {
+            "signs": (torch.randint(0, 2, (hidden,), generator=generator) * 2 - 1).to(torch.int8)
+        }
+        widths = {hidden} | {linear.in_features for linear in data.linears.values()}
+        for width in sorted(widths):
+            state[f"small.{width}"] = small_matrix(width, generator)
+        if self.rounding == "rtn":
+            return state
+        device = data.windows[0].device
+        with Patch(data.model) as patch, torch.no_grad():
+            self._rotate(patch, {name: value.to(device) for name, value in state.items()})
+            key = f"quarot gptq {self.weight_bits}-{self.search}"
+            return state | layer_by_layer(data, patch, key, self._gptq)
+
+    def _gptq(self, name: str, weight: Tensor, hessian: Tensor) -> State:
+        clip = None if self.search else 1.0
+        return gptq(
+            weight, hessian, [weight.shape[1]], [self.weight_bits], symmetric=True, clip=clip
+        ).parts
+
+    def install(self, site: Site, state: State) -> None:
+        self._rotate(site, state)
+        for name, linear in site.linears.items():
+            n, k = linear.weight.shape
+            if self.weight_bits < 16:
+                if self.rounding == "gptq":
+                    weight = restored(state, name)
+                else:
+                    weight = linear.weight.detach()
+                    clip = best_clip(weight, self.weight_bits) if self.search else 1.0
+                    weight = rtn_symmetric(weight, self.weight_bits, clip)
+                site.weight(name, weight)
+                site.bits.add("weights", name, n * k, self.weight_bits + 16 / k)
+            if self.activation_bits < 16:
+                site.input(linear, self._activation)
+                site.bits.add("activations", name, k, self.activation_bits + 16 / k)
+
+    def _activation(self, x: Tensor) -> Tensor:
+        return rtn_symmetric(x, self.activation_bits, self.clip)
+
+    def _rotate(self, patch: Patch, state: State) -> None:
+        """The same model in other coordinates; folded in float64."""
+        model: Any = patch.model
+        embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+        final = model.base_model.norm
+        hidden = embedding.embedding_dim
+        residual = Rotation(hidden, state[f"small.{hidden}"], state["signs"])
+        online: dict[int, Rotation] = {}
+
+        def into(module: Any, name: str, value: Tensor) -> None:
+            patch.parameter(module, name, value.float())
+
+        into(embedding, "weight", residual(embedding.weight.detach().double()))
+        into(head, "weight", residual(head.weight.detach().double() * final.weight.double()))
+        into(final, "weight", torch.ones_like(final.weight))
+        for prefix, layer in zip(patch.layer_names, patch.layers, strict=True):
+            for kind, norm in _KINDS.items():
+                linear = patch.linears[f"{prefix}.{kind}"]
+                weight = linear.weight.detach().double()
+                if norm is not None:
+                    before: Any = layer.get_submodule(norm)
+                    into(linear, "weight", residual(weight * before.weight.detach().double()))
+                    continue
+                width = linear.in_features
+                rotation = online.setdefault(width, Rotation(width, state[f"small.{width}"]))
+                into(linear, "weight", residual(rotation(weight).t()).t())
+                if linear.bias is not None:
+                    into(linear, "bias", residual(linear.bias.detach().double()))
+                patch.input(linear, rotation)
+            for norm in ("input_layernorm", "post_attention_layernorm"):
+                module: Any = layer.get_submodule(norm)
+                into(module, "weight", torch.ones_like(module.weight))

@@ -1,0 +1,1 @@
+"""Oaken on a model: its thresholds."""

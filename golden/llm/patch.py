@@ -1,0 +1,293 @@
+"""A transformers model of the LLaMA kind, changed for a while: hooks and other weights.
+
+No code of the model is copied. Closing a ``Patch`` restores what it changed. Patches may be nested
+and are closed in the opposite order.
+"""
+
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from golden.llm.checkpoint import CheckpointError
+
+K, V = 0, 1
+_ATTENTION = "senbazuru"  # the name of our attention function in the tables of transformers
+
+Function = Callable[[Tensor], Tensor]
+# (layer, K or V, x): x (B, T, kv_heads * head_dim); None leaves x as it is.
+KVTap = Callable[[int, int, Tensor], Tensor | None]
+# (layer, q): q (B, heads, T, head_dim) after RoPE.
+QueryTap = Callable[[int, Tensor], Tensor]
+# (layer, q, k, v, scaling): k, v (B, kv_heads, T, head_dim); (B, heads, T, head_dim) comes back.
+Attention = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
+
+
+class _Taps:
+    """What patches have put on one attention module, in the order of their coming."""
+
+    def __init__(self, implementation: str) -> None:
+        self.implementation = implementation
+        self.before: list[Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]] = []
+        self.core: list[Callable[[Tensor, Tensor, Tensor, float], Tensor]] = []
+
+
+_TAPS: "weakref.WeakKeyDictionary[nn.Module, _Taps]" = weakref.WeakKeyDictionary()
+
+
+def _attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float,
+    **options: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """The attention function that transformers calls: taps, then the model's own or another."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+    from transformers.models.llama.modeling_llama import eager_attention_forward
+
+    taps = _TAPS[module]
+    for before in taps.before:
+        query, key, value = before(query, key, value)
+    if taps.core:
+        if attention_mask is not None:
+            raise CheckpointError("an attention of our own knows only the causal mask")
+        return taps.core[-1](query, key, value, scaling).transpose(1, 2), None
+    own = ALL_ATTENTION_FUNCTIONS.get_interface(taps.implementation, eager_attention_forward)
+    return own(module, query, key, value, attention_mask, scaling=scaling, **options)
+
+
+def attention_layers(model: nn.Module) -> list[nn.Module]:
+    """The attention modules in order of layer; CheckpointError: not a model of this kind."""
+    found = [
+        module
+        for name, module in model.named_modules()
+        if name.rsplit(".", 1)[-1] == "self_attn"
+        and all(isinstance(getattr(module, each, None), nn.Linear) for each in ("k_proj", "v_proj"))
+    ]
+    if not found:
+        raise CheckpointError("the model has no layers with self_attn.k_proj and self_attn.v_proj")
+    return found
+
+
+class Patch:
+    """Changes to one model; a context manager.
+
+    layers: the decoder layers
+    attentions: their attention modules
+    linears: every linear layer of the decoder layers by its name in the model, in order of the
+        model, such as "model.layers.0.self_attn.q_proj"; the head is not among them
+
+    Functions put on the same place run in the order in which they were put there. Each takes what
+    the one before gave.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.attentions = attention_layers(model)
+        names = {module: name for name, module in model.named_modules()}
+        self.layer_names = [names[each].rpartition(".")[0] for each in self.attentions]
+        self.layers = [model.get_submodule(name) for name in self.layer_names]
+        self.linears: dict[str, nn.Linear] = {
+            f"{prefix}.{name}": module
+            for prefix, layer in zip(self.layer_names, self.layers, strict=True)
+            for name, module in layer.named_modules()
+            if isinstance(module, nn.Linear)
+        }
+        self._undo: list[Callable[[], None]] = []
+        self._memories: dict[Function, _Memory] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """The model as it was."""
+        while self._undo:
+            self._undo.pop()()
+
+    # ---- parameters
+
+    def parameter(self, module: nn.Module, name: str, value: Tensor) -> None:
+        """Another value of a parameter ("weight", "bias") of this module alone.
+
+        A parameter that is shared with another module, such as the embedding's with the head,
+        changes here only. The old one is kept, so the model needs room for both.
+        """
+        old = module._parameters[name]
+        if old is None or old.shape != value.shape:
+            raise ValueError(f"{name} has no such shape: {tuple(value.shape)}")
+        module._parameters[name] = nn.Parameter(
+            value.detach().to(dtype=old.dtype, device=old.device), requires_grad=False
+        )
+        self._undo.append(lambda: module._parameters.__setitem__(name, old))
+
+    def weight(self, name: str, value: Tensor) -> None:
+        """Another weight (N, K) of a linear layer by its name."""
+        self.parameter(self.linears[name], "weight", value)
+
+    # ---- values
+
+    def input(self, module: nn.Module, function: Function) -> None:
+        """function(x) replaces the first argument of the module: for a linear layer (B, T, K).
+
+        Some layers read the same tensor: q, k and v; gate and up. They call the function once if
+        they were given the same function object.
+        """
+        memory = self._memory(function)
+
+        def hook(_module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+            return memory(args[0]), *args[1:]
+
+        self._hook(module.register_forward_pre_hook(hook))
+
+    def output(self, module: nn.Module, function: Function) -> None:
+        """function(y) replaces what the module returns."""
+        self._hook(module.register_forward_hook(lambda _module, _args, y: function(y)))
+
+    def watch(
+        self,
+        module: nn.Module,
+        before: Callable[[tuple[Any, ...], dict[str, Any]], None] | None = None,
+        after: Callable[[Any], None] | None = None,
+    ) -> None:
+        """before(args, keywords) and after(result) see each call of the module, unchanged."""
+        if before is not None:
+            seen = before
+            self._hook(
+                module.register_forward_pre_hook(
+                    lambda _module, args, keywords: seen(args, keywords), with_kwargs=True
+                )
+            )
+        if after is not None:
+            told = after
+            self._hook(module.register_forward_hook(lambda _module, _args, y: told(y)))
+
+    def kv(self, tap: KVTap, pre_rope: bool = False) -> None:
+        """tap(layer, kv, x) replaces K (kv 0) and V (kv 1) of every layer.
+
+        x: (B, T, kv_heads * head_dim) float32, all KV heads of every token; K after RoPE, or before
+        it. The attention of all tokens, the newest included, reads what comes back.
+        """
+        for layer, module in enumerate(self.attentions):
+            if pre_rope:
+                for kv, linear in ((K, module.k_proj), (V, module.v_proj)):
+                    self.output(linear, _bound(tap, layer, kv))  # type: ignore[arg-type]
+            else:
+                self._before(module, _on_heads(_bound(tap, layer, K), _bound(tap, layer, V)))
+
+    def query(self, tap: QueryTap) -> None:
+        """tap(layer, q) replaces the queries after RoPE: (B, heads, T, head_dim)."""
+        for layer, module in enumerate(self.attentions):
+            self._before(module, _on_query(tap, layer))
+
+    def attention(self, function: Attention) -> None:
+        """function(layer, q, k, v, scaling) computes the attention of every layer, causal.
+
+        Query head h reads KV head h // (heads / kv_heads). The latest patch computes; taps of all
+        patches come before it.
+        """
+        for layer, module in enumerate(self.attentions):
+            taps = self._taps(module)
+
+            def core(q: Tensor, k: Tensor, v: Tensor, scaling: float, layer: int = layer) -> Tensor:
+                return function(layer, q, k, v, scaling)
+
+            taps.core.append(core)
+            self._undo.append(lambda taps=taps, core=core: taps.core.remove(core))  # type: ignore[misc]
+
+    def _hook(self, handle: Any) -> None:
+        self._undo.append(handle.remove)
+
+    def _memory(self, function: Function) -> Function:
+        """One call of the same function for the same tensor, one after the other."""
+        return self._memories.setdefault(function, _Memory(function))
+
+    def _before(self, module: nn.Module, function: Callable[..., Any]) -> None:
+        taps = self._taps(module)
+        taps.before.append(function)
+        self._undo.append(lambda: taps.before.remove(function))
+
+    def _taps(self, module: nn.Module) -> _Taps:
+        """The module's taps; its model calls ``_attend`` from now on, until this is undone."""
+        if module not in _TAPS:
+            _register()
+            config: Any = module.config
+            for each in self.attentions:
+                _TAPS[each] = _Taps(config._attn_implementation)
+            old, config._attn_implementation = config._attn_implementation, _ATTENTION
+
+            def undo() -> None:
+                config._attn_implementation = old
+                for each in self.attentions:
+                    _TAPS.pop(each, None)
+
+            self._undo.append(undo)
+        return _TAPS[module]
+
+
+class _Memory:
+    """function(x), remembered for the tensor that came last, as long as that tensor lives."""
+
+    def __init__(self, function: Function) -> None:
+        self._function = function
+        self._x: weakref.ref[Tensor] | None = None
+        self._version = -1
+        self._y: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        known = self._x is not None and self._x() is x and self._version == x._version
+        if self._y is not None and known and not torch.is_grad_enabled():
+            return self._y
+        y = self._function(x)
+        self._x, self._version, self._y = weakref.ref(x, self._forget), x._version, y
+        return y
+
+    def _forget(self, dead: "weakref.ref[Tensor]") -> None:
+        if self._x is dead:
+            self._x = self._y = None
+
+
+def _bound(tap: KVTap, layer: int, kv: int) -> Function:
+    def call(x: Tensor) -> Tensor:
+        y = tap(layer, kv, x)
+        return x if y is None else y.to(x.dtype)
+
+    return call
+
+
+def _flat(call: Function, x: Tensor) -> Tensor:
+    """A function of (B, T, heads * head_dim) on (B, heads, T, head_dim)."""
+    batch, heads, tokens, head_dim = x.shape
+    y = call(x.transpose(1, 2).reshape(batch, tokens, heads * head_dim))
+    return y.reshape(batch, tokens, heads, head_dim).transpose(1, 2)
+
+
+def _on_heads(on_k: Function, on_v: Function) -> Callable[..., Any]:
+    return lambda q, k, v: (q, _flat(on_k, k), _flat(on_v, v))
+
+
+def _on_query(tap: QueryTap, layer: int) -> Callable[..., Any]:
+    return lambda q, k, v: (tap(layer, q), k, v)
+
+
+def _register() -> None:
+    """Our attention function, and the mask of scaled_dot_product_attention for it."""
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    if _ATTENTION not in ALL_ATTENTION_FUNCTIONS:
+        ALL_ATTENTION_FUNCTIONS.register(_ATTENTION, _attend)
+        ALL_MASK_ATTENTION_FUNCTIONS.register(_ATTENTION, sdpa_mask)

@@ -1,0 +1,1 @@
+"""QET on the tensors of a model: ``python -m golden.llm.qet``."""

@@ -1,0 +1,1 @@
+"""VQ-LLM on a model: its packs."""
