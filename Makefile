@@ -15,7 +15,7 @@ export TB_WAVE := $(WAVE)
 # PAGE=1: the target rewrites the tables of its page too. Without it the page stays as it is.
 PAGE ?=
 PAGE_OPTION := $(if $(PAGE),--page)
-# `make talk`: what the model goes on with, and options of tb.talk. The shell reads PROMPT as it is.
+# `make talk`: what the model goes on with, and options of senbazuru.talk. The shell reads PROMPT as it is.
 export PROMPT
 ARGS ?=
 # Options of golden.llm.eval.accuracy in the place of the standard ones, such as --tokens 4096.
@@ -30,25 +30,25 @@ $(READY): pyproject.toml constraints.txt .ci/setup
 	@.ci/setup $(VENV)
 
 demo: $(READY)  ## run q_proj and down_proj of SmolLM2-135M on the Verilated lane
-	@$(PYTHON) -m tb.runs.demo
+	@$(PYTHON) -m senbazuru.runs.demo
 
 layer: $(READY)  ## run a decoder layer of SmolLM2-135M on the Verilated accelerator
-	@$(PYTHON) -m tb.runs.layer
+	@$(PYTHON) -m senbazuru.runs.layer
 
 talk: $(READY)  ## a language model talks on the Verilated accelerator: PROMPT="..." ARGS="--tokens 8 --check"
-	@$(PYTHON) -m tb.talk $(if $(filter command environment,$(origin PROMPT)),--prompt "$$PROMPT",) $(ARGS) $(PAGE_OPTION)
+	@$(PYTHON) -m senbazuru.talk $(if $(filter command environment,$(origin PROMPT)),--prompt "$$PROMPT",) $(ARGS) $(PAGE_OPTION)
 
 kv: $(READY)  ## store K and V of SmolLM2-135M in the Verilated KV cache and read them back
-	@$(PYTHON) -m tb.runs.real
+	@$(PYTHON) -m senbazuru.runs.real
 
 million: $(READY)  ## attend over codes of K and V of SmolLM2-135M in the Verilated million_attention
-	@$(PYTHON) -m tb.runs.million
+	@$(PYTHON) -m senbazuru.runs.million
 
 vq: $(READY)  ## run a vector-quantized layer of SmolLM2-135M in VQ-LLM's Verilated engines
-	@$(PYTHON) -m tb.runs.vq $(PAGE_OPTION)
+	@$(PYTHON) -m senbazuru.runs.vq $(PAGE_OPTION)
 
 qet: $(READY)  ## encode, decode and multiply matrices of SmolLM2-135M in the Verilated blocks of QET
-	@$(PYTHON) -m tb.runs.qet $(PAGE_OPTION)
+	@$(PYTHON) -m senbazuru.runs.qet $(PAGE_OPTION)
 
 test: $(READY)  ## all tests: golden, command lines, structure, co-simulation, quick proofs; JOBS=2
 	@$(PYTHON) -m pytest -n $(JOBS) --dist worksteal --seed $(SEED)
@@ -57,22 +57,22 @@ tests: $(READY)  ## the tests that need no Verilog
 	@$(PYTHON) -m pytest -n $(JOBS) --dist worksteal --seed $(SEED) tests
 
 tb: $(READY)  ## every block's Verilog: co-simulation, lint, netlist, page
-	@$(PYTHON) -m pytest -n $(JOBS) --dist worksteal --seed $(SEED) tb
+	@$(PYTHON) -m pytest -n $(JOBS) --dist worksteal --seed $(SEED) tb senbazuru
 
 sweep: $(READY)  ## every bench at SEEDS=10 fresh seeds from FIRST=2; resumes; a table of failures
 	@$(PYTHON) -m tb.sweep --seeds $(SEEDS) --first $(FIRST)
 
 soak: $(READY)  ## a million random requests to Oaken's memory management unit
-	@$(PYTHON) -m tb.runs.soak --seed $(SEED) $(PAGE_OPTION)
+	@$(PYTHON) -m senbazuru.runs.soak --seed $(SEED) $(PAGE_OPTION)
 
 formal: $(READY)  ## proofs of the stream blocks, of the swap networks and of the page table
 	@$(PYTHON) -m tb.formal
 
 mutate: $(READY)  ## inject faults into every block and count those that its testbench finds
-	@$(PYTHON) -m tb.mutate $(PAGE_OPTION)
+	@$(PYTHON) -m tb.faults.mutate $(PAGE_OPTION)
 
 bench: $(READY)  ## cycles of the lane next to its bound, simulation and emission speed
-	@$(PYTHON) -m tb.runs.lane_rates $(PAGE_OPTION)
+	@$(PYTHON) -m senbazuru.runs.lane_rates $(PAGE_OPTION)
 
 area: $(READY)  ## areas next to the papers' tables
 	@$(PYTHON) -m synth.compare kllm $(PAGE_OPTION)
@@ -85,7 +85,7 @@ timing: $(READY)  ## frequencies in libraries with delays: LIBERTY="NAME=FILE[,F
 	@$(PYTHON) -m synth.tables.timing $(foreach set,$(LIBERTY),--set $(set)) $(PAGE_OPTION)
 
 power: $(READY)  ## energy per MAC of lanes in libraries with power tables: LIBERTY="NAME=FILE[,FILE...] ..."
-	@$(PYTHON) -m tb.runs.lane_power $(foreach set,$(LIBERTY),--set $(set)) $(PAGE_OPTION)
+	@$(PYTHON) -m senbazuru.runs.lane_power $(foreach set,$(LIBERTY),--set $(set)) $(PAGE_OPTION)
 
 synth-diff: $(READY)  ## areas and depths that differ from synth/baselines; ALL=1: the large blocks too
 	@$(PYTHON) -m synth.baseline $(if $(ALL),--all)
@@ -96,7 +96,7 @@ accuracy: $(READY)  ## perplexity of every method; C4=FILE WIKITEXT2=FILE
 		$(or $(ACCURACY),--tokens 20480 --seq 2048 --seeds 3 --sweep-tokens 4096) $(PAGE_OPTION)
 
 build-report: $(READY)  ## time, memory and size of every block's Verilog, and its lint
-	@$(PYTHON) -m tb.build_report $(PAGE_OPTION)
+	@$(PYTHON) -m senbazuru.runs.build_report $(PAGE_OPTION)
 
 docs: $(READY)  ## fill the generated tables of docs/blocks
 	@$(PYTHON) -m hdl.pages

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tb.bytecode import bytecode_folder
+from tb.simulate.bytecode import bytecode_folder
 
 ROOT = Path(__file__).parent
 BUILD = ROOT / "build"
@@ -23,7 +23,7 @@ def pytest_addoption(parser):
         "--seeds", type=int, default=1, help="so many seeds from --seed on, next to each other"
     )
     parser.addoption(
-        "--wave", action="store_true", help="each simulation writes an FST file (tb.waves)"
+        "--wave", action="store_true", help="each simulation writes an FST file (tb.simulate.waves)"
     )
     parser.addoption("--testfloat", default=None, help="folder of Berkeley TestFloat vectors")
     parser.addoption("--seeded-only", action="store_true", help="only tests that use the seed")
@@ -62,13 +62,13 @@ def pytest_configure(config):
     if not 1 <= count <= most:
         raise pytest.UsageError(f"--seeds must be 1..{most}, not {count}")
     if count > 1:
-        os.environ["TB_RESIDENT"] = "1"  # tb.resident
+        os.environ["TB_RESIDENT"] = "1"  # tb.simulate.resident
     if config.getoption("--passed") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Passed(config.getoption("--passed")))
     if config.getoption("--wave"):
         if count > 1:
             raise pytest.UsageError("--wave is for one seed: it does not go with --seeds")
-        os.environ["TB_WAVE"] = "1"  # tb.waves
+        os.environ["TB_WAVE"] = "1"  # tb.simulate.waves
     os.environ["SENBAZURU_YOSYS_RESIDENT"] = "1"  # hdl.yosys
     # Workers, and the commands that tests start, would compile every module anew.
     os.environ["PYTHONDONTWRITEBYTECODE"] = ""
@@ -128,11 +128,11 @@ def pytest_runtest_setup(item):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_makereport(item, call):
-    # A property of the test in the file of --junitxml: python -m tb.build_report rooms.
+    # A property of the test in the file of --junitxml: python -m senbazuru.runs.build_report rooms.
     if call.when == "teardown":
         spent = _processor_seconds() - item.stash[_spent]
         item.user_properties.append(("processor", f"{spent:.3f}"))
-        waves = sys.modules.get("tb.waves")
+        waves = sys.modules.get("tb.simulate.waves")
         for file in waves.new_files() if waves else ():
             item.user_properties.append(("wave", str(file)))
 

@@ -1,7 +1,7 @@
 """What ``python -m hdl.build`` writes of a block: NAME.v, NAME.vlt and NAME.json.
 
 ``hdl.rewrite`` writes the circuit of ``hdl.verilog.convert`` for a reader. Every bench simulates
-the text of ``package`` (tb/run.py), and no other. Any set of
+the text of ``package`` (tb/simulate/run.py), and no other. Any set of
 such files compiles together, those of separate calls included
 (docs/decisions/0103-files-that-share-a-chip.md):
 

@@ -60,7 +60,7 @@ class Room:
     # page of docs -> its generated sections
     documents: dict[str, dict[str, Callable[[], str]]] = dataclasses.field(default_factory=dict)
     tables: tuple[str, ...] = ()  # modules of synth.tables that fill docs/area.md
-    fault_weight: int = 1  # share of a block of this room in tb.mutate's faults
+    fault_weight: int = 1  # share of a block of this room in tb.faults.mutate's faults
     chip: tuple[str, str] | None = None  # block and named configuration of the whole design
 
 

@@ -1,10 +1,10 @@
 """``python -m sim.calibrate``: measured layers to CSV, and the delays that fit them.
 
-    python -m tb.runs.layer --config smollm2 --json FILE        once for each run
+    python -m senbazuru.runs.layer --config smollm2 --json FILE        once for each run
     python -m sim.calibrate FILE... --commit COMMIT             writes sim/calib/*.csv
     python -m sim.calibrate --units FILE... --commit COMMIT     figures of other runs
-    python -m sim.calibrate --products FILE... --commit COMMIT  of tb.runs.accelerator_rates
-    python -m sim.calibrate --requests FILE --commit COMMIT     trains of tb.runs.mmu_rates
+    python -m sim.calibrate --products FILE... --commit COMMIT  of senbazuru.runs.accelerator_rates
+    python -m sim.calibrate --requests FILE --commit COMMIT     trains of senbazuru.runs.mmu_rates
     python -m sim.calibrate --fit                               writes the delays
 
 The fit changes one delay at a time by whole cycles. It takes the runs for fitting alone. It
@@ -93,14 +93,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser = command.Parser(
         prog="python -m sim.calibrate", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("files", type=Path, nargs="*", metavar="FILE", help="of tb.runs.layer")
+    parser.add_argument(
+        "files", type=Path, nargs="*", metavar="FILE", help="of senbazuru.runs.layer"
+    )
     parser.add_argument("--commit", help="of the RTL that was measured; with FILE")
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--products", action="store_true", help="FILE: of tb.runs.accelerator_rates")
+    kind.add_argument(
+        "--products", action="store_true", help="FILE: of senbazuru.runs.accelerator_rates"
+    )
     kind.add_argument(
         "--units", action="store_true", help="FILE: of other runs, whose cycles golden predicts"
     )
-    kind.add_argument("--requests", action="store_true", help="FILE: of tb.runs.mmu_rates --sweep")
+    kind.add_argument(
+        "--requests", action="store_true", help="FILE: of senbazuru.runs.mmu_rates --sweep"
+    )
     parser.add_argument("--fit", action="store_true", help="find the delays")
     parser.add_argument("--folder", type=Path, default=FOLDER, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)

@@ -32,7 +32,7 @@ from sim.kllm.units import TIMINGS, Units, fitted_commit
 FOLDER = Path(__file__).parent / "calib"
 RUNS, CYCLES, UNITS = "kllm_runs.csv", "kllm_cycles.csv", "units.csv"
 PRODUCTS = "kllm_products.csv"
-VERSION = 1  # of the files of tb.runs.cycles
+VERSION = 1  # of the files of senbazuru.runs.cycles
 SHARE = 3  # one run in so many is for fitting
 TRAIN, HELD_OUT, GUIDE = "train", "held-out", "guide"
 GUIDE_TOKENS = 3  # of the run that showed two rules which the schedule lacked
@@ -296,15 +296,16 @@ _SHAPE = (
 
 
 def read_figures(file: Path, commit: str) -> LayerRun:
-    """The run of one file of tb.runs.layer. ConfigError names the file and what is wrong."""
+    """The run of one file of senbazuru.runs.layer. ConfigError names the file and what is wrong."""
     try:
         found = json.loads(file.read_text())
         if found["version"] != VERSION:
             raise ConfigError(f"{file}: version must be {VERSION}, not {found['version']!r}")
         figures = found["figures"]
         first = figures[0]
-        if first["command"] != "tb.runs.layer":
-            raise ConfigError(f"{file}: must come from tb.runs.layer, not {first['command']}")
+        if first["command"] != "senbazuru.runs.layer":
+            command = first["command"]
+            raise ConfigError(f"{file}: must come from senbazuru.runs.layer, not {command}")
         given = first["parameters"]
         fields = {
             **_flat(first["configuration"]),
@@ -333,14 +334,14 @@ _PRODUCT = ("length", "outputs", "tokens", "tokens_at_a_time", "outliers")
 
 
 def read_products(file: Path, commit: str) -> list[ProductRun]:
-    """The runs of one file of tb.runs.accelerator_rates. ConfigError names the file."""
+    """The runs of one file of senbazuru.runs.accelerator_rates. ConfigError names the file."""
     try:
         figures = json.loads(file.read_text())["figures"]
         made = []
         for one, last in zip(figures[::2], figures[1::2], strict=True):
             given = last["parameters"]
-            if last["command"] != "tb.runs.accelerator_rates" or one["parameters"] != given:
-                raise ConfigError(f"{file}: must come from tb.runs.accelerator_rates")
+            if last["command"] != "senbazuru.runs.accelerator_rates" or one["parameters"] != given:
+                raise ConfigError(f"{file}: must come from senbazuru.runs.accelerator_rates")
             fields = {
                 **_flat(last["configuration"]),
                 "latency": given["memory_latency"],

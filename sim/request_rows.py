@@ -1,8 +1,9 @@
 """Measured trains of READs and APPENDs, and what ``sim.requests`` predicts of them. Pure Python.
 
-``sim/calib/mmu.csv`` has a row for each figure of ``tb.runs.mmu_rates --sweep``: the MMU, the
-memory's latency, the train, the words of each kind, and the cycles. A hash of what was run draws
-whether a row is for fitting. The walk has no parameter to fit, so both kinds of rows judge it.
+``sim/calib/mmu.csv`` has a row for each figure of ``senbazuru.runs.mmu_rates --sweep``: the MMU,
+the memory's latency, the train, the words of each kind, and the cycles. A hash of what was run
+draws whether a row is for fitting. The walk has no parameter to fit, so both kinds of rows judge
+it.
 """
 
 import csv
@@ -116,7 +117,7 @@ def _row(figure: Mapping[str, Any], commit: str) -> Row:
 
 
 def read_rows(file: Path, commit: str) -> list[Row]:
-    """The rows of a file of ``tb.runs.mmu_rates``. ConfigError names the file and what is wrong."""
+    """Reads a file of ``senbazuru.runs.mmu_rates``. ConfigError names file and what is wrong."""
     try:
         return [_row(each, commit) for each in json.loads(file.read_text())["figures"]]
     except OSError as error:
@@ -124,7 +125,7 @@ def read_rows(file: Path, commit: str) -> list[Row]:
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ConfigError(f"{file}: no trains of tb.runs.mmu_rates: {error!r}") from None
+        raise ConfigError(f"{file}: no trains of senbazuru.runs.mmu_rates: {error!r}") from None
 
 
 def save_rows(rows: Sequence[Row], folder: Path = FOLDER) -> None:

@@ -15,8 +15,8 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly
 
-from tb import scheduling
-from tb.ports import stream_port
+from tb.simulate import scheduling
+from tb.simulate.ports import stream_port
 
 # The imports of numpy and of the configuration's block follow. The collector took a fifth of
 # their time, and need not look again at what they leave.
@@ -186,7 +186,8 @@ class Bench:
 
     async def reset(self, cycles: int = 3) -> None:
         """Hold reset with junk on every input, then release it with every stream idle."""
-        self.dut.rst.value = 1  # before the first edge, as the proofs of tb.equivalence assume
+        # Before the first edge: the proofs of tb.faults.equivalence assume it.
+        self.dut.rst.value = 1
         if not self._running:
             Clock(self.dut.clk, 10, "ns").start(start_high=False)
             self._running = True

@@ -1,9 +1,9 @@
 """``python -m tb.sweep --seeds 10 [--first 2] [pytest arguments]``: the benches at fresh seeds.
 
 One pytest run per five seeds (``--together``) on two workers, over all of ``tb`` or the paths among
-the pytest arguments. Each test runs at these seeds in turn, in one simulator (``tb.resident``).
-Other arguments, such as ``-k`` or ``-n``, are added to that. Tests that do not use the seed run at
-the first seed only. The cache in ``build/sim`` compiles each model once.
+the pytest arguments. Each test runs at these seeds in turn, in one simulator
+(``tb.simulate.resident``). Other arguments, such as ``-k`` or ``-n``, are added to that. Tests that
+do not use the seed run at the first seed only. The cache in ``build/sim`` compiles each model once.
 
 ``build/sweep/KEY`` keeps ``report.md``, ``seed-N.json`` of each finished seed, the logs, and the
 names of tests that passed in a pytest run that has not ended. KEY is the hash of the pytest
@@ -26,10 +26,13 @@ from golden import command
 from golden.config import ConfigError
 from golden.files import claimed_folder, kept_json, replacing
 from hdl.arguments import folder as folder_type
-from tb.sources import sources_digest
+from tb.simulate.sources import sources_digest
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ("golden", "hdl", "synth", "tb", "conftest.py", "pyproject.toml", "constraints.txt")
+SOURCES = (
+    "golden", "hdl", "synth", "tb", "senbazuru", "conftest.py", "pyproject.toml",
+    "constraints.txt",
+)  # fmt: skip
 SEED_MAX = 2**31 - 1
 # Options of pytest whose value is a word of its own.
 _WITH_VALUE = {
@@ -189,9 +192,9 @@ def report(results: list[dict]) -> str:
 
 
 def with_defaults(arguments: list[str]) -> list[str]:
-    """``arguments`` of pytest with two workers unless they name a number, and ``tb`` unless a path.
+    """``arguments`` of pytest; two workers unless they name a number, all benches unless a path.
 
-    The value of an option is no path: ``-k tb`` selects in all of tb.
+    The value of an option is no path: ``-k tb`` selects in all of them.
     """
     has_workers = any(re.match(r"-n\d*$|-n=|--numprocesses", each) for each in arguments)
     places = [
@@ -201,7 +204,7 @@ def with_defaults(arguments: list[str]) -> list[str]:
     ]
     has_path = any(Path(ROOT, each.split("::")[0]).exists() for each in places)
     workers = [] if has_workers else ["-n", "2", "--dist", "worksteal"]
-    return [*workers, *arguments, *([] if has_path else ["tb"])]
+    return [*workers, *arguments, *([] if has_path else ["tb", "senbazuru"])]
 
 
 def _chunks(seeds: range, most: int) -> list[range]:

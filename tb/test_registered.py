@@ -26,7 +26,7 @@ from hdl.registry import all_blocks, ips
 from hdl.verilog import convert
 from synth.check import check
 from tb.fp16.support.formats import COMPLETE, has_bench
-from tb.run import lint, shared_children
+from tb.simulate.run import lint, shared_children
 
 BLOCKS = all_blocks()
 # The smallest named configuration of each block: lint is about constructs, not sizes.

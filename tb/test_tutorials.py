@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from tb.compile import ROOT, tool_environment
+from tb.simulate.compile import ROOT, tool_environment
 
 TUTORIALS = sorted(
     path.stem for path in (ROOT / "docs" / "tutorials").glob("*.md") if path.stem != "index"

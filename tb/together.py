@@ -28,7 +28,7 @@ from hdl.deliver import Delivery, package, write
 from hdl.registry import Registered, all_blocks, find
 from hdl.verilog import convert
 from synth.yosys import YosysError, run
-from tb.compile import tool_environment
+from tb.simulate.compile import tool_environment
 
 PREFIX = "other_"
 SMALL = "small_"

@@ -32,7 +32,7 @@ from pathlib import Path
 
 from synth.modules import module_texts, stub
 from synth.yosys import YosysError, run
-from tb.sources import sources_digest
+from tb.simulate.sources import sources_digest
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / "build" / "same_netlist"

@@ -1,4 +1,4 @@
-"""tb.bytecode: a source that changes twice within a second runs its new text.
+"""tb.simulate.bytecode: a source that changes twice within a second runs its new text.
 
 Shown to fail: one folder for all states; no folder shared by the libraries; folders kept for ever.
 """
@@ -8,8 +8,8 @@ import subprocess
 import sys
 import time
 
-from tb.bytecode import _KEPT, bytecode_folder
-from tb.run import ROOT, _Runner
+from tb.simulate.bytecode import _KEPT, bytecode_folder
+from tb.simulate.run import ROOT, _Runner
 
 
 def test_a_source_of_the_same_size_and_second_runs_anew(tmp_path):

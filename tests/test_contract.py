@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 
-from tb.run import ROOT
+from tb.simulate.run import ROOT
 
 RUNS = """
 import asyncio, json

@@ -31,11 +31,12 @@ from golden.llm.reports import codebooks
 from golden.llm.reports.million import __main__ as million
 from golden.markers import rewrite
 from hdl import pages
+from senbazuru.runs import lane_power, power
 from sim import calibrate as sim_calibrate
 from sim import compare, run, sweep
 from synth import baseline, report
-from tb import mutate, power, together
-from tb.runs import lane_power
+from tb import together
+from tb.faults import mutate
 
 ROOT = Path(__file__).resolve().parent.parent
 HOLD = """
@@ -236,14 +237,14 @@ FILES = {
     "sim.sweep -o": (sweep.main, ["no.json", "-o", "{file}"]),
     "sim.sweep --csv": (sweep.main, ["no.json", "-o", "{tmp}/o", "--csv", "{file}"]),
     "synth.report": (report.main, ["stream_skid", "-o", "{tmp}"]),
-    "tb.power": (
+    "senbazuru.runs.power": (
         power.main,
         ["stream_skid", "any", "--liberty", "x", "--clock-ns", "1", "-o", "{tmp}"],
     ),
 }
 PLACES = {
     "synth.report": "stream_skid/synth.json",
-    "tb.power": "stream_skid/power.json",
+    "senbazuru.runs.power": "stream_skid/power.json",
     "eval --plot": "out.svg",
 }
 
@@ -285,15 +286,16 @@ def test_a_second_run_of_faults_is_refused(idle, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(mutate, "REPORT_DIR", tmp_path / "mutate")
     with claimed_folder(tmp_path / "mutate"):
         assert mutate.main(["stream_skid"]) == 2
-    assert capsys.readouterr().err.startswith("tb.mutate: another run writes into")
+    assert capsys.readouterr().err.startswith("tb.faults.mutate: another run writes into")
 
 
 MEASURING = sorted(
     file.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
-    for file in (ROOT / "tb" / "runs").rglob("*.py")
+    for file in (ROOT / "senbazuru" / "runs").rglob("*.py")
     if "--json" in file.read_text() or "add_option(parser)" in file.read_text()
 )
-MEASURING.remove("tb.runs.cycles")  # it has the option, and no output of its own
+MEASURING.remove("senbazuru.runs.cycles")  # it has the option, and no output of its own
+MEASURING.remove("senbazuru.runs.power")  # its ``--json`` takes no file
 
 
 @pytest.mark.parametrize("name", MEASURING)
@@ -301,8 +303,8 @@ def test_a_second_measurement_into_one_file_is_refused(name, tmp_path, monkeypat
     module = importlib.import_module(name)
     for step in ("simulate", "measure", "_sweep", "_tables", "soak"):
         monkeypatch.setattr(module, step, _no_work, raising=False)
-    if (ROOT / "tb" / "runs" / "measure" / f"{name.rpartition('.')[2]}.py").exists():
-        measure = importlib.import_module(f"tb.runs.measure.{name.rpartition('.')[2]}")
+    if (ROOT / "senbazuru" / "runs" / "measure" / f"{name.rpartition('.')[2]}.py").exists():
+        measure = importlib.import_module(f"senbazuru.runs.measure.{name.rpartition('.')[2]}")
         monkeypatch.setattr(measure, "report", _no_work)
     file = tmp_path / "cycles.json"
     with claimed(file), pytest.raises(SystemExit) as status:
@@ -315,7 +317,7 @@ def test_a_second_measurement_into_one_file_is_refused(name, tmp_path, monkeypat
 
 def test_a_refused_measurement_leaves_no_folder(tmp_path):
     with pytest.raises(SystemExit):
-        importlib.import_module("tb.runs.lane_rates").main(
+        importlib.import_module("senbazuru.runs.lane_rates").main(
             ["--json", str(tmp_path / "a" / "cycles.json"), "--unknown"]
         )
     assert list(tmp_path.iterdir()) == []
@@ -355,12 +357,12 @@ def test_a_second_measurement_of_lanes_is_refused(tmp_path, monkeypatch, capsys)
 @pytest.mark.parametrize(("name", "step"), [("kits", "judge"), ("fusesoc", "_judge")])
 def test_a_second_run_of_kits_is_refused(name, step, tmp_path, monkeypatch, capsys):
     """Each removes the folder of a kit before it writes it."""
-    measure = importlib.import_module(f"tb.runs.measure.{name}")
+    measure = importlib.import_module(f"senbazuru.runs.measure.{name}")
     monkeypatch.setattr(measure, "_FOLDER", tmp_path / "runs")
     monkeypatch.setattr(measure, step, _no_work)
     monkeypatch.setattr(measure, "available", lambda _: True)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: True)
-    main = importlib.import_module(f"tb.runs.{name}").main
+    main = importlib.import_module(f"senbazuru.runs.{name}").main
     _refused_folder(main, ["stream_skid"], tmp_path / "runs", capsys)
 
 

@@ -214,7 +214,7 @@ def test_an_unknown_command_is_one_line(tmp_path, words, line):
         ("golden", ["hdl.build", "--list"]),
         ("golden", ["sim.run", "--list"]),
         ("hdl", ["synth.report", "stream_fifo"]),
-        ("synth", ["tb.runs.demo"]),
+        ("synth", ["senbazuru.runs.demo"]),
         ("sim", ["senbazuru", "sim", "run"]),
         ("hdl", ["senbazuru", "build"]),
     ],

@@ -46,13 +46,13 @@ def main():
     block = find("kllm_concat").component(config)
     modules.map_modules(convert(block, "kllm_concat"), load_libraries())
 """,
-    "tb.runs.demo": """
-import tb.run
+    "senbazuru.runs.demo": """
+import tb.simulate.run
 from hdl.stream.register import StreamRegister, StreamRegisterConfig
-tb.run.SIM_DIR = tb.run.EMIT_DIR = Path.cwd()
-tb.run.compile_model = child
+tb.simulate.run.SIM_DIR = tb.simulate.run.EMIT_DIR = Path.cwd()
+tb.simulate.run.compile_model = child
 def main():
-    tb.run.build_model(StreamRegister(StreamRegisterConfig(width=8)))
+    tb.simulate.run.build_model(StreamRegister(StreamRegisterConfig(width=8)))
 """,
     "tb.formal": """
 from tb.formal import __main__ as formal

@@ -31,7 +31,7 @@ from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1rw import Memory1RW
 from hdl.registry import all_blocks, find, ips
 from hdl.verilog import outline
-from tb.compile import ROOT, tool_environment
+from tb.simulate.compile import ROOT, tool_environment
 
 PLAIN = ",".join(part for part in PARTS if part != "testbench")
 

@@ -32,8 +32,8 @@ def test_prompt(words, environment, passed):
     given = without("PROMPT") | environment
     command = ["make", "--dry-run", "talk", *words]
     said = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, check=True)
-    (line,) = (line for line in said.stdout.splitlines() if "tb.talk" in line)
-    assert " ".join(line.split()).partition("-m tb.talk")[2].strip() == passed
+    (line,) = (line for line in said.stdout.splitlines() if "senbazuru.talk" in line)
+    assert " ".join(line.split()).partition("-m senbazuru.talk")[2].strip() == passed
 
 
 @pytest.mark.parametrize("target", ["test", "tests", "tb"])

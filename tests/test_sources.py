@@ -1,9 +1,9 @@
-"""tb.sources: the one hash of sources, which sweeps, kept Verilog and kept comparisons use.
+"""tb.simulate.sources: the one hash of sources; sweeps, kept Verilog, kept comparisons use it.
 
 Shown to fail: a hash without names; one without C++; one that joins files without their lengths.
 """
 
-from tb.sources import source_files, sources_digest
+from tb.simulate.sources import source_files, sources_digest
 
 
 def test_digest_is_of_everything(tmp_path):

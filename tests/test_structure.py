@@ -305,13 +305,13 @@ def test_is_upward_finds_an_arrow():
 TOOLS = [
     "hdl/pages.py", "hdl/registry.py", "hdl/emit.py", "hdl/verilog.py", "hdl/build.py",
     "synth/compare.py", "synth/area.py", "synth/modules.py", "synth/report.py",
-    "tb/mutate.py", "tb/build_report.py", "tb/run.py", "tb/bench.py", "tb/compile.py",
-    "tb/contract.py", "tb/ports.py", "tb/sources.py", "tb/sweep.py", "tb/plant.py", "tb/toggles.py",
-    "golden/words.py",
-    "tb/resident.py", "tb/resident_regression.py", "tb/forked.py", "hdl/yosys.py",
-    "tb/equivalence.py", "golden/markers.py", "golden/isa.py", "golden/timing.py",
-    "hdl/deliver.py", "hdl/render.py", "hdl/rewrite.py", "hdl/waivers.py", "tb/together.py",
-    "hdl/separator.py", "hdl/keywords.py",
+    "tb/faults/mutate.py", "senbazuru/runs/build_report.py", "tb/simulate/run.py",
+    "tb/bench.py", "tb/simulate/compile.py", "tb/contract.py", "tb/simulate/ports.py",
+    "tb/simulate/sources.py", "tb/sweep.py", "tb/faults/plant.py", "tb/faults/toggles.py",
+    "golden/words.py", "tb/simulate/resident.py", "tb/simulate/resident_regression.py",
+    "tb/simulate/forked.py", "hdl/yosys.py", "tb/faults/equivalence.py", "golden/markers.py",
+    "golden/isa.py", "golden/timing.py", "hdl/deliver.py", "hdl/render.py", "hdl/rewrite.py",
+    "hdl/waivers.py", "tb/together.py", "hdl/separator.py", "hdl/keywords.py",
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "hdl" / "kit").glob("*.py")),
     "tb/kits/check.py",
 ]  # fmt: skip
@@ -593,7 +593,7 @@ def unknown_tests(page: str, known: set[str]) -> list[str]:
 
 def test_every_test_of_a_testplan_exists():
     """Seen to find 12 names of tests that benches had given up for those of tb.contract."""
-    files = [file for room in ("tb", "tests") for file in (ROOT / room).rglob("*.py")]
+    files = [file for room in ("tb", "senbazuru", "tests") for file in (ROOT / room).rglob("*.py")]
     for pattern in ("*/vectors.py", "*/vectors/*.py"):  # the words of benches
         files += (ROOT / "golden").glob(pattern)
     known = {word for file in files for word in re.findall(r"\w+", file.read_text())}

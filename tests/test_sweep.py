@@ -171,7 +171,7 @@ def test_a_seed_that_is_no_seed_is_one_line(given):
 
 def test_only_the_fixture_reads_the_seed():
     """A sweep runs the tests that name the fixture ``seed``. Others would run at one seed only."""
-    files = [*(ROOT / "tb").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
+    files = [f for room in ("tb", "senbazuru", "tests") for f in (ROOT / room).rglob("*.py")]
     reads = re.compile(r"""getoption\(["'](--)?seed|option\.seed\b|getfixturevalue\(["']seed""")
     found = [file for file in files if reads.search(file.read_text())]
     assert found in ([], [Path(__file__)]), found
@@ -197,11 +197,11 @@ def test_key_is_of_arguments_and_sources(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "whole"),
     [
-        ([], "-n 2 --dist worksteal tb"),
-        (["-k", "tb"], "-n 2 --dist worksteal -k tb tb"),
+        ([], "-n 2 --dist worksteal tb senbazuru"),
+        (["-k", "tb"], "-n 2 --dist worksteal -k tb tb senbazuru"),
         (["-x", "tb/stream"], "-n 2 --dist worksteal -x tb/stream"),
-        (["tb/test_run.py::test_x", "-n", "0"], "tb/test_run.py::test_x -n 0"),
-        (["-n1"], "-n1 tb"),
+        (["tb/simulate/test_run.py::test_x", "-n", "0"], "tb/simulate/test_run.py::test_x -n 0"),
+        (["-n1"], "-n1 tb senbazuru"),
     ],
 )
 def test_arguments_add_to_the_defaults(arguments, whole):

@@ -31,7 +31,7 @@ def find_kit(name: str) -> Kit | None:
 
 
 def shown(name: str) -> Config:
-    """The configuration of which ``python -m tb.runs.kits`` writes the kit of block ``name``."""
+    """The configuration of which ``senbazuru.runs.kits`` writes the kit of block ``name``."""
     kit, block = find_kit(name), find(name)
     return block.configs[kit.shown] if kit and kit.shown else block.shown
 

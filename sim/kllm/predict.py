@@ -1,7 +1,8 @@
 """Cycles of a layer and of a product as benches measure them.
 
-A command's cycles run from the last end that it waits for to its own end, as in tb.runs.layer.
-Those of a product run from its program to a status, as in tb.runs.accelerator_rates.
+A command's cycles run from the last end that it waits for to its own end, as in
+senbazuru.runs.layer. Those of a product run from its program to a status, as in
+senbazuru.runs.accelerator_rates.
 """
 
 import dataclasses

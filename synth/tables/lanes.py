@@ -41,7 +41,8 @@ _FORMATS: dict[str, dict[str, Any]] = {
     "fixed12, antisymmetric": {"product": "fixed12", "antisymmetric": True},
 }
 
-# What commands have measured: synth.compare rivals, tb.runs.lane_power, golden.llm.eval.accuracy.
+# What commands have measured: synth.compare rivals, senbazuru.runs.lane_power,
+# golden.llm.eval.accuracy.
 _PAGE = pages_directory().parent / "area.md"
 _POWER = pages_directory().parent / "power" / "lanes.json"
 _ACCURACY = pages_directory().parent / "accuracy" / "rows.json"
@@ -142,7 +143,8 @@ def _rows(page: Path, section: str) -> list[list[str]]:
 class _Measured:
     """A lane as commands have measured it; None where none has.
 
-    kge: of the lane; cycles: of one job of each of ``LENGTHS``; power: a row of tb.runs.lane_power
+    kge: of the lane; cycles: of one job of each of ``LENGTHS``; power: a row of
+    senbazuru.runs.lane_power
     """
 
     name: str

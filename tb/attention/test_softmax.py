@@ -19,7 +19,7 @@ import pytest
 from golden.attention.vectors.softmax import row_vectors
 from golden.config import ConfigError
 from hdl.attention.softmax import AttentionSoftmax, AttentionSoftmaxConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "width_4": AttentionSoftmaxConfig(width=4, elements=100),

@@ -24,7 +24,7 @@ import pytest
 from golden.attention.vectors.weights import row_vectors
 from golden.config import ConfigError
 from hdl.attention.weights import AttentionWeights, AttentionWeightsConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "default": AttentionWeightsConfig(past=100, window=36),

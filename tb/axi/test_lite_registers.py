@@ -15,7 +15,7 @@ Shown to fail:
 import pytest
 
 from hdl.axi.lite_registers import AxiLiteRegisters, AxiLiteRegistersConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "flipflops": AxiLiteRegistersConfig(

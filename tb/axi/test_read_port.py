@@ -17,7 +17,7 @@ Shown to fail:
 import pytest
 
 from hdl.axi.read_port import AxiReadPort, AxiReadPortConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "small": AxiReadPortConfig(

@@ -18,7 +18,7 @@ from hdl.kllm.lane.engine import KllmPeLane
 from hdl.kllm.room import BLOCKS as KLLM
 from hdl.kllm.scaler import KllmScaler, KllmScalerConfig
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 
 def packed(block, names) -> dict:

@@ -33,7 +33,7 @@ from amaranth import Signal
 
 import hdl.axi.write_port
 from hdl.axi.write_port import AxiWritePort, AxiWritePortConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "small": AxiWritePortConfig(

@@ -31,10 +31,10 @@ import hdl.paging.page_table
 from golden.paging.config import CacheConfig, RecordKind, VectorRecords
 from golden.paging.format import PageOp, Status
 from hdl.paging.page_table import CLOSING, OPEN, VACANT, PagingPageTable
+from tb.faults.plant import plant
 from tb.formal.prove import Proof
 from tb.formal.spec import Spec, transfer
 from tb.formal.streams import WeakestRam
-from tb.plant import plant
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

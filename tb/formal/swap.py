@@ -20,9 +20,9 @@ from hdl.fp16.compare import total_order_key
 from hdl.qet.swap import QetSwap, QetSwapConfig
 from hdl.qet.unswap import QetUnswap, QetUnswapConfig
 from hdl.stream.link import link
+from tb.faults.plant import plant
 from tb.formal.prove import Proof
 from tb.formal.spec import Queue, Spec, transfer
-from tb.plant import plant
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from cocotb.triggers import FallingEdge, ReadOnly
 
 from golden.words import unpack_ints
 from tb.bench import config, params, vectors
-from tb.ports import Signal
+from tb.simulate.ports import Signal
 
 LOADS = [
     {

@@ -28,7 +28,7 @@ from golden.index.store import load_fault, store_addresses, store_words
 from golden.words import layout_words
 from hdl.index.codebook_store import IndexCodebookStore, IndexCodebookStoreConfig
 from hdl.index.room import BLOCKS
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "default": IndexCodebookStoreConfig(),

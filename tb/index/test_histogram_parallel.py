@@ -21,7 +21,7 @@ import pytest
 
 from golden.index.vectors.histogram_parallel import counter_vectors
 from hdl.index.histogram_parallel import IndexHistogramParallel, IndexHistogramParallelConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "flipflop_1_bin_words": IndexHistogramParallelConfig(

@@ -23,7 +23,7 @@ from golden.index.histogram import bank_histogram, bank_words
 from golden.words import layout_words
 from hdl.index.histogram_ram import IndexHistogramRam, IndexHistogramRamConfig
 from hdl.index.room import BLOCKS
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     **{name: BLOCKS["index_histogram_ram"].configs[name] for name in ("small", "smollm2")},

@@ -18,7 +18,7 @@ import pytest
 
 from golden.index.vectors.nearest import unit_vectors
 from hdl.index.nearest import IndexNearest, IndexNearestConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "table1": IndexNearestConfig(),

@@ -14,7 +14,7 @@ import pytest
 from golden.index.vectors.reducer import reducer_vectors
 from hdl.index.histogram_parallel import IndexHistogramParallelConfig
 from hdl.index.reducer import IndexReducer, IndexReducerConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 
 def of_counter(macs, **fields):

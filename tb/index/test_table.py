@@ -15,7 +15,7 @@ import pytest
 from golden.config import ConfigError
 from golden.index.vectors.table import table_vectors
 from hdl.index.table import IndexTable, IndexTableConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "width_8": IndexTableConfig(),

@@ -14,9 +14,9 @@ from hdl.deliver import write
 from hdl.kit.kits import shown, vectors
 from hdl.kit.parts import PARTS, make_kit
 from hdl.registry import find
-from tb.compile import tool_environment
-from tb.mutate import Mutant, Recording, make_mutants
-from tb.run import TOP
+from tb.faults.mutate import Mutant, Recording, make_mutants
+from tb.simulate.compile import tool_environment
+from tb.simulate.run import TOP
 
 SIMULATORS = {"icarus": "iverilog", "verilator": "verilator"}  # name in run.sh -> command
 _SECONDS = 900.0  # of one compilation and run
@@ -82,7 +82,7 @@ class Faults:
 
 
 def plant(name: str, kit: Path, folder: Path, count: int, seed: int) -> Faults:
-    """``count`` random faults of Yosys in the block of ``kit``, as ``tb.mutate`` makes them."""
+    """``count`` random faults of Yosys in the block of ``kit``, as tb.faults.mutate makes them."""
     component = find(name).component
     recording = Recording("kit", component(shown(name)), "", {})
     with tempfile.TemporaryDirectory(prefix="kit-") as place:

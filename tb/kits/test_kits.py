@@ -1,7 +1,7 @@
 """Testbenches of kits: what they find in small blocks of plain Verilog, and kits of some rooms.
 
 Verilator runs all of them. Icarus Verilog runs them too where it is installed; CI has none.
-``python -m tb.runs.kits`` runs the kits of all blocks under both, with planted faults.
+``python -m senbazuru.runs.kits`` runs the kits of all blocks under both, with planted faults.
 
 Shown to fail:
 
@@ -24,8 +24,8 @@ from hdl.kit.episodes import Episode, Fault, Memory, Vectors
 from hdl.kit.kits import all_kits, find_kit
 from hdl.kit.runner import run_script
 from hdl.kit.testbench import bench_files
-from tb.compile import tool_environment
 from tb.kits.check import SIMULATORS, available, plant, run_kit, write_kit
+from tb.simulate.compile import tool_environment
 
 INSTALLED = [each for each in SIMULATORS if available(each)]
 WORDS = list(range(20, 60))

@@ -15,7 +15,7 @@ from tb.contract import block_timing
 from tb.kllm.support.host import Host
 from tb.kllm.support.rebase import counted, rebase
 from tb.kllm.support.reports import compare
-from tb.ports import stream_port
+from tb.simulate.ports import stream_port
 
 ABORTED = int(CommandStatus.ABORTED)
 EARLY = int(CommandStatus.MALFORMED | CommandStatus.DEPENDENCY)

@@ -1,4 +1,4 @@
-"""Runs inside the simulator, started by tb.runs.lane_rates and tb.runs.demo: jobs at full rate.
+"""Runs inside the simulator, for senbazuru.runs.lane_rates and .demo: jobs at full rate.
 
 Writes rates.json: cycles and wall time of each phase. Every output and status is compared with
 golden.

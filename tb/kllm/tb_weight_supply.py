@@ -10,7 +10,7 @@ from cocotb.triggers import FallingEdge, ReadOnly
 from golden.words import join
 from tb.bench import Bench, config, params
 from tb.contract import block_timing
-from tb.ports import stream_port
+from tb.simulate.ports import stream_port
 
 PORTS, LANES = range(config.ports.ports), range(config.lane.lanes)
 SOURCES = ("job", "rms", *(f"data_{p}" for p in PORTS))

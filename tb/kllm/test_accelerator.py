@@ -22,7 +22,7 @@ import itertools
 import numpy as np
 import pytest
 
-import tb.run
+import tb.simulate.run
 from golden.axi.format import RESP_DECERR, RESP_SLVERR
 from golden.kllm.config import MachineConfig, PortShape, SlotShape, VectorShape
 from golden.kllm.format import groups, weight_port_words
@@ -49,7 +49,7 @@ FIXED = dataclasses.replace(SMALL, machine=dataclasses.replace(SMALL.machine, pr
 @functools.cache
 def model(config: KllmAcceleratorConfig = SMALL):
     """Built once for all tests of a process: even from the cache it takes its time."""
-    return tb.run.build_model(KllmAccelerator(config))
+    return tb.simulate.run.build_model(KllmAccelerator(config))
 
 
 def as_vectors(
@@ -176,7 +176,7 @@ def run(seed, testcase, config=SMALL, **params):
 
     params = {name: [made(each) for each in pool] for name, pool in params.items()}
     params["follow"] = made(programs(seed + 500, 1, 14, False, least=1, config=config)[0])
-    tb.run.run_model(
+    tb.simulate.run.run_model(
         model(config), "tb.kllm.tb_accelerator", config=config, params=params, seed=seed,
         testcase=testcase,
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from hdl.kllm.accelerator import KllmAccelerator
 from tb.kllm.test_accelerator import SMALL, as_vectors, programs
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 
 def test_programs_under_axi_names(seed):

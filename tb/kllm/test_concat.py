@@ -8,7 +8,7 @@ import pytest
 
 from golden.kllm.vectors.concat import concat_vectors
 from hdl.kllm.concat import KllmConcat, KllmConcatConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "tagged": KllmConcatConfig(value_bits=3, bits_b=2, elements=3, columns=4, tag_bits=9),

@@ -17,7 +17,7 @@ from golden.kllm.quantizer_phases import Finish, descriptors
 from hdl.kllm.quantize.descriptors import TOKENS_IN_FLIGHT, KllmDescriptorWriter
 from hdl.kllm.quantize.payloads import KllmQuantizePhaseConfig, finish_layout, outlier_layout
 from tb.kllm.support.cared import cared
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 TOKENS = 150
 BLOCK = KllmDescriptorWriter(KllmQuantizePhaseConfig())

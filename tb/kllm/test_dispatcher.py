@@ -27,7 +27,7 @@ from golden.kllm.engines import screen
 from golden.kllm.isa import COMMAND_WORDS, COMMANDS, CommandStatus, Opcode, Unit, encode
 from golden.kllm.machine import Machine
 from hdl.kllm.dispatcher import KllmDispatcher, KllmDispatcherConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 UNITS = list(Unit)
 CONFIGS = {

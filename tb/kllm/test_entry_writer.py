@@ -17,7 +17,7 @@ from golden.kllm.isa import ROW_ELEMENTS
 from golden.kllm.quantizer_phases import entry_row
 from hdl.kllm.quantize.entries import KllmEntryWriter, KllmEntryWriterConfig
 from hdl.kllm.quantize.payloads import tag_layout
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 ROWS = 200
 CONFIGS = {

@@ -20,7 +20,7 @@ from hdl.kllm.quantize.payloads import (
     integer_row_layout,
     row_layout,
 )
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 TOKENS, LONGEST = 150, (1 << 14) - 1
 BLOCK = KllmFirstPass(KllmQuantizePhaseConfig())

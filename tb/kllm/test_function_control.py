@@ -28,7 +28,7 @@ from hdl.kllm.engine import descriptor_layout
 from hdl.kllm.function.control import KllmFunctionControl, KllmFunctionControlConfig
 from hdl.kllm.function.job import Kind, job_layout, result_walk_layout, row_walk_layout
 from hdl.kllm.functional_unit import KllmFunctionalUnitConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "table1": KllmFunctionalUnitConfig().control,

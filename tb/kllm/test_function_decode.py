@@ -33,7 +33,7 @@ from golden.kllm.isa import (
 )
 from hdl.kllm.function.decode import KllmFunctionDecode, KllmFunctionDecodeConfig
 from hdl.kllm.function.job import Kind, job_layout
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "some": KllmFunctionDecodeConfig(

@@ -19,7 +19,7 @@ from golden.kllm.functional import function
 from golden.kllm.isa import Function
 from golden.words import pack
 from hdl.kllm.function_pipeline import KllmFunctionPipeline, KllmFunctionPipelineConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "two_stages": (KllmFunctionPipelineConfig(), 1 << 13),

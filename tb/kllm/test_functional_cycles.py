@@ -21,7 +21,7 @@ from golden.kllm.timing import FunctionCycles
 from golden.words import join
 from hdl.kllm.functional_unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
 from tb.kllm.test_functional_unit import CONFIGS, Program, rows_of, words_of
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 LENGTHS = (17, 576, 100, 100)  # of the slots of ``cycles``
 OUTLIERS = (6, 30, 0, 0)

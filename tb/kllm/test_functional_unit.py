@@ -35,7 +35,7 @@ from golden.kllm.isa import (
 from golden.words import join
 from hdl.kllm.functional_unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
 from tb.kllm.support.commands import command_payload, row_of
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 VECTORS = VectorShape(rows=700)
 CONFIGS = {

@@ -38,7 +38,7 @@ from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.engine import KllmPeLane
 from hdl.kllm.room import BLOCKS
 from hdl.verilog import convert
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "small": BLOCKS["kllm_lane_array"].configs["small"],

@@ -20,7 +20,7 @@ from golden.kllm.lane import codebook_mode
 from hdl.kllm.lane.codebook import KllmLaneCodebook
 from hdl.kllm.lane.config import Loaded
 from tb.kllm.test_pe_lane import CONFIGS
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 PACKETS = 60
 CASES = [

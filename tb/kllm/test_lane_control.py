@@ -24,7 +24,7 @@ from golden.words import layout_word, unpack_ints
 from hdl.kllm.lane.config import KllmPeLaneConfig, Loaded
 from hdl.kllm.lane.control import KllmLaneControl
 from tb.kllm.test_pe_lane import CONFIGS
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CASES = ["flipflop", "select_odd", "select_wide", "one_column_no_integer"]
 

@@ -22,7 +22,7 @@ from golden.words import layout_words, pack
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.finish import KllmLaneFinish
 from hdl.kllm.room import BLOCKS
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 SMALL = BLOCKS["kllm_lane_finish"].configs["small"]
 CONFIGS = {

@@ -26,7 +26,7 @@ from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.dense import KllmLaneDense
 from hdl.kllm.lane.select import KllmLaneSelect
 from hdl.kllm.room import BLOCKS
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 SMALL = BLOCKS["kllm_lane_select"].configs["small"]
 CONFIGS = {

@@ -19,7 +19,7 @@ from golden.kllm.blocks import sparse_sums
 from golden.words import layout_words, pack
 from hdl.kllm.lane.sparse import KllmLaneSparse
 from hdl.kllm.room import BLOCKS
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 BOOKS = 6  # codebooks: one per flow of random_flow
 SMALL = BLOCKS["kllm_lane_sparse"].configs["small"]

@@ -3,8 +3,8 @@
 Compares every status and every word read back. After the layer it compares every row of the vector
 memory and every slot, whether a command wrote it or not. Odd sizes, heads in groups, two new tokens
 after a cached context, the host's append between the two programs, through golden.llm.pack's files.
-SmolLM2's own layer: ``python -m tb.runs.layer``. Shown to fail: without the host's append, with one
-weight port's words changed, and with words after a vector's end that are not 0
+SmolLM2's own layer: ``python -m senbazuru.runs.layer``. Shown to fail: without the host's append,
+with one weight port's words changed, and with words after a vector's end that are not 0
 (test_all_rows_are_compared).
 """
 
@@ -25,9 +25,9 @@ from golden.llm.pack import load, write
 from hdl.kllm.accelerator import KllmAccelerator
 from hdl.kllm.function.result_rows import KllmResultRows
 from hdl.kllm.room import BLOCKS
-from tb.plant import plant
-from tb.run import simulate
-from tb.runs.measure.layer import parameters
+from senbazuru.runs.measure.layer import parameters
+from tb.faults.plant import plant
+from tb.simulate.run import simulate
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
 HIDDEN, CONTEXT = 80, 9

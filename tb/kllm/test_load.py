@@ -23,7 +23,7 @@ from golden.words import alternating, join
 from hdl.kllm.load import KllmLoad, KllmLoadConfig
 from hdl.kllm.room import BLOCKS
 from tb.kllm.support.commands import command_payload, row_of
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "small": BLOCKS["kllm_load"].configs["small"],

@@ -48,7 +48,7 @@ from hdl.kllm.matmul.config import KllmMatmulConfig
 from hdl.kllm.matmul.engine import KllmMatmul
 from hdl.kllm.matmul.payloads import supply_job_layout
 from tb.kllm.support.commands import command_payload, row_of, weights_requested
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 NAN_ROW = row_of([0x7E00] * 16)
 LANE = {"k_max": 256, "outliers_max": 40}

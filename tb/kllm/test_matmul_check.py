@@ -21,7 +21,7 @@ from golden.kllm.issue import codebook_fault, codebook_rows, is_outside
 from hdl.kllm.matmul.check import KllmMatmulCheck
 from hdl.kllm.room import BLOCKS
 from tb.kllm.support.commands import command_payload
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
 REPLAY = 13  # beats that several tokens may share: fewer than those of the longest token

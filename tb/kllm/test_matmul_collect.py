@@ -25,7 +25,7 @@ from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.matmul.collect import KllmMatmulCollect
 from hdl.kllm.matmul.config import KllmMatmulConfig
 from hdl.kllm.matmul.payloads import row_layout, ticket_layout
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 SLOT = SlotShape(elements=256)
 LANE = {"k_max": 256, "outliers_max": SLOT.outliers_max}

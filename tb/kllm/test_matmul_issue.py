@@ -55,7 +55,7 @@ from hdl.kllm.matmul.payloads import (
 from hdl.kllm.room import BLOCKS
 from tb.kllm.support.commands import command_payload, weights_requested
 from tb.kllm.test_lane_codebook import last_within, word_grids, words_beyond, words_within
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
 LENGTH = 16  # of the slots that long walks read

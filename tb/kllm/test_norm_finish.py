@@ -22,7 +22,7 @@ from golden.kllm.format import Status
 from golden.kllm.norms import ExactSums, finish_statistics
 from hdl.kllm.norm_finish import KllmNormFinish, KllmNormFinishConfig, norm_result_layout
 from hdl.kllm.norm_sums import NORM_SUMS, KllmNormSumsConfig, norm_token_layout
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 SHAPES = {"longest": KllmNormSumsConfig(), "short": KllmNormSumsConfig(k_max=31)}
 CONFIGS = {

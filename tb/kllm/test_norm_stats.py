@@ -26,7 +26,7 @@ from golden.kllm.format import Status
 from golden.words import layout_words, pack
 from hdl.kllm.norm_stats import KllmNormStats, KllmNormStatsConfig
 from tb.kllm.support.norm_jobs import codebooks, jobs_of
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "longest": KllmNormStatsConfig(),

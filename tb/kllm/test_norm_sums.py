@@ -20,7 +20,7 @@ from golden.kllm.norms import exact_sums
 from golden.words import layout_words, unpack_ints
 from hdl.kllm.norm_sums import NORM_SUMS, KllmNormSums, KllmNormSumsConfig, norm_token_layout
 from tb.kllm.support.norm_jobs import codebooks, jobs_of
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "longest": KllmNormSumsConfig(),

@@ -11,7 +11,7 @@ import pytest
 
 from golden.kllm.vectors.orizuru_unit import unit_vectors
 from hdl.kllm.orizuru_unit import KllmOrizuruUnit, KllmOrizuruUnitConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "leaf": KllmOrizuruUnitConfig(),

@@ -13,7 +13,7 @@ import pytest
 
 from golden.kllm.vectors.outlier import outlier_vectors
 from hdl.kllm.outlier import KllmOutlier, KllmOutlierConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "three_columns": KllmOutlierConfig(bits_b=3, columns=3, outliers_max=127),  # 72-bit sums

@@ -15,7 +15,7 @@ from golden.kllm.quantizer_phases import outlier_bound
 from hdl.kllm.quantize.bounds import KllmOutlierBounds
 from hdl.kllm.quantize.payloads import KllmQuantizePhaseConfig, found_layout
 from tb.kllm.support.cared import cared
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 TOKENS = 120
 BLOCK = KllmOutlierBounds(KllmQuantizePhaseConfig())

@@ -27,7 +27,7 @@ from golden.kllm.vectors.jobs import (
 from golden.kllm.vectors.pe_lane import lane_vectors
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.engine import KllmPeLane
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 SMALL = KllmPeLaneConfig(
     bits_a=2, bits_b=3, elements=4, columns=3, k_max=100, integer_bits=4, counter="flipflop",

@@ -27,7 +27,7 @@ from golden.kllm.quantizer import faults
 from hdl.kllm.engine import command_layout
 from hdl.kllm.quantize.decode import KllmQuantizeDecode, KllmQuantizeDecodeConfig
 from hdl.kllm.quantize.payloads import quantize_job_layout
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "default": KllmQuantizeDecodeConfig(),

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 import torch
 
-import tb.run
+import tb.simulate.run
 from golden.index.format import K_MAX
 from golden.index.nearest import midpoints
 from golden.kllm.config import SlotShape, VectorShape
@@ -473,8 +473,8 @@ def test_quantizer(name, seed):
     programs += faulty if name == "small" else faulty[::4]
     if name == "default":
         programs += rate_programs(rng, config)
-    model = tb.run.build_model(KllmQuantizer(config))
-    tb.run.run_model(
+    model = tb.simulate.run.build_model(KllmQuantizer(config))
+    tb.simulate.run.run_model(
         model, "tb.kllm.tb_quantizer", config=config, params={"programs": programs}, seed=seed
     )
 
@@ -626,8 +626,8 @@ def test_longest_token(seed):
     maker = Maker(LONGEST, positive)
     maker.integers(**there)
     programs.append(maker)
-    model = tb.run.build_model(KllmQuantizer(LONGEST))
-    tb.run.run_model(
+    model = tb.simulate.run.build_model(KllmQuantizer(LONGEST))
+    tb.simulate.run.run_model(
         model, "tb.kllm.tb_quantizer", config=LONGEST, seed=seed, testcase="longest_token",
         params={"programs": [maker.program("longest", alone=True) for maker in programs]},
     )  # fmt: skip

@@ -28,7 +28,7 @@ from hdl.kllm.engine import descriptor_layout, entry_row_layout
 from hdl.kllm.readback import KllmReadback, KllmReadbackConfig
 from hdl.kllm.room import BLOCKS
 from tb.kllm.support.commands import command_payload, row_of
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "table1": BLOCKS["kllm_readback"].configs["table1"],

@@ -23,7 +23,7 @@ from golden.words import pack, unpack_ints
 from hdl.kllm.engine import row_write_layout
 from hdl.kllm.function.job import result_walk_layout
 from hdl.kllm.function.result_rows import KllmResultRows, KllmResultRowsConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {f"width_{width}": KllmResultRowsConfig(width=width) for width in (4, 8, 16)}
 WALKS = 40

@@ -16,7 +16,7 @@ import pytest
 from golden.config import ConfigError
 from golden.kllm.vectors.row_compare import row_compare_params
 from hdl.kllm.quantize.compare import KllmRowCompare, KllmRowCompareConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {f"bits_{bits}": KllmRowCompareConfig(bits_a=bits) for bits in (2, 3, 4)}
 

@@ -13,7 +13,7 @@ from golden.kllm.walks import gathered_rows
 from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
 from hdl.kllm.matmul.gather import KllmRowGather
 from hdl.kllm.matmul.payloads import packet_word_layout, row_layout
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 ROWS = 40
 

@@ -22,7 +22,7 @@ from golden.words import layout_words
 from hdl.kllm.lane.row_lookup import KllmRowLookup
 from hdl.kllm.lane.select_config import KllmSelectConfig
 from hdl.kllm.room import BLOCKS
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 SMALL = BLOCKS["kllm_row_lookup"].configs["small"]
 CONFIGS = {

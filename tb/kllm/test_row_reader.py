@@ -20,7 +20,7 @@ from golden.config import ConfigError
 from golden.kllm.phases import walk_rows
 from hdl.kllm.function.job import row_walk_layout
 from hdl.kllm.function.row_reader import KllmRowReader, KllmRowReaderConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {name: KllmRowReaderConfig(depth=depth) for name, depth in
            {"depth_2": 2, "depth_4": 4, "depth_9": 9}.items()}  # fmt: skip

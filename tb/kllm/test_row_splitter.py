@@ -20,7 +20,7 @@ from golden.kllm.quantizer_phases import split_rows
 from golden.words import join
 from hdl.kllm.quantize.payloads import beat_layout, outlier_layout, split_row_layout
 from hdl.kllm.quantize.splitter import KllmRowSplitter, KllmRowSplitterConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {f"outliers_{most}": KllmRowSplitterConfig(outliers_max=most) for most in (1, 7, 64)}
 TOKENS = 120

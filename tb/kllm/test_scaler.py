@@ -12,7 +12,7 @@ from golden.fp16.ops import bits_from_float
 from golden.kllm.blocks import scale_outputs
 from golden.kllm.vectors.scaler import ONE, scaler_vectors, tie_operands
 from hdl.kllm.scaler import KllmScaler, KllmScalerConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "three_stages": KllmScalerConfig(sum_bits=72, tag_bits=10, stages=3),

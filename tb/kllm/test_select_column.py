@@ -20,7 +20,7 @@ from golden.words import pack, wide_fields
 from hdl.kllm.lane.select_column import KllmSelectColumn
 from hdl.kllm.lane.select_config import KllmSelectConfig
 from hdl.kllm.room import BLOCKS
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 SMALL = BLOCKS["kllm_select_column"].configs["small"]
 CONFIGS = {

@@ -10,8 +10,8 @@ import pytest
 
 from hdl.kllm.accelerator import KllmAccelerator
 from hdl.kllm.room import BLOCKS
-from tb.run import simulate
-from tb.runs.measure.accelerator_rates import product_parts
+from senbazuru.runs.measure.accelerator_rates import product_parts
+from tb.simulate.run import simulate
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
 

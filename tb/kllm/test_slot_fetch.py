@@ -15,7 +15,7 @@ import pytest
 from golden.config import ConfigError
 from golden.kllm.phases import fetched
 from hdl.kllm.function.slot_fetch import KllmSlotFetch, KllmSlotFetchConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "outliers": KllmSlotFetchConfig(),

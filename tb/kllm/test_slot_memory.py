@@ -10,7 +10,7 @@ from golden.config import ConfigError
 from golden.kllm.config import SlotShape
 from hdl.kllm.room import BLOCKS
 from hdl.kllm.slot_memory import KllmSlotMemory, KllmSlotMemoryConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "small": BLOCKS["kllm_slot_memory"].configs["small"],

@@ -25,7 +25,7 @@ from golden.words import alternating, layout_words, pack, unpack_ints
 from hdl.index.table import IndexTableConfig
 from hdl.kllm.function.slot_rows import KllmSlotRows, KllmSlotRowsConfig
 from hdl.kllm.function_pipeline import KllmFunctionPipelineConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "width_8": KllmSlotRowsConfig(),

@@ -14,7 +14,7 @@ from golden.kllm.isa import ROW_ELEMENTS
 from golden.kllm.quantizer_phases import token_maximum
 from hdl.kllm.quantize.maximum import KllmTokenMaximum
 from hdl.kllm.quantize.payloads import KllmQuantizePhaseConfig, integer_row_layout
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 TOKENS = 300
 SPECIAL = [0x8000, 0x8001, 0xBC00, 0x7C00, 0x7E00, 0xFC00]

@@ -28,7 +28,7 @@ from hdl.kllm.quantize.payloads import (
 )
 from hdl.kllm.quantize.scheduler import KllmTokenScheduler
 from tb.kllm.support.cared import cared
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 TOKENS = 150
 BLOCK = KllmTokenScheduler(KllmQuantizePhaseConfig())

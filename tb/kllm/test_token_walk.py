@@ -23,7 +23,7 @@ from hdl.kllm.quantize.payloads import (
     token_layout,
 )
 from hdl.kllm.quantize.tokens import KllmTokenWalk
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 JOBS = 120
 LONGEST = 60  # the job of as many rows as a token can have

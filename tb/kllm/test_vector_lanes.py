@@ -21,7 +21,7 @@ from golden.kllm.format import Operation
 from golden.kllm.phases import lanes
 from golden.words import pack, unpack_ints
 from hdl.kllm.function.vector_lanes import KllmVectorLanes, KllmVectorLanesConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {f"width_{width}": KllmVectorLanesConfig(width=width) for width in (4, 8, 16)}
 ROWS = 40

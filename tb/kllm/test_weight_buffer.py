@@ -20,7 +20,7 @@ from golden.kllm.image import replay
 from golden.words import join
 from hdl.kllm.room import BLOCKS
 from hdl.kllm.weight_buffer import KllmWeightBuffer, KllmWeightBufferConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "small": BLOCKS["kllm_weight_buffer"].configs["small"],

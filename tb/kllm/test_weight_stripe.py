@@ -16,7 +16,7 @@ from golden.kllm.format import weight_port_words
 from golden.kllm.image import stripe
 from golden.words import join
 from hdl.kllm.weight_stripe import KllmWeightStripe, KllmWeightStripeConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "small": KllmWeightStripeConfig(slots=4, ports=6, port_bits=16),

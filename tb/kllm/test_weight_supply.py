@@ -21,7 +21,7 @@ from golden.kllm.vectors.weight_supply import Job, supply_words
 from golden.words import alternating
 from hdl.kllm.room import BLOCKS
 from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "small": BLOCKS["kllm_weight_supply"].configs["small"],

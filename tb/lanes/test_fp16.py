@@ -18,7 +18,7 @@ from golden.lanes.vectors.fp16 import fp16_vectors
 from hdl.lanes.config import LaneFp16Config
 from hdl.lanes.fp16 import LaneFp16
 from hdl.lanes.room import BLOCKS
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 SMALL = BLOCKS["lane_fp16"].configs["small"]
 CONFIGS = {

@@ -18,7 +18,7 @@ from golden.lanes.vectors.integer import integer_vectors
 from hdl.lanes.config import LaneIntegerConfig
 from hdl.lanes.integer import LaneInteger
 from hdl.lanes.room import BLOCKS
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 SMALL = BLOCKS["lane_integer"].configs["small"]
 CONFIGS = {

@@ -17,7 +17,7 @@ from golden.lanes.vectors.lut import lut_vectors
 from hdl.lanes.config import LaneLutConfig
 from hdl.lanes.lut import LaneLut
 from hdl.lanes.room import BLOCKS
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 SMALL = BLOCKS["lane_lut"].configs["small"]
 CONFIGS = {

@@ -17,7 +17,7 @@ from golden.lanes.vectors.w4a16 import w4a16_vectors
 from hdl.lanes.config import LaneW4a16Config
 from hdl.lanes.room import BLOCKS
 from hdl.lanes.w4a16 import LaneW4a16
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 SMALL = BLOCKS["lane_w4a16"].configs["small"]
 CONFIGS = {

@@ -2,7 +2,7 @@
 
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
-from tb.run import simulate
+from tb.simulate.run import simulate
 from tb.stream.support.bank import Bank, BankConfig
 
 SHAPES = (

@@ -10,7 +10,7 @@ Shown to fail:
 import pytest
 
 from hdl.memory.shared import MemoryShared, MemorySharedConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "two_by_two": MemorySharedConfig(depth=5, width=9),

@@ -1,4 +1,4 @@
-"""Runs inside the simulator, started by tb.runs.vq_attention: jobs on MillionDecodeEngine.
+"""Runs inside the simulator, started by senbazuru.runs.vq_attention: jobs on MillionDecodeEngine.
 
 ``params``: "words" of each stream. Leaves ``cycles.json`` in the run's folder: by side, the cycle
 in which each job gives its last word. Every score, sum and end is compared with golden's.

@@ -10,7 +10,7 @@ from golden.million.timing import value_finish, value_interval
 from golden.words import unpack_ints
 from tb.bench import config, params, vectors
 from tb.contract import Contract, block_timing
-from tb.ports import Signal
+from tb.simulate.ports import Signal
 
 WORDS = {name: unpack_ints(vectors[name]) for name in ("job", "weight", "code", "sum", "end")}
 MEMORY = unpack_ints(vectors["memory"])

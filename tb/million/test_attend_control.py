@@ -22,7 +22,7 @@ from golden.words import layout_word
 from hdl.million.attend_control import MillionAttendControl, MillionAttendControlConfig
 from hdl.million.layouts import slopes_layout
 from hdl.paging.layouts import REQUEST_LAYOUT
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 SMALL = PqShape(head_dim=16, subspaces=4, bits=4)
 

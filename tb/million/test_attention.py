@@ -14,7 +14,7 @@ from golden.million.vectors.script import random_script, rates_script
 from hdl.million.attention import MillionAttention, MillionAttentionConfig
 from tb.million.support.failures import failures_script, wide_script
 from tb.million.support.statuses import grown_script, statuses_script
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "flush": MillionAttentionConfig(

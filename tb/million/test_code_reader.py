@@ -16,7 +16,7 @@ from golden.config import ConfigError
 from golden.million.config import NAMED, PqShape, RateShape
 from golden.million.vectors.code_reader import LONG, reader_vectors
 from hdl.million.code_reader import MillionCodeReader, MillionCodeReaderConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 
 def reader(pq, keys=1, data_bits=256):

@@ -27,7 +27,7 @@ from hdl.million.loader import LOAD_LAYOUT
 from hdl.million.verdict import BEGUN_LAYOUT
 from hdl.paging.layouts import REQUEST_LAYOUT as PAGING_REQUEST_LAYOUT
 from hdl.paging.layouts import STATUS_LAYOUT as PAGING_STATUS_LAYOUT
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 SMALL = PqShape(head_dim=16, subspaces=4, bits=4)
 RATE = RateShape(macs=8, keys=2, queries=2, window_macs=8, lanes=8)

@@ -12,7 +12,7 @@ from golden.million.vectors.decode_jobs import SHAPES
 from golden.million.vectors.decode_keys import key_vectors
 from golden.million.vectors.decode_values import value_vectors
 from hdl.million.decode_engine import MillionDecodeEngine, MillionDecodeEngineConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 
 @pytest.mark.parametrize("name", ["small", "four_keys"])

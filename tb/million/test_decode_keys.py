@@ -20,7 +20,7 @@ from golden.million.config import PqShape, RateShape
 from golden.million.vectors.decode_jobs import SHAPES
 from golden.million.vectors.decode_keys import key_vectors
 from hdl.million.decode_keys import MillionDecodeKeys, MillionDecodeKeysConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {name: MillionDecodeKeysConfig(**shape) for name, shape in SHAPES.items()} | {
     "longest_vector": MillionDecodeKeysConfig(

@@ -14,7 +14,7 @@ import pytest
 from golden.million.vectors.decode_jobs import SHAPES
 from golden.million.vectors.decode_values import value_vectors
 from hdl.million.decode_values import MillionDecodeValues, MillionDecodeValuesConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {name: MillionDecodeValuesConfig(**shape) for name, shape in SHAPES.items()}
 

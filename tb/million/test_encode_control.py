@@ -27,7 +27,7 @@ from hdl.million.encode_control import (
 )
 from hdl.million.restorer import RESTORE_LAYOUT
 from hdl.paging.layouts import REQUEST_LAYOUT, STATUS_LAYOUT
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 SMALL = PqShape(head_dim=16, subspaces=4, bits=4)
 FAILURES = (1, 3, 5, 6, 11, 12, 13, 15)

@@ -1,6 +1,6 @@
 """A packed model on MillionAttention: prompt by RESTORE, steps of LOAD, APPEND and ATTEND.
 
-What ``tb.runs.million`` does, at a small size and through golden.llm.pack's files.
+What ``senbazuru.runs.million`` does, at a small size and through golden.llm.pack's files.
 
 Shown to fail:
 
@@ -24,9 +24,9 @@ from golden.million.format import Op
 from golden.million.script import Script
 from hdl.million.attention import MillionAttention
 from hdl.million.room import BLOCKS
+from senbazuru.runs.measure import million, million_rates
 from tb.million.support.replay import Parts, random_books, some_words
-from tb.run import simulate
-from tb.runs.measure import million, million_rates
+from tb.simulate.run import simulate
 
 SMALL = BLOCKS["million_attention"].configs["small"]
 CONTEXT, STEPS = 14, 8
@@ -70,7 +70,7 @@ def test_packed_model(tmp_path, seed):
 
 @pytest.mark.parametrize("kind", ["attend", "encoder"])
 def test_trains(kind, seed, monkeypatch):
-    """Those of ``tb.runs.million_rates``."""
+    """Those of ``senbazuru.runs.million_rates``."""
     for name, number in (("PREFILLS", 3), ("PAIRS", 2), ("_RESTORES", 6)):
         monkeypatch.setattr(million_rates, name, number)
     if kind == "attend":

@@ -22,7 +22,7 @@ from golden.words import layout_words
 from hdl.million.encode_control import row_layout
 from hdl.million.kv_writer import MillionKvWriter, MillionKvWriterConfig
 from hdl.million.layouts import beat_layout
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 SMALL = PqShape(head_dim=16, subspaces=4, bits=4)
 

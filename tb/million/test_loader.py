@@ -22,7 +22,7 @@ from golden.million.verdicts import load_status
 from golden.words import layout_words
 from hdl.million.layouts import STATUS_LAYOUT
 from hdl.million.loader import LOAD_LAYOUT, MillionLoader, MillionLoaderConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 SMALL = PqShape(head_dim=16, subspaces=4, bits=4)
 

@@ -19,7 +19,7 @@ from golden.config import ConfigError
 from golden.million.config import HeadShape, MillionConfig, PqShape, RateShape, WindowShape
 from golden.million.vectors.output import vectors
 from hdl.million.output import MillionOutput, MillionOutputConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 
 def sized(head_dim, subspaces, bits, window=36, **rate):

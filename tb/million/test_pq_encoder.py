@@ -29,7 +29,7 @@ from golden.words import layout_words
 from hdl.million.layouts import beat_layout
 from hdl.million.pq_encoder import MillionPqEncoder, MillionPqEncoderConfig
 from tb.million.support.nearest import nearest_codes
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "small": MillionPqEncoderConfig(

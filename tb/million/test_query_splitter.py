@@ -25,7 +25,7 @@ from golden.million.split import groups
 from golden.words import layout_words
 from hdl.million.layouts import beat_layout, query_layout, slopes_layout
 from hdl.million.query_splitter import MillionQuerySplitter, MillionQuerySplitterConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 
 def splitter(pq, **rate):

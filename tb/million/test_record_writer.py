@@ -15,7 +15,7 @@ from golden.config import ConfigError
 from golden.million.config import NAMED, PqShape
 from golden.million.vectors.record_writer import record_vectors
 from hdl.million.record_writer import MillionRecordWriter, MillionRecordWriterConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 
 def writer(pq, data_bits=256):

@@ -18,7 +18,7 @@ from golden.million.records import passed_words
 from golden.words import layout_words
 from hdl.million.record_writer import MillionRecordWriterConfig
 from hdl.million.restorer import RESTORE_LAYOUT, MillionRestorer, MillionRestorerConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 SMALL = PqShape(head_dim=16, subspaces=4, bits=4)
 

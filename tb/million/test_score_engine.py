@@ -16,7 +16,7 @@ import pytest
 from golden.million.config import NAMED, PqShape, RateShape
 from golden.million.vectors.score_engine import engine_vectors
 from hdl.million.score_engine import MillionScoreEngine, MillionScoreEngineConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 
 def engine(pq, rate, max_keys):

@@ -28,7 +28,7 @@ from golden.million.vectors.words import INFINITY, MINUS, MOST, NAN, ONE, finite
 from golden.words import layout_words
 from hdl.million.layouts import beat_layout
 from hdl.million.table_builder import MillionTableBuilder, MillionTableBuilderConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "small": MillionTableBuilderConfig(

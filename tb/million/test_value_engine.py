@@ -33,7 +33,7 @@ from hdl.million.layouts import code_layout, score_layout
 from hdl.million.room import BLOCKS
 from hdl.million.value_engine import MillionValueEngine, MillionValueEngineConfig
 from hdl.million.value_finish import value_sum_layout
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 PQ = PqShape(head_dim=16, subspaces=4, bits=4)
 

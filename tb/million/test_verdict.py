@@ -27,7 +27,7 @@ from golden.words import alternating, layout_word
 from hdl.million.layouts import STATUS_LAYOUT
 from hdl.million.verdict import BEGUN_LAYOUT, MillionVerdict, MillionVerdictConfig
 from hdl.paging.layouts import STATUS_LAYOUT as PAGING_STATUS_LAYOUT
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 SMALL = PqShape(head_dim=16, subspaces=4, bits=4)
 

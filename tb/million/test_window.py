@@ -29,7 +29,7 @@ from golden.words import layout_word
 from hdl.million.encode_control import row_layout
 from hdl.million.layouts import beat_layout
 from hdl.million.window import MillionWindow, MillionWindowConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 
 def sized(head_dim, subspaces, window, heads=1, layers=1, **rate):

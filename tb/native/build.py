@@ -1,4 +1,4 @@
-"""Block -> Verilog -> Verilator -> executable with a C++ main; cached as tb.run's models are."""
+"""Block -> Verilog -> Verilator -> executable with a C++ main; kept as tb.simulate.run does."""
 
 import dataclasses
 import hashlib
@@ -13,7 +13,7 @@ from golden.files import made_aside
 from hdl.block import Block
 from hdl.deliver import Delivery, package
 from hdl.verilog import convert
-from tb.run import LINT_WAIVERS, SIM_DIR, TOP, is_whole, mark_whole, tool_environment
+from tb.simulate.run import LINT_WAIVERS, SIM_DIR, TOP, is_whole, mark_whole, tool_environment
 
 _HERE = Path(__file__).resolve().parent
 # As Verilator's makefiles compile the model.

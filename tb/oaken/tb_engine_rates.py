@@ -1,4 +1,4 @@
-"""Runs inside the simulator, started by tb.runs.engine_rates: vectors of one length at full rate.
+"""Runs inside the simulator, for senbazuru.runs.engine_rates: vectors of one length at full rate.
 
 Writes rates.json. It holds for each phase the cycles from the first vector's last code to the last
 vector's, in all and per vector. It also holds the cycles from a vector's last beat to its first

@@ -1,6 +1,6 @@
 """Runs inside the simulator: OakenKvEngine under AXI's names, on cocotbext-axi's RAM.
 
-Started by test_kv_engine_axi.py and tb.runs.real. ``params``: "phases" as
+Started by test_kv_engine_axi.py and senbazuru.runs.real. ``params``: "phases" as
 golden.oaken.vectors.kv_script
 makes them, "base", and "p_pauses". Writes kv.json: cycles, bytes over the bus, words compared.
 """

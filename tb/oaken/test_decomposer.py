@@ -15,7 +15,7 @@ from golden.oaken.quantize import thresholds_valid
 from golden.oaken.vectors.decomposer import decomposer_vectors
 from golden.oaken.vectors.kv_vectors import BAD_THRESHOLDS
 from hdl.oaken.decomposer import OakenDecomposer, OakenDecomposerConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {f"lanes_{lanes}": OakenDecomposerConfig(lanes=lanes) for lanes in (8, 16, 64)}
 

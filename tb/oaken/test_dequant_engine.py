@@ -16,7 +16,7 @@ from golden.oaken.vectors.dequant_engine import mixed
 from golden.oaken.vectors.dequant_job import Job
 from golden.oaken.vectors.dequant_tokens import some_tokens
 from hdl.oaken.dequant_engine import OakenDequantEngine, OakenDequantEngineConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "default": OakenDequantEngineConfig(),

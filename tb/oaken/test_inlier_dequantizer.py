@@ -15,7 +15,7 @@ from golden.oaken.quantize import middle_bases
 from golden.oaken.vectors.dequant_tokens import some_tokens
 from golden.oaken.vectors.inlier_dequantizer import beats
 from hdl.oaken.inlier_dequantizer import OakenInlierDequantizer, OakenInlierDequantizerConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "default": OakenInlierDequantizerConfig(),

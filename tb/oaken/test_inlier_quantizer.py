@@ -12,7 +12,7 @@ import pytest
 from golden.oaken.vectors.groups import group_vectors
 from golden.oaken.vectors.inlier_quantizer import SCALE, codes_of
 from hdl.oaken.inlier_quantizer import OakenInlierQuantizer, OakenInlierQuantizerConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "usual": OakenInlierQuantizerConfig(lanes=16, vectors=200),

@@ -41,8 +41,8 @@ from golden.oaken.vectors.kv_script import (
 from golden.paging.format import Op, Status
 from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig
 from hdl.oaken.mmu import PagingMmuConfig
-from tb.run import simulate
-from tb.runs.measure.kv_rates import overlap_script
+from senbazuru.runs.measure.kv_rates import overlap_script
+from tb.simulate.run import simulate
 
 SMALL = OakenKvEngineConfig(
     mmu=PagingMmuConfig(

@@ -9,7 +9,7 @@ import pytest
 from golden.oaken.vectors.kv_script import random_script
 from hdl.oaken.kv_engine import OakenKvEngine
 from tb.oaken.test_kv_engine import CONFIGS
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 BASE = 0x40_0000
 

@@ -8,7 +8,7 @@ import pytest
 
 from golden.oaken.vectors.outlier_dequantizer import beats
 from hdl.oaken.outlier_dequantizer import OakenOutlierDequantizer, OakenOutlierDequantizerConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "default": OakenOutlierDequantizerConfig(),

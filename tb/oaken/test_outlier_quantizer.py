@@ -12,7 +12,7 @@ import pytest
 from golden.oaken.vectors.groups import group_vectors
 from golden.oaken.vectors.outlier_quantizer import SCALE, codes_of
 from hdl.oaken.outlier_quantizer import OakenOutlierQuantizer, OakenOutlierQuantizerConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "usual": OakenOutlierQuantizerConfig(lanes=16, vectors=200),

@@ -24,7 +24,7 @@ import pytest
 from golden.oaken.vectors.quant_engine import FAULTS, engine_vectors, random_jobs
 from golden.paging.format import Status
 from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "small": OakenQuantEngineConfig(lanes=8, block=16, elements_max=80),

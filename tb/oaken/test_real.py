@@ -1,4 +1,4 @@
-"""Real K and V through the KV cache at SmolLM2's size, a few tokens of tb.runs.real.
+"""Real K and V through the KV cache at SmolLM2's size, a few tokens of senbazuru.runs.real.
 
 Shown to fail: with one bit of a dense record, of a scale word, or of a threshold changed.
 """
@@ -7,7 +7,7 @@ import importlib.util
 
 import pytest
 
-from tb.runs import real
+from senbazuru.runs import real
 
 
 @pytest.mark.skipif(

@@ -16,7 +16,7 @@ import pytest
 from golden.oaken.dequantize import repeat_scales
 from golden.words import layout_words
 from hdl.oaken.scale_buffer import OakenScaleBuffer, OakenScaleBufferConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "default": OakenScaleBufferConfig(depth=1024),

@@ -18,7 +18,7 @@ from golden.oaken.dequantize import SparseWord, sparse_chunks
 from golden.oaken.vectors.dequant_tokens import as_bytes
 from golden.words import layout_word
 from hdl.oaken.sparse_chunks import OakenSparseChunks, OakenSparseChunksConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "default": OakenSparseChunksConfig(),

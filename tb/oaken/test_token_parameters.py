@@ -22,7 +22,7 @@ from golden.oaken.format import ScaleWord
 from golden.oaken.vectors.dequant_tokens import as_bytes, some_tokens
 from golden.words import layout_word
 from hdl.oaken.token_parameters import OakenTokenParameters, OakenTokenParametersConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "default": OakenTokenParametersConfig(),

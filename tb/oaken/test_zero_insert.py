@@ -15,7 +15,7 @@ import pytest
 
 from golden.oaken.vectors.zero_insert import Job, mixed, records
 from hdl.oaken.zero_insert import OakenZeroInsert, OakenZeroInsertConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "default": OakenZeroInsertConfig(),

@@ -11,7 +11,7 @@ import pytest
 
 from golden.oaken.vectors.zero_remove import remove_vectors
 from hdl.oaken.zero_remove import OakenZeroRemove, OakenZeroRemoveConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "usual": OakenZeroRemoveConfig(),

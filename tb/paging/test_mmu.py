@@ -25,8 +25,8 @@ from hdl.oaken.mmu import PagingMmuConfig
 from hdl.paging import mmu
 from hdl.paging.mmu import PagingMmu
 from hdl.paging.room import BLOCKS
-from tb.run import simulate
-from tb.runs.mmu_rates import ONE_HEAD, TARGET, measure
+from senbazuru.runs.mmu_rates import ONE_HEAD, TARGET, measure
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "soak": BLOCKS["paging_mmu"].configs["soak"],

@@ -30,7 +30,7 @@ from golden.paging.config import RecordKind, VectorRecords
 from hdl.pages import pages_directory
 from hdl.paging.page_table import PagingPageTable
 from hdl.paging.room import BLOCKS
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 
 def _kind(name: str, least: int, most: int) -> RecordKind:

@@ -1,16 +1,17 @@
 """5,000 requests of the soak (docs/paging-soak.md), and that it finds a planted fault.
 
-Shown to fail: ``python -m tb.runs.soak --fault NAME`` for each name in tb/runs/soak/faults.py.
+Shown to fail: ``python -m senbazuru.runs.soak --fault NAME`` for each name in
+senbazuru/runs/soak/faults.py.
 """
 
 import pytest
 
 from golden.paging.format import Status
 from hdl.paging.page_table import PagingPageTable
-from tb.plant import plant
-from tb.runs.soak.check import Mismatch
-from tb.runs.soak.faults import FAULTS
-from tb.runs.soak.run import soak
+from senbazuru.runs.soak.check import Mismatch
+from senbazuru.runs.soak.faults import FAULTS
+from senbazuru.runs.soak.run import soak
+from tb.faults.plant import plant
 
 REQUESTS = 5000
 

@@ -1,4 +1,4 @@
-"""Runs inside the simulator, started by tb.runs: matrices through QetDecoder, at full rate.
+"""Runs inside the simulator, started by senbazuru.runs: matrices through QetDecoder, at full rate.
 
 ``params["packets"]``: rows after each matrix. Writes to replay.json the cycles from the first row
 of each matrix to its last words, and the processor time.

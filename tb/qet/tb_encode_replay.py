@@ -1,4 +1,4 @@
-"""Runs inside the simulator, started by tb.runs: matrices through QetEncoder, at full rate.
+"""Runs inside the simulator, started by senbazuru.runs: matrices through QetEncoder, at full rate.
 
 All ready signals of the encoder depend on registers alone. So one look per cycle, after the falling
 edge, says what the next rising edge moves. ``params["packets"]``: rows after each matrix. Writes
@@ -12,8 +12,8 @@ from cocotb.triggers import FallingEdge
 
 from golden.words import unpack_ints
 from tb.bench import Bench, interface, vectors
-from tb.ports import stream_port
 from tb.qet.support.replay import save_replay
+from tb.simulate.ports import stream_port
 
 LIMIT = 50_000  # cycles without a row
 

@@ -1,4 +1,4 @@
-"""Runs inside the simulator, started by tb.runs: jobs of QetDequantGemv, each alone.
+"""Runs inside the simulator, started by senbazuru.runs: jobs of QetDequantGemv, each alone.
 
 ``params``: "jobs" of golden.qet.vectors.gemv, and the "latency" of memory. Writes to replay.json
 the cycles of each job, the words of its codebooks and of its rows, and the processor time.

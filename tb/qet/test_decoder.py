@@ -20,7 +20,7 @@ from golden.config import ConfigError
 from golden.qet.config import Stage, TileShape
 from golden.qet.vectors.tiles import DecoderWords
 from hdl.qet.decoder import QetDecoder, QetDecoderConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 
 def tile(*stages, **fields) -> TileShape:

@@ -21,7 +21,7 @@ from golden.vqllm.vectors.engine import random_x
 from hdl.qet.dequant_gemv import QetDequantGemv
 from hdl.qet.gemv_config import QetDequantGemvConfig
 from tb.qet.test_decoder import tile
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 LATENCY = 20  # of the memory, for the rate
 

@@ -15,7 +15,7 @@ import pytest
 from golden.qet.vectors.tiles import EncoderWords
 from hdl.qet.encoder import QetEncoder, QetEncoderConfig
 from tb.qet.test_decoder import tile
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 SHAPES = {
     "default": tile((3, 40), (0, 12)),

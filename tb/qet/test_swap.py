@@ -16,7 +16,7 @@ import pytest
 from golden.config import ConfigError
 from golden.qet.vectors.networks import swap_vectors
 from hdl.qet.swap import QetSwap, QetSwapConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "default": QetSwapConfig(),

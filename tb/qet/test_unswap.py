@@ -14,7 +14,7 @@ import pytest
 from golden.config import ConfigError
 from golden.qet.vectors.networks import unswap_vectors
 from hdl.qet.unswap import QetUnswap, QetUnswapConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "default": QetUnswapConfig(),

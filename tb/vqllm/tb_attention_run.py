@@ -1,4 +1,4 @@
-"""Runs inside the simulator, started by tb.runs: scripts of requests, and when they ended.
+"""Runs inside the simulator, started by senbazuru.runs: scripts of requests, and when they ended.
 
 Leaves ``cycles.json`` in the run's folder: for each script the cycles from its first request to
 each status. Every output and status is compared with golden's. A script may have "reads", the

@@ -1,4 +1,4 @@
-"""Runs inside the simulator, started by tb.runs.vq_tables and vq_batch: a matrix in an engine."""
+"""Runs inside the simulator, for senbazuru.runs.vq_tables and vq_batch: a matrix in an engine."""
 
 import json
 import os

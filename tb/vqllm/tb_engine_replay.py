@@ -1,4 +1,4 @@
-"""Runs inside the simulator, started by tb.runs: jobs of an engine, each alone.
+"""Runs inside the simulator, started by senbazuru.runs: jobs of an engine, each alone.
 
 ``params``: "jobs" of golden.vqllm.vectors.engine, and the "latency" of memory. Writes to
 replay.json the cycles of each job, its counters, and the processor time.

@@ -19,7 +19,7 @@ from golden.million.format import Status
 from golden.vqllm import timing
 from golden.vqllm.config import AttendShape
 from hdl.vqllm.attention import VqAttention, VqAttentionConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 from tb.vqllm.support.attention import Script, random_head
 
 NAN, INFINITY, MOST, LARGE = 0x7E00, 0x7C00, 0x7BFF, 0x3C01

@@ -16,7 +16,7 @@ import pytest
 
 from golden.config import ConfigError
 from hdl.vqllm.book_share import VqBookShare, VqBookShareConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "two": VqBookShareConfig(data_bits=64, patience=5, mate_patience=11),

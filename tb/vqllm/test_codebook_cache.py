@@ -31,7 +31,7 @@ from golden.vqllm.config import NAMED, VqShape
 from golden.words import layout_word
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.codebook_cache import VqCodebookCache
-from tb.run import simulate
+from tb.simulate.run import simulate
 from tb.vqllm.support.codebooks import host_params, image, load
 
 ONE = 0x3C00

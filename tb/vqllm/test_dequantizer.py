@@ -19,7 +19,7 @@ from golden.config import ConfigError
 from golden.vqllm.config import NAMED, VqShape
 from golden.vqllm.vectors.dequantizer import dequantizer_vectors, entries
 from hdl.vqllm.dequantizer import VqDequantizer, VqDequantizerConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 GPTVQ2 = NAMED["gptvq2"]
 CONFIGS = {

@@ -18,7 +18,7 @@ from golden.config import ConfigError
 from golden.vqllm.config import ExchangeShape
 from golden.vqllm.vectors.pieces import beats_of
 from hdl.vqllm.exchange import VqExchange, VqExchangeConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "default": VqExchangeConfig(),

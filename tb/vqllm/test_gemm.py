@@ -30,7 +30,7 @@ from golden.vqllm.vectors.matrices import (
 from golden.words import layout_word
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.gemm import VqGemm, VqGemmConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 from tb.vqllm.support.codebooks import host_params
 from tb.vqllm.support.phases import phases_of
 

@@ -29,8 +29,8 @@ from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.gemv import VqGemv
 from hdl.vqllm.gemv_config import VqGemvConfig
 from hdl.vqllm.gemv_core import VqGemvCoreConfig
-from tb.run import simulate
-from tb.runs.measure.vq import fill_of, path_of
+from senbazuru.runs.measure.vq import fill_of, path_of
+from tb.simulate.run import simulate
 
 LATENCY = 20  # of the memory, for the rate
 LATENCIES = {"far_entries": 100}

@@ -22,7 +22,7 @@ from golden.vqllm.vectors.matrices import is_nonfinite, lane_beats, random_matri
 from golden.words import layout_word
 from hdl.vqllm.cache_config import VqCodebookCacheConfig
 from hdl.vqllm.gemv_core import VqGemvCore, VqGemvCoreConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 from tb.vqllm.support.codebooks import host_params
 from tb.vqllm.support.phases import phases_of
 

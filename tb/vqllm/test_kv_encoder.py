@@ -11,7 +11,7 @@ from golden.config import ConfigError
 from hdl.vqllm.kv_encoder import VqKvEncoder, VqKvEncoderConfig
 from hdl.vqllm.room import BLOCKS
 from tb.million.test_pq_encoder import encoder_vectors
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 REGISTERED = BLOCKS["vq_kv_encoder"]
 CONFIGS = {"cq4": REGISTERED.config, **REGISTERED.configs}

@@ -16,7 +16,7 @@ from golden.config import ConfigError
 from golden.vqllm.config import ExchangeShape
 from golden.vqllm.vectors.pieces import beats_of
 from hdl.vqllm.layout_buffer import VqLayoutBuffer, VqLayoutBufferConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "default": VqLayoutBufferConfig(),

@@ -1,7 +1,7 @@
 """One image of a KV head through VqAttention, MillionAttention and MillionDecodeEngine.
 
-What ``tb.runs.vq_attention`` does, at a small size. All bytes that an engine reads are the image's,
-and all results golden's.
+What ``senbazuru.runs.vq_attention`` does, at a small size. All bytes that an engine reads are the
+image's, and all results golden's.
 
 Shown to fail:
 
@@ -21,8 +21,8 @@ from golden.vqllm.attention import attend
 from golden.vqllm.config import AttendShape
 from hdl.million.decode_engine import MillionDecodeEngineConfig
 from hdl.million.room import BLOCKS
-from tb.run import build_model
-from tb.runs.measure import vq_attention
+from senbazuru.runs.measure import vq_attention
+from tb.simulate.run import build_model
 from tb.vqllm import test_attention
 from tb.vqllm.support.one_image import OneImage, Softmax, differences
 

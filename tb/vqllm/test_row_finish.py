@@ -20,7 +20,7 @@ from golden.vqllm.product import rounded
 from golden.words import layout_words
 from hdl.vqllm.row_config import VqRowSumsConfig
 from hdl.vqllm.row_finish import VqRowFinish, VqRowFinishConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 SCALES = (0, 0x8000, 1, 0x3FF, 0x7BFF, 0x3C00, 0x7C00, 0x7E00)
 CONFIGS = {

@@ -31,7 +31,7 @@ from golden.vqllm.vectors.matrices import uneven_x
 from golden.words import layout_field, layout_word, layout_words
 from hdl.vqllm.row_config import VqRowSumsConfig
 from hdl.vqllm.row_sums import VqRowSums
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 CONFIGS = {
     "default": VqRowSumsConfig(),

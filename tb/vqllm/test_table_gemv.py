@@ -23,7 +23,7 @@ from golden.vqllm.product import by_tables
 from golden.vqllm.vectors.matrices import is_nonfinite, random_matrix
 from hdl.vqllm.table_config import VqTableGemvConfig
 from hdl.vqllm.table_gemv import VqTableGemv
-from tb.run import simulate
+from tb.simulate.run import simulate
 from tb.vqllm.support.tables import TableWords
 
 # Configuration; rows, columns, and entries of the load of its matrices, 0: all

@@ -13,7 +13,7 @@ from hdl.fp16.from_fixed import FixedToFloatConfig
 from hdl.fp16.mul import FpMulConfig
 from hdl.fp16.pipeline import registers_after
 from hdl.fp16.room import BLOCKS
-from tb.run import emitted, lint
+from tb.simulate.run import emitted, lint
 
 _ALL = [
     pytest.param(block.component, config, id=f"{name}-{named}")

@@ -348,7 +348,7 @@ def test_rows_are_of_many_windows(rows):
 
 
 def figure(row):
-    """The figure of tb.runs.mmu_rates that a row comes from."""
+    """The figure of senbazuru.runs.mmu_rates that a row comes from."""
     f = row.fields
     names = [name for name in request_rows._WINDOW if name not in ("page_bytes", "latency")]
     kv = {"heads": f["kv_heads"], "head_dim": f["head_dim"], "block": f["block"]}

@@ -88,7 +88,8 @@ def test_units():
 
 def test_units_become_rows(tmp_path, capsys):
     figure = {
-        "command": "tb.runs.lane_rates", "block": "kllm_pe_lane", "parameters": {"length": 64},
+        "command": "senbazuru.runs.lane_rates", "block": "kllm_pe_lane",
+        "parameters": {"length": 64},
         "cycles": 9, "predicted": 9, "predicted_by": "golden.kllm.timing.lane_cycles",
     }  # fmt: skip
     file = tmp_path / "a.json"
@@ -113,11 +114,11 @@ def test_tokens_of_products_are_in_order():
 
 
 def product_file(tmp_path, **changes):
-    """A file of tb.runs.accelerator_rates with one case: two figures."""
+    """A file of senbazuru.runs.accelerator_rates with one case: two figures."""
     (layer,) = [run for run in load_runs() if run.mark == GUIDE]
     machine = dataclasses.asdict(layer.machine)
     figure = {
-        "command": "tb.runs.accelerator_rates",
+        "command": "senbazuru.runs.accelerator_rates",
         "configuration": {
             "machine": machine, "build": {"counter": "select", "macs": 32}, "width": 8
         },
@@ -149,7 +150,7 @@ def test_products_become_rows(tmp_path, capsys):
         ("[]", "no measured products"),
         ('{"figures": [{}]}', "no measured products"),
         ('{"figures": [{"command": "a", "parameters": {}}, {"command": "a", "parameters": {}}]}',
-         "must come from tb.runs.accelerator_rates"),
+         "must come from senbazuru.runs.accelerator_rates"),
     ],
 )  # fmt: skip
 def test_other_files_are_no_products(tmp_path, capsys, content, error):
@@ -275,7 +276,7 @@ def test_no_calibration(tmp_path, capsys):
 
 
 def figures(run, **changes):
-    """The file of tb.runs.layer that a run comes from."""
+    """The file of senbazuru.runs.layer that a run comes from."""
     f = {**run.fields, **changes}
     lane = {name: f[name] for name in ("lanes", "columns", "elements", "bits_b")}
     slot = {name: f[name] for name in ("slots", "outliers_max", "bits_a", "integer_bits")}
@@ -292,7 +293,7 @@ def figures(run, **changes):
     given = {name: f[name] for name in calibration._SHAPE} | {"memory_latency": f["latency"]}
     made = [
         {
-            "command": "tb.runs.layer", "configuration": configuration, "cycles": cycles,
+            "command": "senbazuru.runs.layer", "configuration": configuration, "cycles": cycles,
             "parameters": {"part": part, "opcode": name if name == "all" else f"{name} 3", **given},
         }
         for (part, name), (_, cycles) in run.cycles.items()
@@ -321,7 +322,10 @@ def test_figures_become_rows_and_come_back(tmp_path, capsys):
     [
         ({"version": 2}, "version must be 1, not 2"),
         ({"figures": []}, "no figures of a layer"),
-        ({"figures": [{"command": "tb.runs.lane_rates"}]}, "must come from tb.runs.layer"),
+        (
+            {"figures": [{"command": "senbazuru.runs.lane_rates"}]},
+            "must come from senbazuru.runs.layer",
+        ),
         ({"figures": figures(load_runs()[0], tokens=[])["figures"]}, "tokens must be 1 or more"),
         ({"figures": figures(load_runs()[0], lanes=-1)["figures"]}, "lanes must be 1..64, not -1"),
     ],

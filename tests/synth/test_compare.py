@@ -1,4 +1,4 @@
-"""synth.compare and tb.build_report: tables are printed, and only --page rewrites the page.
+"""synth.compare, senbazuru.runs.build_report: tables are printed; only --page rewrites the page.
 
 Shown to fail:
 
@@ -17,11 +17,12 @@ from golden.llm.methods import parse
 from golden.markers import fill
 from hdl.arguments import whole
 from hdl.registry import configuration
+from senbazuru.runs import build_report
 from synth import compare
 from synth.modules import Mapped, MappedDesign, module_texts
 from synth.tables import kllm, lanes
 from synth.tables.common import Tables
-from tb import build_report, mutate
+from tb.faults import mutate
 
 
 def marked(*sections: str) -> str:

@@ -1,4 +1,4 @@
-"""tb.equivalence: unreachable cases are proved equivalent, and visible faults are not.
+"""tb.faults.equivalence: unreachable cases are proved equivalent, and visible faults are not.
 
 Shown to fail by these defects:
 
@@ -17,7 +17,7 @@ import random
 import pytest
 
 from synth.yosys import native_abc, run
-from tb import equivalence
+from tb.faults import equivalence
 
 ABC = native_abc()
 

@@ -1,4 +1,4 @@
-"""tb.exhaustive: what a bench proves that has sent every word.
+"""tb.faults.exhaustive: what a bench proves that has sent every word.
 
 Shown to fail:
 
@@ -14,8 +14,8 @@ from golden.fp16.format import FloatFormat
 from golden.fp16.vectors.beats import pack
 from hdl.fp16.add import FpAdd, FpAddConfig
 from hdl.fp16.convert import FpConvert, FpConvertConfig
-from tb import mutate
-from tb.exhaustive import sends_every_word
+from tb.faults import mutate
+from tb.faults.exhaustive import sends_every_word
 from tb.fp16.support.bank import Bank, BankConfig
 
 FP6 = FloatFormat(exp_bits=3, frac_bits=2)

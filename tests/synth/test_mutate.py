@@ -1,4 +1,4 @@
-"""tb.mutate: faults are shared out, selected and named as the report says."""
+"""tb.faults.mutate: faults are shared out, selected and named as the report says."""
 
 import functools
 import importlib
@@ -12,7 +12,7 @@ from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.registry import all_blocks, find
 from hdl.verilog import convert
 from synth.yosys import run
-from tb import mutate
+from tb.faults import mutate
 from tb.fp16.support.formats import COMPLETE, has_bench
 
 
@@ -47,7 +47,7 @@ def test_ctrl_c_while_tests_are_collected_ends_the_run(reports, monkeypatch, cap
     monkeypatch.setattr(mutate, "test_file", lambda name: reports / f"test_{name}.py")
     monkeypatch.setattr(pytest, "main", lambda *_, **__: pytest.ExitCode.INTERRUPTED)
     assert mutate.main(["stream_skid", "stream_fork", "--mutants", "2"]) == 130
-    assert capsys.readouterr().err == "tb.mutate: interrupted; the same command resumes\n"
+    assert capsys.readouterr().err == "tb.faults.mutate: interrupted; the same command resumes\n"
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_further_seeds_run_on_what_is_left(monkeypatch):
 def test_seeds_end_within_the_range(capsys):
     with pytest.raises(SystemExit):
         mutate.main(["stream_skid", "--seed", "2147483646", "--more-seeds", "2"])
-    assert capsys.readouterr().err == "tb.mutate: seed + more-seeds must be 0..2147483647\n"
+    assert capsys.readouterr().err == "tb.faults.mutate: seed + more-seeds must be 0..2147483647\n"
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ import types
 
 import pytest
 
+from senbazuru.runs import lane_power
+from senbazuru.runs import power as command
 from synth import gates, opensta
 from synth.area import SynthesisError, load_libraries
 from synth.delays import Delays, Fo4
@@ -27,8 +29,6 @@ from synth.gates import Recorded
 from synth.liberty import LibraryError, evaluate
 from synth.netlist import netlist_of
 from synth.power import measure
-from tb import power as command
-from tb.runs import lane_power
 
 VOLTS, PIN, CLOCK_PIN = 2.0, 0.003, 0.001  # V, pF
 RISE, FALL = 0.5, 0.25  # pJ of an edge of an output, at any slew and load
@@ -408,7 +408,7 @@ def test_a_library_of_areas_is_one_line(tmp_path, capsys):
     file.write_text(_liberty().replace("internal_power", "no_power"))
     assert command.main([*ARGUMENTS, str(file)]) == 2
     assert capsys.readouterr().err == (
-        "tb.power: plain.lib: inv has no internal_power; --liberty needs power tables\n"
+        "senbazuru.runs.power: plain.lib: inv has no internal_power; --liberty needs power tables\n"
     )
 
 
@@ -457,5 +457,5 @@ def test_lane_energy_needs_a_library(capsys):
     assert "make power" in capsys.readouterr().out
     assert lane_power.main(["--set", "none.lib"]) == 2
     assert capsys.readouterr().err == (
-        "tb.runs.lane_power: --set must be NAME=FILE[,FILE...], not 'none.lib'\n"
+        "senbazuru.runs.lane_power: --set must be NAME=FILE[,FILE...], not 'none.lib'\n"
     )

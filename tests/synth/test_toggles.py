@@ -1,9 +1,9 @@
-"""tb.toggles: bits without both edges, of the block's own modules, over all tests of a design."""
+"""tb.faults.toggles: bits without both edges, of the block's modules, in all tests of a design."""
 
 import pytest
 
-from tb import toggles
-from tb.mutate import Recording
+from tb.faults import toggles
+from tb.faults.mutate import Recording
 
 VERILOG = """\
 module dut (
@@ -105,7 +105,7 @@ def test_a_run_resumes_and_names_a_block_that_fails(tmp_path, monkeypatch, capsy
 
 def test_a_block_that_is_unknown_is_one_line(capsys):
     assert toggles.main(["no_block"]) == 2
-    assert capsys.readouterr().err == "tb.toggles: no block is called 'no_block'\n"
+    assert capsys.readouterr().err == "tb.faults.toggles: no block is called 'no_block'\n"
 
 
 @pytest.mark.parametrize("seed", ["-1", "x"])

@@ -301,7 +301,7 @@ def test_tables_take_the_cycles_of_their_engine(rows, lookups, builders):
     assert abs(found.cycles / spent - 1) < 0.01
 
 
-# Cycles of vq_gemv_core and of vq_table_gemv by tb.runs.vq_tables (docs/vqllm-tables.md)
+# Cycles of vq_gemv_core and of vq_table_gemv by senbazuru.runs.vq_tables (docs/vqllm-tables.md)
 MEASURED = [
     ("aqlm2x8", 8, 4, 4096, (64, 576), 2856, 9810),
     ("aqlm2x8", 8, 4, 4096, (512, 576), 22136, 10322),

@@ -20,7 +20,7 @@ from golden.axi.format import (
     RESP_SLVERR,
 )
 from golden.words import layout_word
-from tb.ports import Signal, stream_port
+from tb.simulate.ports import Signal, stream_port
 
 
 class Words:

@@ -12,7 +12,7 @@ from golden.fp16.vectors.beats import flow_rows, pack
 from hdl.block import Block
 from hdl.emit import add
 from hdl.fp16.pipeline import Operator, OperatorConfig
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 __all__ = [
     "DEPTHS",

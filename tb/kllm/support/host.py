@@ -14,7 +14,7 @@ from cocotb.triggers import FallingEdge, ReadOnly
 from golden.axi.format import PAGE_BYTES, REGISTERS, RESP_DECERR, RESP_OKAY
 from golden.kllm.isa import COMMAND_WORDS
 from tb.bench import SILENCE, Bench, Watch
-from tb.ports import stream_port
+from tb.simulate.ports import stream_port
 
 _COMMAND = REGISTERS["COMMAND"].offset
 _CONTROL = REGISTERS["CONTROL"].offset

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 
 def walk(inputs: Mapping[str, int], sinks, sources=None) -> dict:

@@ -5,7 +5,7 @@ import random
 import cocotb
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from tb.ports import Signal
+from tb.simulate.ports import Signal
 
 
 async def serve(dut, words, *, grant=None, log=None) -> None:

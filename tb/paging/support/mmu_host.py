@@ -19,7 +19,7 @@ from golden.paging.mmu import Request, Word, joined
 from golden.words import layout_word
 from hdl.paging.layouts import REQUEST_LAYOUT, STATUS_LAYOUT
 from tb.bench import LIVELOCK, SILENCE, config
-from tb.ports import stream_port
+from tb.simulate.ports import stream_port
 
 _KV = config.cache.kv
 OUTLETS = config.reader.outlets

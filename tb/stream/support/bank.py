@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 from golden.config import Config
 from hdl.block import Block
 from hdl.emit import add
-from tb.run import simulate
+from tb.simulate.run import simulate
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

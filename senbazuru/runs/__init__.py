@@ -1,0 +1,1 @@
+"""Commands for users: ``python -m senbazuru.runs.NAME``."""

@@ -1,0 +1,1 @@
+"""A language model on the Verilated accelerator: ``python -m senbazuru.talk``."""

@@ -1,0 +1,667 @@
+// The host of a Verilated kllm_accelerator: its driver, its memories and the clock, in one loop.
+//
+// usage: program FOLDER LATENCY. FOLDER has data.bin and port_NN.bin of golden.llm.pack --all; they are
+// mapped, and what is written to them stays in this process. Requests come on standard input,
+// answers go to standard output; senbazuru/talk/driver.py has both sides' words. A driver of real hardware
+// does the same with its registers and its memory (docs/host.md).
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <fcntl.h>
+#include <numeric>
+#include <set>
+#include <string>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <vector>
+
+#include "hdl_ports.h"
+
+namespace {
+
+constexpr uint64_t SILENCE = 200000;  // cycles without any transfer: a hang
+constexpr unsigned PAGE_BYTES = 4096, COMMAND_WORDS = 16, UNITS = 5;
+constexpr unsigned CONTROL = 0x08, LEVELS = 0x0C, COMMAND = 0x10, STATUS = 0x14, READBACK = 0x18;
+constexpr unsigned OKAY = 0, SLVERR = 2, DECERR = 3;
+constexpr uint32_t FAILED = (1u << 11) - 1;  // status bits without output
+
+// ---------------------------------------------------------------- frames
+
+void read_all(void* to, size_t bytes) {
+    auto* at = static_cast<uint8_t*>(to);
+    while (bytes) {
+        const ssize_t got = read(0, at, bytes);
+        if (got <= 0) std::_Exit(0);  // the other side has gone
+        at += got, bytes -= size_t(got);
+    }
+}
+
+template <class T> T take() {
+    T value;
+    read_all(&value, sizeof value);
+    return value;
+}
+
+template <class T> std::vector<T> take_many(size_t count) {
+    std::vector<T> values(count);
+    read_all(values.data(), count * sizeof(T));
+    return values;
+}
+
+class Answer {
+    std::vector<uint8_t> bytes;
+
+  public:
+    explicit Answer(char kind) { put(kind); }
+    template <class T> void put(T value) {
+        const auto* from = reinterpret_cast<const uint8_t*>(&value);
+        bytes.insert(bytes.end(), from, from + sizeof value);
+    }
+    void put_text(const std::string& text) { bytes.insert(bytes.end(), text.begin(), text.end()); }
+    void send() {
+        const auto size = uint32_t(bytes.size());
+        fwrite(&size, sizeof size, 1, stdout);
+        fwrite(bytes.data(), 1, size, stdout);
+        fflush(stdout);
+    }
+};
+
+[[noreturn]] void fail(const std::string& why) {
+    Answer answer('X');
+    answer.put_text(why);
+    answer.send();
+    std::_Exit(1);
+}
+
+// ---------------------------------------------------------------- memories
+
+struct Mapped {
+    uint8_t* bytes = nullptr;
+    uint64_t size = 0;
+
+    explicit Mapped(const std::string& path) {
+        const int file = open(path.c_str(), O_RDONLY);
+        struct stat found;
+        if (file < 0 || fstat(file, &found)) fail("cannot read " + path);
+        size = uint64_t(found.st_size);
+        void* at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+        if (at == MAP_FAILED) fail("cannot map " + path);
+        bytes = static_cast<uint8_t*>(at);
+        close(file);
+    }
+};
+
+uint64_t cycle = 0, moved = 0;  // now; the last transfer
+
+// Bits of a payload: ports of up to 64 bits are integers, wider ones arrays, both words of 32.
+uint64_t bits_of(const uint32_t* words, Field field) {
+    uint64_t value = 0;
+    for (unsigned have = 0, at = field.at; have < field.bits;) {
+        const unsigned some = std::min(32 - at % 32, field.bits - have);
+        value |= ((words[at / 32] >> at % 32) & mask(some)) << have;
+        have += some, at += some;
+    }
+    return value;
+}
+
+// The subordinate of one AXI4 read port: bursts in order, the first word after the latency.
+class ReadPort {
+    struct Burst {
+        uint64_t due, address;
+        unsigned left;
+    };
+    std::deque<Burst> bursts;
+    bool offered = false;
+
+  public:
+    Mapped& memory;
+    unsigned word_bytes, latency;
+    uint32_t *ar, *r;
+    CData *ar_valid, *ar_ready, *r_valid, *r_ready;
+    Field addr, len;
+    std::set<uint64_t> errors;  // word addresses
+    uint64_t words = 0;         // read so far
+
+    ReadPort(Mapped& memory, unsigned word_bytes, unsigned latency)
+        : memory(memory), word_bytes(word_bytes), latency(latency) {}
+
+    void restart() {
+        bursts.clear();
+        offered = false, *r_valid = 0, *ar_ready = 1;
+    }
+    // What happens at the next edge, from outputs that no input of this cycle changes.
+    void step() {
+        if (*r_ready && offered) {
+            moved = cycle, words++, offered = false;
+            Burst& burst = bursts.front();
+            burst.address += word_bytes;
+            if (!--burst.left) bursts.pop_front();
+        }
+    }
+    void drive() {
+        if (*ar_valid) {
+            moved = cycle;
+            const uint64_t address = bits_of(ar, addr);
+            const unsigned beats = unsigned(bits_of(ar, len)) + 1;
+            if (address / PAGE_BYTES != (address + beats * word_bytes - 1) / PAGE_BYTES)
+                fail("a burst crosses 4 KiB");
+            bursts.push_back({cycle + latency, address, beats});
+        }
+        offered = !bursts.empty() && bursts.front().due <= cycle;
+        *r_valid = offered;
+        if (offered) offer();
+    }
+
+  private:
+    void offer() {
+        const Burst& burst = bursts.front();
+        unsigned resp = OKAY;
+        if (burst.address + word_bytes > memory.size) resp = DECERR;
+        if (!errors.empty() && errors.count(burst.address / word_bytes)) resp = SLVERR;
+        const unsigned count = word_bytes / 4;
+        uint32_t carry = 0;  // the ID, 0, is the lowest bit
+        for (unsigned n = 0; n < count; n++) {
+            uint32_t word = 0xDEADBEEF;
+            if (resp == OKAY) memcpy(&word, memory.bytes + burst.address + 4 * n, 4);
+            r[n] = word << 1 | carry;
+            carry = word >> 31;
+        }
+        r[count] = carry | resp << 1 | uint32_t(burst.left == 1) << 3;
+    }
+};
+
+// ---------------------------------------------------------------- the accelerator
+
+struct Report {
+    uint32_t word;
+    uint64_t cycle;
+};
+
+// Words that the queue of commands has room for, as far as the host knows.
+class Room {
+    uint64_t written = 0, answered = 0, known = 0;  // words of COMMAND; words that have room
+
+  public:
+    // The queue is empty.
+    void restart(unsigned depth) { written = answered = 0, known = depth; }
+    bool is_left() const { return written < known; }
+    void write() { written++; }
+    void answer() { answered++; }
+    uint64_t taken() const { return answered; }
+    // LEVELS gave `levels`, when at least `taken` words were in.
+    void learn(uint32_t levels, uint64_t taken) {
+        known = std::max(known, taken + (levels & 0xFFFF));
+    }
+};
+
+// Which register the host reads next, and how the reads on their way are answered.
+class Polls {
+    static constexpr unsigned EMPTY = 8;  // empty answers one after another: nothing comes any more
+    static constexpr unsigned PAUSE = 16;  // reads between two of LEVELS: room comes that slowly
+    struct Read {
+        unsigned which;
+        uint64_t taken;  // words of commands that were in when the read was sent
+    };
+    std::deque<Read> asked;
+    unsigned empty = 0, turn = 0, pause = 0;
+    bool in_a_row = false, asks_room = false;
+
+  public:
+    // Words read back come in rows: go on with them, and look for a status now and then.
+    unsigned next(bool room_wanted, const Room& room) {
+        unsigned which = LEVELS;
+        if (!room_wanted || asks_room || pause) {
+            pause -= pause != 0;
+            const bool status = in_a_row ? turn % 16 == 0 : turn % 2 == 0;
+            turn++;
+            which = status ? STATUS : READBACK;
+        }
+        if (which == LEVELS) asks_room = true, pause = PAUSE;
+        asked.push_back({which, room.taken()});
+        return which;
+    }
+    // The register of the oldest read. complete: no status is to come.
+    unsigned answered(uint32_t word, bool okay, bool complete, Room& room) {
+        const Read read = asked.front();
+        asked.pop_front();
+        if (read.which == LEVELS) {
+            asks_room = false, room.learn(word, read.taken);
+            return LEVELS;
+        }
+        if (read.which == READBACK) in_a_row = okay;
+        empty = okay || !complete ? 0 : empty + 1;
+        return read.which;
+    }
+    // No read is wanted, and none is on its way.
+    bool done() const { return is_over() && asked.empty(); }
+    bool is_over() const { return empty >= EMPTY; }
+};
+
+class Accelerator {
+    VerilatedContext context;
+    Model model{&context};
+    std::vector<Mapped> memories;  // the ports', then the data memory
+    uint16_t counted[UNITS] = {};  // commands of each unit since reset
+    uint16_t began[UNITS] = {};    // the same at the beginning of this pass
+    unsigned depth = 0;            // words of the queue of commands
+    bool is_stopped = false;       // in mid-program: answers are on their way
+
+  public:
+    std::vector<ReadPort> ports;  // as memories
+    std::vector<Report> reports;
+    std::vector<uint32_t> readback;
+
+    Accelerator(const std::string& folder, unsigned latency) {
+        memories.reserve(PORTS + 1), ports.reserve(PORTS + 1);
+        for (unsigned n = 0; n < PORTS; n++) {
+            char name[32];
+            snprintf(name, sizeof name, "/port_%02u.bin", n);
+            memories.emplace_back(folder + name);
+        }
+        memories.emplace_back(folder + "/data.bin");
+        for (unsigned n = 0; n <= PORTS; n++)
+            ports.emplace_back(memories[n], n < PORTS ? PORT_BYTES : 32, latency);
+        unsigned n = 0;
+#define CONNECT(name)                                                                              \
+    connect(ports[n++], dut::name##_ar::payload(model), dut::name##_r::payload(model),             \
+            dut::name##_ar::valid(model), dut::name##_ar::ready(model), dut::name##_r::valid(model), \
+            dut::name##_r::ready(model), dut::name##_ar::addr, dut::name##_ar::len);
+        WEIGHT_PORTS(CONNECT)
+        CONNECT(data)
+        reset();
+    }
+    template <class A, class R>
+    void connect(ReadPort& port, A& ar, R& r, CData& ar_valid, CData& ar_ready, CData& r_valid,
+                 CData& r_ready, Field addr, Field len) {
+        port.ar = reinterpret_cast<uint32_t*>(&ar), port.r = reinterpret_cast<uint32_t*>(&r);
+        port.ar_valid = &ar_valid, port.ar_ready = &ar_ready;
+        port.r_valid = &r_valid, port.r_ready = &r_ready;
+        port.addr = addr, port.len = len;
+    }
+    Mapped& data() { return memories.back(); }
+    Mapped& port(unsigned n) { return memories[n]; }
+
+    void reset() {
+        dut::rst(model) = 1;
+        dut::host_aw::valid(model) = dut::host_w::valid(model) = dut::host_ar::valid(model) = 0;
+        dut::host_b::ready(model) = dut::host_r::ready(model) = 1;
+        for (ReadPort& port : ports) port.restart();
+        for (int n = 0; n < 3; n++) edge();
+        dut::rst(model) = 0;
+        std::fill(counted, counted + UNITS, 0);
+        is_stopped = false;
+        depth = read(LEVELS) & 0xFFFF;
+        begin();
+    }
+    // A pass begins: the waits of its programs count from here.
+    void begin() { std::copy(counted, counted + UNITS, began); }
+    std::vector<uint32_t> counted_from_reset(const std::vector<uint32_t>& words) const {
+        auto moved_words = words;
+        for (size_t first = 0; first < words.size(); first += COMMAND_WORDS)
+            for (unsigned unit = 0; unit < UNITS; unit++) {
+                uint32_t& word = moved_words[first + 1 + unit / 2];
+                const unsigned shift = 16 * (unit % 2);
+                const uint32_t wait = ((word >> shift) + began[unit]) & 0xFFFF;
+                word = (word & ~(0xFFFFu << shift)) | wait << shift;
+            }
+        return moved_words;
+    }
+    // Sends the words; takes all statuses and words read back. abort_at: from that cycle of the
+    // program on no word is sent, CONTROL is written, and what is in flight is taken.
+    //
+    // Words and reads are on their way one per cycle: as many words as the queue has room for. A
+    // read of a queue that was empty is repeated later.
+    bool run(const std::vector<uint32_t>& words, int64_t abort_at, int64_t stop_at) {
+        if (is_stopped) fail("a program was stopped: reset the accelerator first");
+        reports.clear(), readback.clear();
+        const size_t wanted = words.size() / COMMAND_WORDS;
+        const uint64_t start = cycle;
+        size_t sent = 0;
+        bool aborting = false, ends = false, aborted = false;  // ends: CONTROL is written
+        std::deque<unsigned> writes;  // registers, not answered yet
+        Room room;
+        room.restart(depth);
+        Polls polls;
+        moved = cycle;
+        for (;;) {
+            const int64_t now = int64_t(cycle - start);
+            if (stop_at >= 0 && now >= stop_at) {
+                is_stopped = true;
+                return false;
+            }
+            // Answers, which depend on no input of this cycle.
+            if (dut::host_b::valid(model)) {
+                const bool okay = get(dut::host_b::payload(model), dut::host_b::resp) == OKAY;
+                if (!okay) fail("a word was refused, though LEVELS gave room for it");
+                if (writes.front() == COMMAND) room.answer(), moved = cycle;
+                else aborted = true;
+                writes.pop_front();
+            }
+            if (dut::host_r::valid(model)) {
+                const auto& payload = dut::host_r::payload(model);
+                const auto word = uint32_t(get(payload, dut::host_r::data));
+                const bool okay = get(payload, dut::host_r::resp) == OKAY;
+                const bool complete = reports.size() == wanted || (aborted && dut::idle(model));
+                const unsigned which = polls.answered(word, okay, complete, room);
+                if (which == READBACK && okay) readback.push_back(word);
+                if (which == STATUS && okay) take_report(word, cycle - start);
+                if (which != LEVELS && okay) moved = cycle;
+            }
+            if (polls.done() && writes.empty()) break;
+            // What the host offers.
+            aborting = abort_at >= 0 && now >= abort_at;
+            dut::host_aw::valid(model) = dut::host_w::valid(model) = 0;
+            const bool sending = !aborting && sent < words.size();
+            if (dut::host_aw::ready(model) && dut::host_w::ready(model)) {
+                if (aborting && !ends) {
+                    ends = true, writes.push_back(CONTROL), write(CONTROL, 1);
+                } else if (sending && room.is_left()) {
+                    room.write(), writes.push_back(COMMAND), write(COMMAND, words[sent++]);
+                }
+            }
+            dut::host_ar::valid(model) = 0;
+            if (!polls.is_over() && dut::host_ar::ready(model)) {
+                put(dut::host_ar::payload(model), dut::host_ar::addr,
+                    polls.next(sending && !room.is_left(), room));
+                dut::host_ar::valid(model) = 1;
+            }
+            step();
+            if (cycle - moved > SILENCE)
+                fail("no transfer for " + std::to_string(SILENCE) + " cycles: " +
+                     std::to_string(sent) + " of " + std::to_string(words.size()) + " words sent, " +
+                     std::to_string(reports.size()) + " of " + std::to_string(wanted) + " statuses");
+        }
+        // Let the memories' last words end.
+        dut::host_aw::valid(model) = dut::host_w::valid(model) = dut::host_ar::valid(model) = 0;
+        for (int n = 0; n < 4; n++) step();
+        return true;
+    }
+
+  private:
+    // A command that has a status has completed.
+    void take_report(uint32_t word, uint64_t at) {
+        reports.push_back({word, at});
+        counted[word >> 13 & 7]++;
+    }
+    // Offers a write, which is taken in this cycle.
+    void write(unsigned address, uint32_t word) {
+        put(dut::host_aw::payload(model), dut::host_aw::addr, address);
+        put(dut::host_w::payload(model), dut::host_w::data, word);
+        put(dut::host_w::payload(model), dut::host_w::strb, 0xF);
+        dut::host_aw::valid(model) = dut::host_w::valid(model) = 1;
+    }
+    // A read with nothing else on its way.
+    uint32_t read(unsigned address) {
+        put(dut::host_ar::payload(model), dut::host_ar::addr, address);
+        dut::host_ar::valid(model) = 1;
+        while (!dut::host_ar::ready(model)) step();
+        step();
+        dut::host_ar::valid(model) = 0;
+        while (!dut::host_r::valid(model)) step();
+        const auto word = uint32_t(get(dut::host_r::payload(model), dut::host_r::data));
+        step();
+        return word;
+    }
+    // A cycle with the memories.
+    void step() {
+        for (ReadPort& port : ports) port.drive();
+        for (ReadPort& port : ports) port.step();
+        edge();
+    }
+    void edge() {
+        dut::clk(model) = 0, model.eval();
+        dut::clk(model) = 1, model.eval();
+        cycle++;
+    }
+};
+
+// ---------------------------------------------------------------- K and V
+
+struct Place {
+    uint32_t k, v, scale;  // words of the port memories; row of the data memory
+};
+
+// The cached tokens of a KV head of a layer, and their images.
+struct Cache {
+    Place place;
+    std::vector<uint8_t> k, v;  // indices, token by token
+    std::vector<uint16_t> k_scale, v_scale;
+};
+
+// Writes the images of cached K and V as golden.kllm.image lays them out.
+class Caches {
+    Accelerator& accelerator;
+    unsigned heads = 0, size = 0;
+    std::vector<Cache> caches;  // layer by layer
+
+  public:
+    explicit Caches(Accelerator& accelerator) : accelerator(accelerator) {}
+
+    void place() {
+        heads = take<uint32_t>(), size = take<uint32_t>();
+        const auto count = take<uint32_t>();
+        caches.assign(count * heads, {});
+        for (Cache& cache : caches) cache.place = take<Place>();
+    }
+    // The slots of `tokens` new tokens after `context`: all V, token by token, then all K.
+    void append(unsigned layer, unsigned context, unsigned tokens,
+                const std::vector<uint32_t>& words) {
+        size_t at = 0;
+        for (int is_k = 0; is_k < 2; is_k++)
+            for (unsigned t = 0; t < tokens; t++)
+                for (unsigned head = 0; head < heads; head++) {
+                    Cache& cache = caches[layer * heads + head];
+                    auto& index = is_k ? cache.k : cache.v;
+                    auto& scale = is_k ? cache.k_scale : cache.v_scale;
+                    index.resize((context + t) * size), scale.resize(context + t);
+                    at = take_slot(words, at, index, scale);
+                }
+        if (at != words.size()) fail("slots of another number of words");
+        for (unsigned head = 0; head < heads; head++)
+            write(caches[layer * heads + head], context, tokens);
+    }
+
+  private:
+    size_t take_slot(const std::vector<uint32_t>& words, size_t at, std::vector<uint8_t>& index,
+                     std::vector<uint16_t>& scale) {
+        const unsigned rows = (size + 15) / 16;
+        if (at + 4 + 5 * rows > words.size() || words[at] != size) fail("a slot of another length");
+        const auto* entries = reinterpret_cast<const uint8_t*>(&words[at + 4]);
+        index.insert(index.end(), entries, entries + size);
+        scale.push_back(uint16_t(words[at + 1]));
+        return at + 4 + 5 * rows;
+    }
+    void write(const Cache& cache, unsigned context, unsigned tokens) {
+        const unsigned all = context + tokens, groups = (size - 1) / GROUP + 1;
+        // K: inputs are elements, outputs tokens: a token is one column.
+        for (unsigned t = context; t < all; t++) {
+            for (unsigned e = 0; e < size; e++)
+                put_index(cache.place.k, size, e, t, cache.k[t * size + e]);
+            put_scale(cache.place.k, size, t, cache.k_scale[t]);
+        }
+        // V: inputs are tokens. With a new beat the scales move, and later groups too.
+        const unsigned beats = (all + ELEMENTS - 1) / ELEMENTS;
+        const bool grows = !context || beats != (context + ELEMENTS - 1) / ELEMENTS;
+        if (grows) clear(cache.place.v, groups * (beats + 1));
+        for (unsigned t = grows ? 0 : context; t < all; t++)
+            for (unsigned e = 0; e < size; e++)
+                put_index(cache.place.v, all, t, e, cache.v[t * size + e]);
+        for (unsigned e = 0; grows && e < size; e++) put_scale(cache.place.v, all, e, 0x3C00);
+        memcpy(accelerator.data().bytes + uint64_t(cache.place.scale) * 32, cache.v_scale.data(),
+               2 * all);
+    }
+    // A byte of an image: beat by beat, in a beat lane by lane; its words go round the ports.
+    uint8_t& byte(uint32_t image, unsigned beat, unsigned lane, unsigned at) {
+        const uint64_t word = (uint64_t(beat) * LANES + lane) * LANE_WORDS + at / PORT_BYTES;
+        const uint64_t place = (image + word / PORTS) * PORT_BYTES + at % PORT_BYTES;
+        return accelerator.port(unsigned(word % PORTS)).bytes[place];
+    }
+    unsigned beat_of(unsigned length, unsigned output, unsigned beat) const {
+        return output / GROUP * ((length + ELEMENTS - 1) / ELEMENTS + 1) + beat;
+    }
+    void put_index(uint32_t image, unsigned length, unsigned k, unsigned n, unsigned index) {
+        const unsigned beat = beat_of(length, n, k / ELEMENTS), lane = n % GROUP / COLUMNS;
+        const unsigned first = (n % COLUMNS * ELEMENTS + k % ELEMENTS) * BITS_B;
+        for (unsigned bit = 0; bit < BITS_B; bit++) {
+            uint8_t& at = byte(image, beat, lane, (first + bit) / 8);
+            const unsigned place = (first + bit) % 8;
+            at = uint8_t((at & ~(1u << place)) | (index >> bit & 1) << place);
+        }
+    }
+    void put_scale(uint32_t image, unsigned length, unsigned n, uint16_t scale) {
+        const unsigned beat = beat_of(length, n, (length + ELEMENTS - 1) / ELEMENTS);
+        for (unsigned half = 0; half < 2; half++)
+            byte(image, beat, n % GROUP / COLUMNS, n % COLUMNS * 2 + half) =
+                uint8_t(scale >> 8 * half);
+    }
+    void clear(uint32_t image, unsigned beats) {
+        for (unsigned beat = 0; beat < beats; beat++)
+            for (unsigned lane = 0; lane < LANES; lane++)
+                for (unsigned at = 0; at < LANE_WORDS * PORT_BYTES; at += PORT_BYTES)
+                    memset(&byte(image, beat, lane, at), 0, PORT_BYTES);
+    }
+};
+
+// ---------------------------------------------------------------- sampling
+
+double value_of(uint16_t word) {
+    const int exponent = word >> 10 & 31, fraction = word & 1023;
+    const double magnitude = exponent == 31 ? (fraction ? NAN : INFINITY)
+                             : exponent     ? std::ldexp(1024 + fraction, exponent - 25)
+                                            : std::ldexp(fraction, -24);
+    return word >> 15 ? -magnitude : magnitude;
+}
+
+// temperature 0: the largest logit, the lowest token of several. Otherwise the likeliest tokens
+// whose probabilities reach top_p; `draw` in 0..1 chooses. senbazuru/talk/sampling.py is the same.
+uint32_t sample(const std::vector<uint16_t>& logits, double temperature, double top_p,
+                double draw) {
+    std::vector<double> value(logits.size());
+    std::transform(logits.begin(), logits.end(), value.begin(), value_of);
+    for (double each : value)
+        if (!std::isfinite(each)) fail("a logit is not finite");
+    const auto best = std::max_element(value.begin(), value.end());
+    if (temperature == 0) return uint32_t(best - value.begin());
+    const double largest = *best;
+    std::vector<double> weight(value.size());
+    double total = 0;
+    for (size_t n = 0; n < value.size(); n++)
+        total += weight[n] = std::exp((value[n] - largest) / temperature);
+    std::vector<uint32_t> order(value.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](uint32_t a, uint32_t b) { return weight[a] > weight[b]; });
+    double held = 0;
+    size_t kept = 0;
+    while (kept < order.size() && held < top_p * total) held += weight[order[kept++]];
+    double at = draw * held;
+    for (size_t n = 0; n + 1 < kept; n++)
+        if ((at -= weight[order[n]]) < 0) return order[n];
+    return order[kept ? kept - 1 : 0];
+}
+
+// The last token's logits of what the head's READs gave: pieces, each of `tokens` padded vectors.
+std::vector<uint16_t> last_logits(const std::vector<uint32_t>& words, unsigned tokens,
+                                  const std::vector<uint32_t>& pieces) {
+    std::vector<uint16_t> logits;
+    const auto* half = reinterpret_cast<const uint16_t*>(words.data());
+    size_t at = 0;
+    for (uint32_t outputs : pieces) {
+        const size_t wide = (outputs + 15) / 16 * 16;
+        const uint16_t* last = half + at + (tokens - 1) * wide;
+        at += tokens * wide;
+        if (at > 2 * words.size()) fail("too few words read back for the logits");
+        logits.insert(logits.end(), last, last + outputs);
+    }
+    return logits;
+}
+
+// ---------------------------------------------------------------- requests
+
+class Driver {
+    Accelerator accelerator;
+    Caches caches{accelerator};
+    bool failed = false;  // the programs of a pass are left out until the next 'G'
+
+  public:
+    Driver(const std::string& folder, unsigned latency) : accelerator(folder, latency) {}
+
+    void serve() {
+        for (;;) switch (take<char>()) {
+            case 'L': caches.place(); break;
+            case 'G': failed = false, accelerator.begin(); break;
+            case 'W': write_rows(); break;
+            case 'K': append(); break;
+            case 'E': set_error(); break;
+            case 'R': accelerator.reset(), Answer('r').send(); break;
+            case 'P': run(); break;
+            case 'S': choose(); break;
+            default: fail("unknown request");
+            }
+    }
+
+  private:
+    void write_rows() {
+        const auto row = take<uint32_t>(), rows = take<uint32_t>();
+        const auto bytes = take_many<uint8_t>(32 * rows);
+        memcpy(accelerator.data().bytes + uint64_t(row) * 32, bytes.data(), bytes.size());
+    }
+    void append() {
+        const auto layer = take<uint32_t>(), context = take<uint32_t>(), tokens = take<uint32_t>();
+        const auto count = take<uint32_t>();
+        caches.append(layer, context, tokens, take_many<uint32_t>(count));
+    }
+    void set_error() {
+        const auto port = take<uint32_t>();
+        const auto word = take<uint64_t>();
+        const auto is_set = take<uint8_t>();
+        auto& errors = accelerator.ports[port].errors;
+        if (is_set) errors.insert(word);
+        else errors.erase(word);
+    }
+    // A part of a pass; its K and V go to the images of `layer`, if that is not -1.
+    void run() {
+        const auto layer = take<int32_t>();
+        const auto context = take<uint32_t>(), tokens = take<uint32_t>();
+        const auto abort_at = take<int64_t>(), stop_at = take<int64_t>();
+        const auto count = take<uint32_t>();
+        const auto words = take_many<uint32_t>(count);
+        if (failed) return;
+        const uint64_t start = cycle;
+        std::vector<uint64_t> before;
+        for (ReadPort& port : accelerator.ports) before.push_back(port.words);
+        const bool ended =
+            accelerator.run(accelerator.counted_from_reset(words), abort_at, stop_at);
+        for (const Report& report : accelerator.reports) failed |= (report.word & FAILED) != 0;
+        failed |= !ended || abort_at >= 0;
+        if (!failed && layer >= 0) caches.append(unsigned(layer), context, tokens, accelerator.readback);
+        Answer answer('p');
+        answer.put<uint8_t>(failed);
+        answer.put<uint64_t>(cycle - start);
+        answer.put(uint32_t(accelerator.reports.size()));
+        answer.put(uint32_t(accelerator.readback.size()));
+        for (const Report& report : accelerator.reports) answer.put(report.word);
+        for (const Report& report : accelerator.reports) answer.put(uint32_t(report.cycle));
+        for (uint32_t word : accelerator.readback) answer.put(word);
+        for (unsigned n = 0; n < accelerator.ports.size(); n++)
+            answer.put(accelerator.ports[n].words - before[n]);
+        answer.send();
+    }
+    void choose() {
+        const auto temperature = take<double>(), top_p = take<double>(), draw = take<double>();
+        const auto tokens = take<uint32_t>(), count = take<uint32_t>();
+        const auto pieces = take_many<uint32_t>(count);
+        if (failed) return;
+        Answer answer('s');
+        answer.put(sample(last_logits(accelerator.readback, tokens, pieces), temperature, top_p, draw));
+        answer.send();
+    }
+};
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    if (count != 3) fail("usage: program FOLDER LATENCY");
+    Driver(arguments[1], unsigned(std::strtoul(arguments[2], nullptr, 10))).serve();
+}

@@ -1,0 +1,173 @@
+"""What a pass cost: cycles of each unit and command, next to their bounds and to a prediction."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from golden.kllm.bounds import Rates, ahead_max, bounds, schedule
+from golden.kllm.config import MachineConfig
+from golden.kllm.isa import COMMAND_WORDS, MatmulMode, Opcode, Unit, decode
+from golden.kllm.model.program import PassProgram
+from golden.kllm.timing import dispatcher
+from hdl.kllm.accelerator import KllmAcceleratorConfig
+from senbazuru.runs.measure.layer import measured_cycles
+from senbazuru.talk.driver import PartRun
+from sim.engine import engine_of
+from sim.kllm.schedule import timeline
+from sim.kllm.units import CommandCycles, Timings, Units
+
+CONTROLLER = "kllm-a4"  # the chip of sim/hardware whose constants say how fast a controller is
+
+
+@dataclasses.dataclass(frozen=True)
+class HostPace:
+    """command, poll: cycles from one command or word to the next, as sim.kllm.units.Timings.
+
+    handover : seconds for K and V of a layer, from the last word read to the next part
+    """
+
+    command: int
+    poll: int
+    handover: float = 0.0
+
+
+# main.cpp writes and reads a word in every cycle. The dispatcher takes a command less often.
+HOST = HostPace(int(dispatcher(COMMAND_WORDS).interval), 1)
+
+# The cocotb bench's own host: the defaults of Timings.
+BENCH = HostPace(Timings.command, Timings.poll)
+
+
+def controller() -> HostPace:
+    """A controller on the chip that drives AXI4-Lite, by the constants of ``CONTROLLER``."""
+    found = engine_of(CONTROLLER)
+    return HostPace(int(found.base("command")), int(found.base("poll")), found.base("handover"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Cycles of a pass if one resource worked in each of them. Neither can be faster.
+
+    ports : words that each weight port gives, one per cycle
+    lanes : products of all MATMULs over the products that the lanes form per cycle
+    """
+
+    ports: int
+    lanes: float
+
+
+def limits(program: PassProgram, machine: MachineConfig) -> Limits:
+    """Counts words and products of each MATMUL; a product of 8 bits counts once."""
+    words, products = 0, 0
+    for part in program.parts:
+        for first in range(0, len(part), COMMAND_WORDS):
+            opcode, _, _, o = decode(list(part[first : first + COMMAND_WORDS]))
+            if opcode == Opcode.MATMUL:
+                words += machine.image_words(o["length"], o["outputs"])
+                products += o["tokens"] * o["length"] * o["outputs"]
+    return Limits(words, products / (machine.lanes * machine.columns * machine.elements))
+
+
+@dataclasses.dataclass(frozen=True)
+class Placed:
+    """A command at work, in cycles of the pass."""
+
+    unit: str
+    opcode: str
+    begin: int
+    end: int
+
+
+@dataclasses.dataclass
+class Figures:
+    """cycles : of the pass; parts: of each part
+
+    bound : sum of the parts' bounds, each unit doing its commands one by one; ahead: the same with
+        weights that come before their MATMUL
+    units, commands : name to cycles that it was at work; of commands also how many, and their bound
+    placed : every command
+    """
+
+    cycles: int
+    parts: list[int]
+    bound: int
+    ahead: int
+    units: dict[str, int]
+    commands: dict[str, list[int]]
+    placed: list[Placed]
+
+    def describe(self) -> dict[str, object]:
+        """What a session keeps: all but the commands one by one."""
+        return {name: value for name, value in vars(self).items() if name != "placed"}
+
+
+def rates(config: KllmAcceleratorConfig) -> Rates:
+    return Rates(
+        macs=None if config.build.counter == "select" else config.lane.macs,
+        function_width=config.width,
+        integer_lanes=config.quantizer_config.integer_lanes,
+    )
+
+
+def figures(
+    program: PassProgram, parts: Sequence[PartRun], config: KllmAcceleratorConfig
+) -> Figures:
+    """Of a pass that ended."""
+    issued = dict.fromkeys(Unit, 0)
+    made = Figures(0, [], 0, 0, {unit.name: 0 for unit in Unit}, {}, [])
+    own = rates(config)
+    for words, part in zip(program.parts, parts, strict=True):
+        found = bounds(words, config.machine, own)
+        status, at = part.status.tolist(), part.at.tolist()
+        reports = [
+            [word >> 16, word >> 13 & 7, when] for word, when in zip(status, at, strict=True)
+        ]
+        took = measured_cycles(words, reports, issued)
+        done = {tag: when for tag, _, when in reports}
+        made.bound += schedule(words, found, issued).cycles
+        made.ahead += schedule(words, found, issued, ahead_max(config.machine)).cycles
+        for number, bound in enumerate(found):
+            issued[bound.unit] += 1
+            name = _name(bound.opcode, words[number * COMMAND_WORDS : (number + 1) * COMMAND_WORDS])
+            cycles, end = took[bound.tag], made.cycles + done[bound.tag]
+            made.units[bound.unit.name] += cycles
+            sums = made.commands.setdefault(name, [0, 0, 0])
+            for n, amount in enumerate((1, cycles, bound.cycles)):
+                sums[n] += amount
+            made.placed.append(Placed(bound.unit.name, name, end - cycles, end))
+        made.parts.append(part.cycles)
+        made.cycles += part.cycles
+    return made
+
+
+def _name(opcode: Opcode, words: Sequence[int]) -> str:
+    """The command; of MATMUL its mode too."""
+    if opcode != Opcode.MATMUL:
+        return opcode.name
+    return f"MATMUL {MatmulMode(decode(list(words))[3]['mode']).name}"
+
+
+def predicted(
+    program: PassProgram, config: KllmAcceleratorConfig, latency: int, host: HostPace = HOST,
+    clock: float = 0.0,
+) -> int:  # fmt: skip
+    """Cycles that the system simulator says. clock: Hz, for the hand-over of ``host``."""
+    timings = Timings.fitted(latency=latency, command=host.command, poll=host.poll)
+    units = Units(
+        counter=config.build.counter, macs=config.build.macs, function_width=config.width,
+        queue=config.queue,
+    )  # fmt: skip
+    cycles = CommandCycles(config.machine, units, timings)
+    first = dict.fromkeys(Unit, 0)
+    spent = sum(timeline(words, cycles, first).cycles for words in program.parts)
+    handed = (len(program.parts) - 1) * host.handover * clock  # a part ends with K and V read back
+    return round(spent + handed)
+
+
+def predicted_by_host(
+    program: PassProgram, config: KllmAcceleratorConfig, latency: int, clock: float
+) -> tuple[int, int, int]:
+    """``predicted`` for main.cpp, for a controller, and for the host of the cocotb bench."""
+    free, slower, bench = (
+        predicted(program, config, latency, host, clock) for host in (HOST, controller(), BENCH)
+    )
+    return free, slower, bench

@@ -1,0 +1,1 @@
+"""Faults in a block: made, planted, found, or proved to be none."""

@@ -1,1 +1,0 @@
-"""Commands for users: ``python -m tb.runs.NAME``."""

@@ -1,0 +1,1 @@
+"""A block in Verilator: its build, its run, what both keep, and their waves."""

@@ -1,1 +1,0 @@
-"""A language model on the Verilated accelerator: ``python -m tb.talk``."""
