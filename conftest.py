@@ -69,7 +69,7 @@ def pytest_configure(config):
         if count > 1:
             raise pytest.UsageError("--wave is for one seed: it does not go with --seeds")
         os.environ["TB_WAVE"] = "1"  # tb.simulate.waves
-    os.environ["SENBAZURU_YOSYS_RESIDENT"] = "1"  # hdl.yosys
+    os.environ["SENBAZURU_YOSYS_RESIDENT"] = "1"  # hdl.back.yosys
     # Workers, and the commands that tests start, would compile every module anew.
     os.environ["PYTHONDONTWRITEBYTECODE"] = ""
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(bytecode_folder(ROOT, BUILD / "pycache")))
@@ -110,7 +110,7 @@ def _processor_seconds() -> float:
 
 
 def _seconds_of_residents() -> float:
-    """Those of the children that still run, such as Yosys (hdl.yosys), and of their children."""
+    """Those of the children that still run, such as hdl.back.yosys, and of their children."""
     seconds = 0.0
     for children in Path("/proc/self/task").glob("*/children"):
         for child in children.read_text().split():

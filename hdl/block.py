@@ -20,7 +20,7 @@ class Operations(NamedTuple):
 
 
 class Block(wiring.Component):
-    """A component that ``hdl.emit`` converts once per (class, configuration).
+    """A component that ``hdl.back.emit`` converts once per (class, configuration).
 
     Everything that shapes the hardware is in ``config``; two blocks of one class with equal
     configurations are one Verilog module. Subclasses set ``timing``, which comes from

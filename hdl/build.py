@@ -18,9 +18,10 @@ from amaranth.hdl import UnusedElaboratable
 from golden import command
 from golden.config import Config, ConfigError
 from hdl.arguments import folder
-from hdl.deliver import Delivery, HasFiles, check_folder, check_identifier, deliver, write
-from hdl.diagram import Drawing, diagram
-from hdl.emit import flat_ports
+from hdl.back.deliver import Delivery, HasFiles, check_folder, check_identifier, deliver, write
+from hdl.back.emit import flat_ports
+from hdl.back.separator import SEPARATORS, check_name, delivered_names
+from hdl.back.verilog import WRAPS, port_rows
 from hdl.kit.parts import (
     PARTS,
     KitDelivery,
@@ -30,9 +31,8 @@ from hdl.kit.parts import (
     make_kit,
     parts_of,
 )
+from hdl.pages.diagram import Drawing, diagram
 from hdl.registry import all_blocks, configuration, find
-from hdl.separator import SEPARATORS, check_name, delivered_names
-from hdl.verilog import WRAPS, port_rows
 
 _LONGEST = 200  # of a top's name: a file's name has 255 bytes on most systems, and ends are added
 

@@ -18,7 +18,7 @@ Some shapes say the kind themselves, and the layout gives none:
     a layout                                   that of each field
 
 Every other port or field of a registered block must have one: tests/test_description.py asks
-``hdl.verilog.without_kind`` for every block at every named configuration.
+``hdl.back.verilog.without_kind`` for every block at every named configuration.
 """
 
 import dataclasses

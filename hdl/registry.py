@@ -72,7 +72,7 @@ def rooms() -> dict[str, Room]:
 def all_blocks() -> dict[str, Registered]:
     """Name to block, over all rooms, sorted by name."""
     blocks: dict[str, Registered] = {}
-    classes: dict[str, type] = {}  # hdl.emit names modules by class name, whatever its file
+    classes: dict[str, type] = {}  # hdl.back.emit names modules by class name, whatever its file
     for room in rooms().values():
         for name, block in room.blocks.items():
             if name in blocks:

@@ -16,8 +16,8 @@ from typing import Any
 import filelock
 
 from golden.files import kept_json, made_aside
+from hdl.back.verilog import Design, convert
 from hdl.block import Block
-from hdl.verilog import Design, convert
 from synth import cells
 from synth.liberty import Library, parse, read_text
 from synth.yosys import default_tool, run, version

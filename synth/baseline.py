@@ -23,8 +23,8 @@ from typing import Any
 from golden import command
 from golden.config import ConfigError
 from golden.files import claimed, replacing
+from hdl.back.verilog import Design, convert
 from hdl.registry import configuration_of, find
-from hdl.verilog import Design, convert
 from synth.area import Libraries, SynthesisError, is_macro, load_libraries
 from synth.modules import map_modules
 from synth.yosys import YosysError, default_tool, version

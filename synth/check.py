@@ -3,8 +3,8 @@
 import tempfile
 from pathlib import Path
 
-from hdl.deliver import Delivery
-from hdl.verilog import Design
+from hdl.back.deliver import Delivery
+from hdl.back.verilog import Design
 from synth.yosys import YosysError, run
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from golden import command
 from golden.files import replacing
 from hdl.arguments import add_page, check_page, write_page
-from hdl.pages import pages_directory
+from hdl.pages.documents import pages_directory
 from hdl.registry import configuration, rooms
 from synth.area import SynthesisError
 from synth.liberty import LibraryError

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hdl.verilog import Design
+from hdl.back.verilog import Design
 from synth.area import SynthesisError, is_macro
 from synth.energy import Energies
 from synth.formula import compiled

@@ -18,7 +18,7 @@ from typing import Any
 import filelock
 
 from golden.files import kept_json, made_aside, replacing
-from hdl.verilog import Design
+from hdl.back.verilog import Design
 from synth.area import (
     CACHE,
     DFF_28NM,

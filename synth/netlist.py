@@ -11,7 +11,7 @@ from typing import Any
 import filelock
 
 from golden.files import kept_json, made_aside
-from hdl.verilog import Design
+from hdl.back.verilog import Design
 from synth.area import (
     CACHE,
     DONT_USE,

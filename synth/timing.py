@@ -9,8 +9,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from hdl.back.verilog import convert
 from hdl.block import Block
-from hdl.verilog import convert
 from synth import opensta
 from synth.area import DONT_USE, Libraries, SynthesisError
 from synth.delays import FALL, RISE, Arc, Delays, Fo4, fo4

@@ -1,8 +1,8 @@
 """What holds of every registered block: lint, netlist, names, same bytes, no initial values.
 
-An IP has a page, and it is up to date. The page takes its ports from ``hdl.emit.implicit_ports``,
-which emits no children. The lint test compares that with the whole emission. The benches of fp16
-must run the arithmetic of every operator inside.
+An IP has a page, and it is up to date. The page takes its ports from
+``hdl.back.emit.implicit_ports``, which emits no children. The lint test compares that with the
+whole emission. The benches of fp16 must run the arithmetic of every operator inside.
 
 Shown to fail:
 
@@ -19,11 +19,11 @@ import sys
 
 import pytest
 
-from hdl.deliver import package
-from hdl.emit import implicit_ports
-from hdl.pages import fill, pages_directory
+from hdl.back.deliver import package
+from hdl.back.emit import implicit_ports
+from hdl.back.verilog import convert
+from hdl.pages.documents import fill, pages_directory
 from hdl.registry import all_blocks, ips
-from hdl.verilog import convert
 from synth.check import check
 from tb.fp16.support.formats import COMPLETE, has_bench
 from tb.simulate.run import lint, shared_children
@@ -73,7 +73,8 @@ def test_page_is_up_to_date(name):
 @pytest.mark.parametrize("name", ["kllm_pe_lane", "fp16_fma"])
 def test_same_bytes_every_run(name):
     program = (
-        "import hashlib; from hdl.deliver import deliver; from hdl.registry import all_blocks, ips;"
+        "import hashlib; from hdl.back.deliver import deliver; "
+        "from hdl.registry import all_blocks, ips;"
         f"b = all_blocks()[{name!r}];"
         f"c = b.configs.get('small', b.config);"
         f"print(hashlib.sha256(deliver(b.component(c), {name!r}).verilog.encode()).hexdigest())"

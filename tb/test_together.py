@@ -1,7 +1,7 @@
 """Two blocks of each room in one folder, with and without a prefix, compile together and lint.
 
 All blocks: ``python -m tb.together``. Shown to fail: without guards Yosys and Verilator find two
-definitions; without ``hdl.waivers.wrapper_waivers`` the wrapped block has findings.
+definitions; without ``hdl.back.waivers.wrapper_waivers`` the wrapped block has findings.
 """
 
 import re
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from hdl.back.deliver import deliver, write
 from hdl.build import main
-from hdl.deliver import deliver, write
 from hdl.registry import find, rooms
 from tb import together
 from tb.together import PREFIX, SMALL, emit_all, icarus, smallest, verilator, yosys

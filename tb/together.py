@@ -24,9 +24,9 @@ from golden import command
 from golden.config import Config, ConfigError
 from golden.files import claimed, made_folder
 from hdl.arguments import folder
-from hdl.deliver import Delivery, package, write
+from hdl.back.deliver import Delivery, package, write
+from hdl.back.verilog import convert
 from hdl.registry import Registered, all_blocks, find
-from hdl.verilog import convert
 from synth.yosys import YosysError, run
 from tb.simulate.compile import tool_environment
 
@@ -148,7 +148,7 @@ def main(arguments: list[str] | None = None) -> int:
         names = options.names or list(all_blocks())
         for name in names:
             find(name)
-        # Not the folder itself: hdl.deliver.write takes its lock.
+        # Not the folder itself: hdl.back.deliver.write takes its lock.
         with made_folder(options.folder), claimed(options.folder / "together"):
             failed = _run(names, options.folder, options.defaults)
     except (ConfigError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Is a module that ``hdl.rewrite`` gives the same circuit as the one that Yosys has written?
+"""Is a module that ``hdl.back.rewrite`` gives the same circuit as the one that Yosys has written?
 
 Registers, memories and instances of one name correspond. Yosys turns each register and each
 instance into ports. ABC then proves that next states, outputs and the inputs of instances are equal
@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from hdl.rewrite import plain_names
+from hdl.back.rewrite import plain_names
 from synth.modules import instantiated, stub
 from synth.yosys import YosysError, native_abc, run
 

@@ -43,7 +43,7 @@ TOP = "compared_top"
 _EMIT = """
 import hashlib, json, pathlib, sys
 from hdl.registry import all_blocks
-from hdl.verilog import convert
+from hdl.back.verilog import convert
 out, wanted = pathlib.Path(sys.argv[1]), set(sys.argv[2:])
 table = {}
 for name, block in all_blocks().items():
@@ -300,7 +300,7 @@ def _heights(side: _Side) -> dict[str, int]:
 def compare_designs(
     old: str, new: str, *, flatten: bool = False, results: _Results | None = None
 ) -> Comparison:
-    """Compare two designs, Verilog as ``hdl.verilog.convert`` writes it."""
+    """Compare two designs, Verilog as ``hdl.back.verilog.convert`` writes it."""
     results = results if results is not None else _Results()
     sides = _Side(old, flatten), _Side(new, flatten)
     if old == new:

@@ -22,14 +22,14 @@ from pathlib import Path
 import pytest
 
 from golden.config import ConfigError
-from hdl import deliver
+from hdl.back import deliver
+from hdl.back.deliver import check_folder, package, write
+from hdl.back.emit import module_name
+from hdl.back.render import render
+from hdl.back.rewrite import rewrite
+from hdl.back.verilog import convert
 from hdl.build import main
-from hdl.deliver import check_folder, package, write
-from hdl.emit import module_name
 from hdl.registry import find
-from hdl.render import render
-from hdl.rewrite import rewrite
-from hdl.verilog import convert
 from synth.modules import module_texts
 from tb.together import PREFIX, smallest, verilator, yosys
 from tests.same_logic import different
@@ -338,7 +338,7 @@ def test_an_end_between_the_renames_leaves_no_description(designs, tmp_path, mon
 _WRITER = """
 import json, sys, time
 from pathlib import Path
-from hdl.deliver import Delivery, _locked, write
+from hdl.back.deliver import Delivery, _locked, write
 who, folder = sys.argv[1], Path(sys.argv[2])
 made = Delivery("top", "top", f"// {who}\\n", {"who": who}, f"// {who}\\n", {}, {}, {}, {}, {})
 replace = Path.replace

@@ -20,13 +20,13 @@ from golden.paging.format import Op, PageOp, Status
 from golden.paging.pages import PageTable
 from golden.paging.vectors import WIDTHS, Traffic
 from golden.timing import Timing
+from hdl.back.description import Codes, fields, memories, streams, word, wrapped_streams
+from hdl.back.verilog import convert, describe, outline, port_descriptions, without_kind
 from hdl.block import Block
 from hdl.build import build
-from hdl.description import Codes, fields, memories, streams, word, wrapped_streams
 from hdl.kinds import BITS, BYTES, NUMBER, fixed, index_of, mask_of, member_texts, named
 from hdl.ports import In, Out, Payload
 from hdl.registry import all_blocks
-from hdl.verilog import convert, describe, outline, port_descriptions, without_kind
 
 _TYPES = {"unsigned", "signed", "bool", "bits", "float", "index", "mask", "enum", "flags", "struct"}
 

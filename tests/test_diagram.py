@@ -5,7 +5,7 @@ Shown to fail with each of:
 - the select of a ``$mux`` taken as data (``_CONTROL`` empty);
 - a comparison taken as data (``_ENDS`` that matches nothing);
 - a constant payload taken as words, so that the valid of a fork says nothing;
-- lanes of ``hdl.layers`` without a place, so that lines cross boxes;
+- lanes of ``hdl.pages.layers`` without a place, so that lines cross boxes;
 - a set in the place of ``dict.fromkeys`` in the order of parts.
 """
 
@@ -22,13 +22,14 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
 
 from golden.config import Config
+from hdl.back.emit import own_module
 from hdl.block import Block
 from hdl.build import main
-from hdl.diagram import diagram, draw
-from hdl.emit import add, own_module
-from hdl.layers import Arc, Box, arrange
-from hdl.pages import pages_directory, picture, shows_diagram
-from hdl.parts import End, Parts, parts
+from hdl.children import add
+from hdl.pages.diagram import diagram, draw
+from hdl.pages.documents import pages_directory, picture, shows_diagram
+from hdl.pages.layers import Arc, Box, arrange
+from hdl.pages.parts import End, Parts, parts
 from hdl.ports import In, Out, Payload
 from hdl.registry import find, ips, rooms
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
@@ -179,7 +180,8 @@ def test_each_room_has_a_picture():
 
 def test_same_bytes_every_run():
     program = (
-        "import sys; from hdl.pages import picture; sys.stdout.write(picture('oaken_kv_engine'))"
+        "import sys; from hdl.pages.documents import picture; "
+        "sys.stdout.write(picture('oaken_kv_engine'))"
     )
     texts = {picture("oaken_kv_engine")}
     for hash_seed in ("1", "77"):

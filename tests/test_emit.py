@@ -16,11 +16,12 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from golden.config import Config, ConfigError
+from hdl.back.deliver import package
+from hdl.back.emit import Keeper, emit, keeping, module_name
+from hdl.back.verilog import convert
 from hdl.block import Block
-from hdl.deliver import package
-from hdl.emit import Keeper, add, emit, keeping, module_name
+from hdl.children import add
 from hdl.registry import Registered, Room, all_blocks, find
-from hdl.verilog import convert
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,7 @@ from golden.llm.qet import __main__ as qet
 from golden.llm.reports import codebooks
 from golden.llm.reports.million import __main__ as million
 from golden.markers import rewrite
-from hdl import pages
+from hdl.pages import documents as pages
 from senbazuru.runs import lane_power, power
 from sim import calibrate as sim_calibrate
 from sim import compare, run, sweep

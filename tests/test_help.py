@@ -15,7 +15,7 @@ from tests.test_command import ROOT, commands, module_of
 # One process that has imported what most commands import, but nothing heavy. A fork runs each.
 SERVER = """
 import importlib, json, os, runpy, sys
-for module in ("numpy", "rich.console", "hdl.registry", "hdl.deliver", "tb.simulate.run"):
+for module in ("numpy", "rich.console", "hdl.registry", "hdl.back.deliver", "tb.simulate.run"):
     importlib.import_module(module)
 for line in sys.stdin:
     name, options, out, err = json.loads(line)

@@ -37,7 +37,7 @@ def main():
 """,
     "synth.compare": """
 from hdl.registry import configuration, find
-from hdl.verilog import convert
+from hdl.back.verilog import convert
 from synth import modules
 from synth.area import load_libraries
 modules.default_tool = synth.yosys.default_tool

@@ -22,15 +22,15 @@ from systemrdl import RDLCompiler
 
 from golden.axi.format import REGISTERS
 from golden.oaken.format import ScaleWord, Threshold
+from hdl.back.deliver import deliver
+from hdl.back.verilog import outline
 from hdl.build import main
-from hdl.deliver import deliver
 from hdl.kit import texts
 from hdl.kit.constants import constants
 from hdl.kit.parts import PARTS, make_kit
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1rw import Memory1RW
 from hdl.registry import all_blocks, find, ips
-from hdl.verilog import outline
 from tb.simulate.compile import ROOT, tool_environment
 
 PLAIN = ",".join(part for part in PARTS if part != "testbench")

@@ -10,7 +10,7 @@ import re
 import pytest
 
 from golden.config import Config
-from hdl.pages import _fields
+from hdl.pages.documents import _fields
 from hdl.registry import all_blocks
 
 

@@ -35,10 +35,10 @@ from golden.llm.capture import Captured
 from golden.llm.million.example import Seen
 from golden.million.config import PqShape, RateShape
 from golden.vqllm.config import NAMED, AttendShape, MatrixShape, Plan, Work
+from hdl.back.verilog import convert
 from hdl.million.decode_engine import MillionDecodeEngineConfig
 from hdl.registry import find
-from hdl.verilog import convert
-from hdl.vqllm.attention import VqAttentionConfig
+from hdl.vqllm.attend.attention import VqAttentionConfig
 from hdl.vqllm.plan_search import Estimate, resources
 from senbazuru.runs import cycles
 from senbazuru.runs.measure import vq_attention

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from hdl.back.verilog import convert
 from hdl.registry import find
-from hdl.verilog import convert
 from tests.same_netlist import _KEYWORDS, _TOKEN, _renamed_top, compare_designs, main
 
 ROOT = Path(__file__).resolve().parent.parent

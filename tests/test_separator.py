@@ -19,14 +19,15 @@ from amaranth.lib.wiring import In, Out
 
 from golden.config import ConfigError
 from hdl import build
+from hdl.back.deliver import deliver, write
+from hdl.back.emit import flat_ports
+from hdl.back.separator import delivered_names
 from hdl.block import Block
 from hdl.build import main
-from hdl.deliver import deliver, write
-from hdl.emit import add, flat_ports
+from hdl.children import add
 from hdl.kit.kits import shown, vectors
 from hdl.kit.parts import PARTS, make_kit
 from hdl.registry import all_blocks, find
-from hdl.separator import delivered_names
 from tb.kits.check import available, run_kit
 from tb.together import smallest, verilator, yosys
 from tests.test_emit import FIRST, PlainConfig

@@ -14,12 +14,12 @@ import pytest
 from amaranth.lib import data, stream, wiring
 
 from golden.config import Config
+from hdl.back.verilog import without_meaning
 from hdl.block import Block
 from hdl.kit.kits import all_kits
-from hdl.pages import documents, fill_document, pages_directory
+from hdl.pages.documents import documents, fill_document, pages_directory
 from hdl.ports import Bus, In, Out, Payload, member_text
 from hdl.registry import ROOMS, Registered, Tier, all_blocks, bench, ips, users_of_blocks
-from hdl.verilog import without_meaning
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCKS = all_blocks()
@@ -52,7 +52,7 @@ KITS = "hdl/kit/rooms"
 
 
 # Rooms from the bottom up: a room imports only rooms of lower levels. ``llm`` meets the systems
-# with models, ``kit`` writes the kits of any block.
+# with models; ``back`` emits and delivers any block, ``pages`` and ``kit`` tell of it.
 LEVELS = [
     {"fp16", "memory"},
     {"stream"},
@@ -62,6 +62,8 @@ LEVELS = [
     {"kllm", "oaken", "million"},
     {"vqllm"},
     {"qet"},
+    {"back"},
+    {"pages"},
     {"llm", "kit"},
 ]
 # The shared memory has queues, and the queues have RAMs.
@@ -303,15 +305,16 @@ def test_is_upward_finds_an_arrow():
 
 
 TOOLS = [
-    "hdl/pages.py", "hdl/registry.py", "hdl/emit.py", "hdl/verilog.py", "hdl/build.py",
-    "synth/compare.py", "synth/area.py", "synth/modules.py", "synth/report.py",
+    "hdl/pages/documents.py", "hdl/registry.py", "hdl/back/emit.py", "hdl/back/verilog.py",
+    "hdl/build.py", "synth/compare.py", "synth/area.py", "synth/modules.py", "synth/report.py",
     "tb/faults/mutate.py", "senbazuru/runs/build_report.py", "tb/simulate/run.py",
     "tb/bench.py", "tb/simulate/compile.py", "tb/contract.py", "tb/simulate/ports.py",
     "tb/simulate/sources.py", "tb/sweep.py", "tb/faults/plant.py", "tb/faults/toggles.py",
     "golden/words.py", "tb/simulate/resident.py", "tb/simulate/resident_regression.py",
-    "tb/simulate/forked.py", "hdl/yosys.py", "tb/faults/equivalence.py", "golden/markers.py",
-    "golden/isa.py", "golden/timing.py", "hdl/deliver.py", "hdl/render.py", "hdl/rewrite.py",
-    "hdl/waivers.py", "tb/together.py", "hdl/separator.py", "hdl/keywords.py",
+    "tb/simulate/forked.py", "hdl/back/yosys.py", "tb/faults/equivalence.py",
+    "golden/markers.py", "golden/isa.py", "golden/timing.py", "hdl/back/deliver.py",
+    "hdl/back/render.py", "hdl/back/rewrite.py", "hdl/back/waivers.py", "tb/together.py",
+    "hdl/back/separator.py", "hdl/back/keywords.py",
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "hdl" / "kit").glob("*.py")),
     "tb/kits/check.py",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""hdl.yosys: scripts that share a process give what a process of their own gives.
+"""hdl.back.yosys: scripts that share a process give what a process of their own gives.
 
 Shown to fail:
 
@@ -20,10 +20,10 @@ import time
 import pytest
 from amaranth._toolchain.yosys import YosysError
 
-import hdl.yosys
+import hdl.back.yosys
+from hdl.back.verilog import convert
+from hdl.back.yosys import RESIDENT, run
 from hdl.registry import find
-from hdl.verilog import convert
-from hdl.yosys import RESIDENT, run
 from tb.together import smallest
 
 SCRIPT = """\
@@ -48,10 +48,10 @@ write_verilog
 @pytest.fixture(autouse=True)
 def own_server(monkeypatch):
     """Each test starts and ends a process of its own."""
-    monkeypatch.setattr(hdl.yosys, "_server", None)
+    monkeypatch.setattr(hdl.back.yosys, "_server", None)
     monkeypatch.setenv(RESIDENT, "1")
     yield
-    hdl.yosys._end()
+    hdl.back.yosys._end()
 
 
 @pytest.mark.parametrize("name", ["stream_fifo", "index_reducer"])
@@ -62,21 +62,21 @@ def test_the_same_verilog(name, monkeypatch):
     first = verilog()
     assert verilog() == first
     monkeypatch.delenv(RESIDENT)
-    hdl.yosys._end()
+    hdl.back.yosys._end()
     assert verilog() == first
 
 
 def test_a_script_that_fails_leaves_the_next_one_alone():
     run(SCRIPT)
-    first = hdl.yosys._server
+    first = hdl.back.yosys._server
     with pytest.raises(YosysError, match="No such command: proceed"):
         run(SCRIPT + "proceed\n")
     assert run(SCRIPT) == run(SCRIPT)
-    assert hdl.yosys._server is first
+    assert hdl.back.yosys._server is first
 
 
 def _expect(text: str) -> None:
-    is_forgotten = hdl.yosys._server is None
+    is_forgotten = hdl.back.yosys._server is None
     os._exit(not (is_forgotten and run(SCRIPT) == text))
 
 
@@ -91,7 +91,7 @@ def test_a_forked_process_has_its_own():
 
 def test_a_process_that_ended_is_replaced():
     text = run(SCRIPT)
-    hdl.yosys._server._process.kill()
+    hdl.back.yosys._server._process.kill()
     assert run(SCRIPT) == text
     assert run(SCRIPT) == text
 
@@ -103,10 +103,10 @@ def test_an_interrupt_leaves_no_reply(monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(hdl.yosys._Server, "run", interrupted)
+        patch.setattr(hdl.back.yosys._Server, "run", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(SCRIPT)
-    assert hdl.yosys._server is None
+    assert hdl.back.yosys._server is None
     assert run(SCRIPT) == text
 
 
@@ -138,12 +138,12 @@ def test_a_signal_in_the_middle_of_a_reply(signals, monkeypatch):
         expected = run(script)
     assert len(expected) > 3 << 16
     run(SCRIPT)
-    process = hdl.yosys._server._process
+    process = hdl.back.yosys._server._process
     process.stdout = Late(process.stdout, lambda: [process.send_signal(each) for each in signals])
     watch = threading.Timer(30, process.kill)
     watch.start()
     alive = process.pid
     assert run(script) == expected
     watch.cancel()
-    is_same = hdl.yosys._server is not None and hdl.yosys._server._process.pid == alive
+    is_same = hdl.back.yosys._server is not None and hdl.back.yosys._server._process.pid == alive
     assert is_same == (signal.SIGKILL not in signals)

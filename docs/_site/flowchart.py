@@ -7,8 +7,8 @@ states. Of another kind of diagram it returns None, and the site shows the text.
 import re
 import textwrap
 
-from hdl.layers import Arc, Box
-from hdl.sketch import GAP, LINE, Picture, rectangle, sketch, text, width_of
+from hdl.pages.layers import Arc, Box
+from hdl.pages.sketch import GAP, LINE, Picture, rectangle, sketch, text, width_of
 
 _WRAP = 26  # letters of a line of a node
 _KINDS = re.compile(r"(flowchart|graph) (LR|TD|TB)$|stateDiagram(-v2)?$")

@@ -18,7 +18,7 @@ from mkdocs.structure.pages import Page
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # of the module below
 from flowchart import svg
 
-from hdl.pages import DIAGRAM, picture, shows_diagram
+from hdl.pages.documents import DIAGRAM, picture, shows_diagram
 
 ROOT = Path(__file__).resolve().parents[2]
 # Files of the root that are pages too, and their names in the site.

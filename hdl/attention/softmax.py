@@ -12,7 +12,7 @@ from golden.fp16.format import FP16, FP32
 from golden.timing import Timing
 from hdl.attention.parts import LOWEST_KEY, WEIGHT_BITS, fixed_point, inside, largest
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.divide import FpReciprocal, FpReciprocalConfig
 from hdl.fp16.exp import FpExp, FpExpConfig
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig

@@ -14,7 +14,7 @@ from golden.timing import Timing
 from hdl.attention.parts import LOWEST_KEY, WEIGHT_BITS, fixed_point, inside, largest
 from hdl.bits import let
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.add import FpAdd, FpAddConfig
 from hdl.fp16.exp import FpExp, FpExpConfig
 from hdl.kinds import fixed, mask_of

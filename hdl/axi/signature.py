@@ -2,7 +2,7 @@
 
 A manager has a member ``Out(axi4_read(...))`` or ``Out(axi_lite(...))``, a subordinate ``In``.
 valid, ready and payload of a channel are AXI's VALID, READY and the signals of that channel. So
-the stream rules of the project are AXI's handshake rules. ``hdl.axi.wrap`` finds these members
+the stream rules of the project are AXI's handshake rules. ``hdl.back.wrap`` finds these members
 and gives them AXI's own port names.
 
 Source: Arm IHI 0022H, AMBA AXI and ACE Protocol Specification.

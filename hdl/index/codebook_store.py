@@ -12,7 +12,7 @@ from golden.index.format import CodebookFault
 from golden.timing import Timing
 from hdl.bits import any_of, outside
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.kinds import index_of
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W

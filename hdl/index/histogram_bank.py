@@ -8,7 +8,7 @@ from amaranth.lib import data
 
 from golden.config import Config
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.kinds import index_of, mask_of
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W

@@ -12,7 +12,7 @@ from golden.index import timing
 from golden.index.format import INT_BITS, K_MAX
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.kinds import index_of, mask_of
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W

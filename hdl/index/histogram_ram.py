@@ -11,7 +11,7 @@ from golden.index import timing
 from golden.timing import Timing
 from hdl.bits import any_of
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.index.histogram_bank import IndexHistogramBank, IndexHistogramBankConfig
 from hdl.kinds import NUMBER, index_of, mask_of
 from hdl.ports import In, Out, Payload

@@ -13,7 +13,7 @@ from golden.index import timing
 from golden.index.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.mul import FpMul, FpMulConfig
 from hdl.fp16.pipeline import TAG_TEXT
 from hdl.kinds import BITS, index_of

@@ -11,7 +11,7 @@ from golden.index import timing
 from golden.index.format import GRID_PRODUCT_ROUNDED
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.index.histogram_parallel import IndexHistogramParallelConfig
 from hdl.ports import In, Out, Payload

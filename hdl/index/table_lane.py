@@ -10,7 +10,7 @@ from golden.fp16.format import FP16
 from golden.index.format import GRID_PRODUCT_EXACT, SCALE_EXPONENTS
 from golden.index.timing import TABLE_ROUNDING
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.index.dot_product import IndexDotProduct, IndexDotProductConfig
 from hdl.ports import In, Out

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from hdl.licence import LICENCE
+from hdl.back.licence import LICENCE
 
 
 def vlnv(description: Mapping) -> str:

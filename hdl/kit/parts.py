@@ -6,16 +6,16 @@ from pathlib import Path
 
 from golden.config import Config, ConfigError
 from hdl.axi.notes import read_note
+from hdl.back.deliver import Delivery, deliver, guarded
+from hdl.back.licence import LICENCE
+from hdl.back.separator import SEPARATORS
 from hdl.block import Block
-from hdl.deliver import Delivery, deliver, guarded
 from hdl.kit import kits, texts
 from hdl.kit.episodes import Vectors
 from hdl.kit.fusesoc import core
 from hdl.kit.runner import readme, run_script
 from hdl.kit.testbench import bench_files
-from hdl.licence import LICENCE
 from hdl.memory.config import MemoryConfig
-from hdl.separator import SEPARATORS
 
 # Parts that are one file made of the description: end of its name, and what makes its text.
 _OF_DESCRIPTION: dict[str, tuple[str, Callable]] = {
@@ -60,7 +60,7 @@ def find_vectors(name: str, config: Config) -> Vectors:
 
 @dataclasses.dataclass(frozen=True)
 class KitDelivery:
-    """A delivery with the files of its kit; ``hdl.deliver.write`` writes both."""
+    """A delivery with the files of its kit; ``hdl.back.deliver.write`` writes both."""
 
     delivery: Delivery
     kit: dict[str, str]  # without those of the delivery

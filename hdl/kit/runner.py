@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from hdl.back.licence import LICENCE
 from hdl.kit.episodes import Vectors
 from hdl.kit.sequencer import FLOWS, PROGRESS, SETTLE
-from hdl.licence import LICENCE
 
 # The make variables serve a Verilator whose build did not record its compiler. They are no part of
 # MAKEFLAGS in the environment, which a make that runs the script has set.

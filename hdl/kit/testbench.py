@@ -8,12 +8,12 @@ status.
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from hdl.back.licence import LICENCE
 from hdl.kit.bench import Bench, BenchStream
 from hdl.kit.bench_modules import HOLD, MEMORY, SINK, SOURCE
 from hdl.kit.episodes import Memory, Vectors
 from hdl.kit.sequencer import is_equal, sequencer, state
 from hdl.kit.vector_files import vector_files
-from hdl.licence import LICENCE
 
 
 def bench_files(

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
+from hdl.back.licence import LICENCE
+from hdl.back.render import comment
 from hdl.kit.constants import Constant, constants
-from hdl.licence import LICENCE
-from hdl.render import comment
 
 _LATENCY = 1  # cycles of a read of every RAM (golden.memory.timing)
 _WORD = 32  # bits of an integer constant without a suffix

@@ -19,19 +19,19 @@ from hdl.axi.lite_registers import AxiLiteRegisters, AxiLiteRegistersConfig
 from hdl.axi.read_port import AxiReadPort, AxiReadPortConfig
 from hdl.axi.signature import axi4_read, axi_lite, pass_channels
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.kllm.dispatcher import KllmDispatcher, KllmDispatcherConfig
 from hdl.kllm.engine import ROW, slot_client
-from hdl.kllm.functional_unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
+from hdl.kllm.function.unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
 from hdl.kllm.lane.array import KllmLaneArray, KllmLaneArrayConfig
 from hdl.kllm.lane.config import KllmPeLaneConfig
-from hdl.kllm.load import KllmLoad, KllmLoadConfig
 from hdl.kllm.matmul.config import KllmMatmulConfig
 from hdl.kllm.matmul.engine import KllmMatmul
-from hdl.kllm.quantizer import KllmQuantizer, KllmQuantizerConfig
-from hdl.kllm.readback import KllmReadback, KllmReadbackConfig
-from hdl.kllm.slot_memory import KllmSlotMemory, KllmSlotMemoryConfig
-from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
+from hdl.kllm.quantize.quantizer import KllmQuantizer, KllmQuantizerConfig
+from hdl.kllm.slots.load import KllmLoad, KllmLoadConfig
+from hdl.kllm.slots.memory import KllmSlotMemory, KllmSlotMemoryConfig
+from hdl.kllm.slots.readback import KllmReadback, KllmReadbackConfig
+from hdl.kllm.weights.supply import KllmWeightSupply, KllmWeightSupplyConfig
 from hdl.memory.shared import MemoryShared, MemorySharedConfig
 from hdl.ports import In, Out
 from hdl.stream.link import as_bits, link, link_members

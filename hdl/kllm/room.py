@@ -4,32 +4,34 @@ import dataclasses
 
 from golden.kllm.config import MACHINES, LaneShape, PortShape, SlotShape, VectorShape
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig, KllmLaneBuild
-from hdl.kllm.concat import KllmConcat, KllmConcatConfig
 from hdl.kllm.dispatcher import KllmDispatcher, KllmDispatcherConfig
 from hdl.kllm.documents import DOCUMENTS
 from hdl.kllm.function.control import KllmFunctionControl, KllmFunctionControlConfig
 from hdl.kllm.function.decode import KllmFunctionDecode, KllmFunctionDecodeConfig
+from hdl.kllm.function.norm_finish import KllmNormFinish, KllmNormFinishConfig
+from hdl.kllm.function.norm_stats import KllmNormStats, KllmNormStatsConfig
+from hdl.kllm.function.norm_sums import KllmNormSums, KllmNormSumsConfig
+from hdl.kllm.function.pipeline import KllmFunctionPipeline, KllmFunctionPipelineConfig
 from hdl.kllm.function.result_rows import KllmResultRows, KllmResultRowsConfig
 from hdl.kllm.function.row_reader import KllmRowReader, KllmRowReaderConfig
 from hdl.kllm.function.slot_fetch import KllmSlotFetch, KllmSlotFetchConfig
 from hdl.kllm.function.slot_rows import KllmSlotRows, KllmSlotRowsConfig
+from hdl.kllm.function.unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
 from hdl.kllm.function.vector_lanes import KllmVectorLanes, KllmVectorLanesConfig
-from hdl.kllm.function_pipeline import KllmFunctionPipeline, KllmFunctionPipelineConfig
-from hdl.kllm.functional_unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
-from hdl.kllm.integer_quantizer import KllmIntegerQuantizer, KllmIntegerQuantizerConfig
 from hdl.kllm.lane.array import KllmLaneArray, KllmLaneArrayConfig
 from hdl.kllm.lane.codebook import KllmLaneCodebook
+from hdl.kllm.lane.concat import KllmConcat, KllmConcatConfig
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.control import KllmLaneControl
 from hdl.kllm.lane.dense import KllmLaneDense
 from hdl.kllm.lane.engine import KllmPeLane
 from hdl.kllm.lane.finish import KllmLaneFinish
 from hdl.kllm.lane.row_lookup import KllmRowLookup
+from hdl.kllm.lane.scaler import KllmScaler, KllmScalerConfig
 from hdl.kllm.lane.select import KllmLaneSelect
 from hdl.kllm.lane.select_column import KllmSelectColumn
 from hdl.kllm.lane.select_config import KllmSelectConfig
 from hdl.kllm.lane.sparse import KllmLaneSparse
-from hdl.kllm.load import KllmLoad, KllmLoadConfig
 from hdl.kllm.matmul.check import KllmMatmulCheck
 from hdl.kllm.matmul.collect import KllmMatmulCollect
 from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
@@ -41,30 +43,28 @@ from hdl.kllm.matmul.issue import KllmMatmulIssue
 from hdl.kllm.matmul.jobs import KllmJobWalk
 from hdl.kllm.matmul.outliers import KllmOutlierWalk
 from hdl.kllm.matmul.rows import KllmRowWalk
-from hdl.kllm.norm_finish import KllmNormFinish, KllmNormFinishConfig
-from hdl.kllm.norm_stats import KllmNormStats, KllmNormStatsConfig
-from hdl.kllm.norm_sums import KllmNormSums, KllmNormSumsConfig
-from hdl.kllm.orizuru import KllmOrizuru, KllmOrizuruConfig
-from hdl.kllm.orizuru_unit import KllmOrizuruUnit, KllmOrizuruUnitConfig
-from hdl.kllm.outlier import KllmOutlier, KllmOutlierConfig
+from hdl.kllm.outliers.orizuru import KllmOrizuru, KllmOrizuruConfig
+from hdl.kllm.outliers.orizuru_unit import KllmOrizuruUnit, KllmOrizuruUnitConfig
+from hdl.kllm.outliers.outlier import KllmOutlier, KllmOutlierConfig
 from hdl.kllm.quantize.bounds import KllmOutlierBounds
 from hdl.kllm.quantize.compare import KllmRowCompare, KllmRowCompareConfig
 from hdl.kllm.quantize.decode import KllmQuantizeDecode, KllmQuantizeDecodeConfig
 from hdl.kllm.quantize.descriptors import KllmDescriptorWriter
 from hdl.kllm.quantize.entries import KllmEntryWriter, KllmEntryWriterConfig
 from hdl.kllm.quantize.first_pass import KllmFirstPass
+from hdl.kllm.quantize.integer_quantizer import KllmIntegerQuantizer, KllmIntegerQuantizerConfig
 from hdl.kllm.quantize.maximum import KllmTokenMaximum
 from hdl.kllm.quantize.payloads import KllmQuantizePhaseConfig
+from hdl.kllm.quantize.quantizer import KllmQuantizer, KllmQuantizerConfig
 from hdl.kllm.quantize.scheduler import KllmTokenScheduler
 from hdl.kllm.quantize.splitter import KllmRowSplitter, KllmRowSplitterConfig
 from hdl.kllm.quantize.tokens import KllmTokenWalk
-from hdl.kllm.quantizer import KllmQuantizer, KllmQuantizerConfig
-from hdl.kllm.readback import KllmReadback, KllmReadbackConfig
-from hdl.kllm.scaler import KllmScaler, KllmScalerConfig
-from hdl.kllm.slot_memory import KllmSlotMemory
-from hdl.kllm.weight_buffer import KllmWeightBuffer, KllmWeightBufferConfig
-from hdl.kllm.weight_stripe import KllmWeightStripe, KllmWeightStripeConfig
-from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
+from hdl.kllm.slots.load import KllmLoad, KllmLoadConfig
+from hdl.kllm.slots.memory import KllmSlotMemory
+from hdl.kllm.slots.readback import KllmReadback, KllmReadbackConfig
+from hdl.kllm.weights.buffer import KllmWeightBuffer, KllmWeightBufferConfig
+from hdl.kllm.weights.stripe import KllmWeightStripe, KllmWeightStripeConfig
+from hdl.kllm.weights.supply import KllmWeightSupply, KllmWeightSupplyConfig
 from hdl.registry import Registered, Room, Tier
 
 _TABLE1 = KllmPeLaneConfig()

@@ -8,7 +8,7 @@ from amaranth.lib import stream
 from golden.lanes.timing import lane
 from golden.timing import Timing
 from hdl.block import Block, Operations
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.from_fixed import FixedToFloat
 from hdl.lanes.column import LaneColumn
 from hdl.lanes.config import LaneConfig

@@ -3,7 +3,7 @@
 import dataclasses
 
 from golden.config import Config
-from hdl.emit import SIGNAL_BITS
+from hdl.children import SIGNAL_BITS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

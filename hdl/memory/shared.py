@@ -9,7 +9,7 @@ from golden.config import Config
 from golden.memory import timing
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.kinds import BITS, index_of
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W

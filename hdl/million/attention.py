@@ -13,7 +13,7 @@ from golden.timing import Timing
 from hdl.attention.weights import AttentionWeights
 from hdl.axi.signature import pass_channels
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.index.codebook_store import IndexCodebookStore
 from hdl.kinds import index_of
 from hdl.million.attend_control import MillionAttendControl

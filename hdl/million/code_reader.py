@@ -11,7 +11,7 @@ from golden.million import timing
 from golden.million.config import PqShape, RateShape
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.million.layouts import code_layout
 from hdl.paging.layouts import word_layout
 from hdl.ports import In, Out, Payload

@@ -9,7 +9,7 @@ from golden.million import timing
 from golden.million.format import Op, Status
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.million.attend_control import MillionAttendControlConfig

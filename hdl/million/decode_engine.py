@@ -6,7 +6,7 @@ from amaranth.lib import wiring
 from golden.million import timing
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.million.decode_keys import MillionDecodeKeys, MillionDecodeKeysConfig
 from hdl.million.decode_lookup import MillionDecodeLookupConfig
 from hdl.million.decode_values import MillionDecodeValues, MillionDecodeValuesConfig

@@ -9,7 +9,7 @@ from golden.million import timing
 from golden.million.format import DISTANCE_BITS
 from golden.timing import Timing
 from hdl.block import Block, Operations
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.compare import is_special
 from hdl.index.stages import delay
 from hdl.kinds import mask_of

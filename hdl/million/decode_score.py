@@ -18,7 +18,7 @@ from golden.million.format import (
 )
 from golden.million.timing import SCORE_ROUNDING
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.index.reducer import centroid_parts
 from hdl.index.sums import add_signed, grid_parts

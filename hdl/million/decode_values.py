@@ -9,7 +9,7 @@ from golden.million.format import PRODUCT_GRID
 from golden.timing import Timing
 from hdl.bits import after
 from hdl.block import Block, Operations
-from hdl.emit import add
+from hdl.children import add
 from hdl.kinds import fixed
 from hdl.million.decode_lookup import MillionDecodeLookup, MillionDecodeLookupConfig
 from hdl.million.decode_sum import MillionDecodeSum, MillionDecodeSumConfig

@@ -14,7 +14,7 @@ from golden.paging.format import Op as PagingOp
 from golden.timing import Timing
 from hdl.bits import after
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.kinds import NUMBER, index_of
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W

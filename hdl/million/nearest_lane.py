@@ -10,7 +10,7 @@ from golden.fp16.format import FP16
 from golden.index.timing import tree_levels
 from golden.million.format import EXPONENTS
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.index.dot_product import IndexDotProduct, IndexDotProductConfig
 from hdl.index.reducer import centroid_parts
 from hdl.index.sums import add_tree

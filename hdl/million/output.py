@@ -11,7 +11,7 @@ from golden.million.format import EXPONENT_MAX, EXPONENT_MIN, PRODUCT_GRID, WEIG
 from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.divide import FpReciprocal, FpReciprocalConfig
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.fp16.mul import FpMul, FpMulConfig

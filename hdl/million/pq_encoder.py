@@ -12,7 +12,7 @@ from golden.million.format import EXPONENTS
 from golden.paging.format import Kv
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.index.stages import delay
 from hdl.kinds import index_of
 from hdl.million.codebook_walk import CodebookReaderConfig, Walk, waiting_jobs

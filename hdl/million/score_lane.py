@@ -12,7 +12,7 @@ from golden.million.format import DISTANCE_BITS, WEIGHT_GRID
 from golden.million.timing import SCORE_ROUNDING
 from hdl.bits import let
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.index.sums import add_signed, add_tree, grid_parts, word_terms
 from hdl.ports import In, Out

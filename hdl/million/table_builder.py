@@ -13,7 +13,7 @@ from golden.million.format import EXPONENTS
 from golden.timing import Timing
 from hdl.bits import any_of
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.index.stages import delay
 from hdl.index.table_lane import IndexTableLane, IndexTableLaneConfig
 from hdl.kinds import index_of

@@ -9,7 +9,7 @@ from golden.million import timing
 from golden.timing import Timing
 from hdl.attention.parts import fixed_point
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.index.histogram_ram import IndexHistogramRam
 from hdl.kinds import index_of
 from hdl.million.beats import is_dead

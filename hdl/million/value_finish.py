@@ -9,7 +9,7 @@ from amaranth.lib import data, stream
 from golden.fp16.format import FP16
 from golden.million.format import PRODUCT_GRID
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.index.histogram_ram import IndexHistogramRamConfig
 from hdl.kinds import fixed, index_of
 from hdl.million.layouts import BEAT_LAST

@@ -10,7 +10,7 @@ from amaranth.lib import stream
 from golden.fp16.format import FP16
 from hdl.bits import after
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.compare import is_special
 from hdl.kinds import BITS, index_of, mask_of
 from hdl.memory.config import MemoryConfig

@@ -6,7 +6,7 @@ from amaranth.lib import stream
 from golden.million import timing
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.million.encode_control import row_layout
 from hdl.million.layouts import beat_layout
 from hdl.million.window_config import MillionWindowConfig

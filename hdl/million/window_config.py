@@ -9,7 +9,7 @@ from golden.config import ConfigError
 from golden.fp16.format import FP16
 from golden.million.format import DISTANCE_BITS, PRODUCT_GRID
 from hdl.bits import after
-from hdl.emit import add
+from hdl.children import add
 from hdl.kinds import NUMBER, fixed, index_of
 from hdl.memory.config import MemoryConfig
 from hdl.million.layouts import BEAT_LAST, RECENT_BITS, RING_BITS, SINKS_BITS, slot_bits

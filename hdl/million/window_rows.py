@@ -6,7 +6,7 @@ from amaranth.lib import stream
 from golden.fp16.format import FP16
 from hdl.bits import let
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.kinds import index_of
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.million.encode_control import row_layout

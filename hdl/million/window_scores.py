@@ -10,7 +10,7 @@ from golden.index.timing import tree_levels
 from golden.million.format import PRODUCT_GRID
 from hdl.bits import let
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.fp16.unpack import unpack
 from hdl.index.sums import add_tree

@@ -6,7 +6,7 @@ from amaranth.lib import data, stream
 from golden.fp16.format import FP16
 from hdl.bits import let
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.unpack import unpack
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W

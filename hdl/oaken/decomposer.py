@@ -12,7 +12,7 @@ from golden.oaken.format import Group, Threshold
 from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.pipeline import Operator, OperatorConfig
 from hdl.oaken.arithmetic import MAGNITUDE_BITS, rounded, total
 from hdl.oaken.layouts import FP16_BITS, THRESHOLD_LAYOUT, THRESHOLDS

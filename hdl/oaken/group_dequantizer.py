@@ -10,7 +10,7 @@ from golden.fp16.format import FP16
 from golden.oaken import timing
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.kinds import BITS
 from hdl.oaken.dequant_lane import OakenDequantLane, OakenDequantLaneConfig
 from hdl.ports import In, Out, Payload

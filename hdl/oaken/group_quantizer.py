@@ -18,7 +18,7 @@ from golden.oaken import timing
 from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.pipeline import Operator, OperatorConfig
 from hdl.oaken.arithmetic import MAGNITUDE_BITS, maximum
 from hdl.oaken.decomposer import GROUP_BITS, LANES_PER_MODULE, shifted_layout

@@ -17,7 +17,7 @@ from golden.paging.format import Op, Status
 from golden.timing import Timing
 from hdl.axi.signature import pass_channels
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.kinds import index_of
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W

@@ -11,7 +11,7 @@ from golden.oaken.config import KvShape
 from golden.oaken.format import DENSE_BITS, SCALE_BYTES
 from golden.paging.format import Status
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.kinds import BITS, NUMBER
 from hdl.oaken.dequant_engine import OakenDequantEngine, OakenDequantEngineConfig
 from hdl.oaken.layouts import FP16_BITS, THRESHOLDS

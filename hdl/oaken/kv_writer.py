@@ -9,7 +9,7 @@ from golden.config import Config
 from golden.oaken.config import KvShape
 from golden.oaken.format import DENSE_BITS, SCALE_BYTES
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.kinds import BYTES, NUMBER
 from hdl.oaken.layouts import SCALE, SCALE_LAYOUT
 from hdl.paging.mmu import BYTES_BITS

@@ -14,7 +14,7 @@ from golden.paging.format import Status
 from golden.timing import Timing
 from hdl.bits import after, let
 from hdl.block import Block
-from hdl.emit import SIGNAL_BITS, add
+from hdl.children import SIGNAL_BITS, add
 from hdl.kinds import NUMBER
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W

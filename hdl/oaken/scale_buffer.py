@@ -10,7 +10,7 @@ from golden.oaken import timing
 from golden.timing import Timing
 from hdl.bits import after, let
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.kinds import NUMBER
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W

@@ -12,7 +12,7 @@ from golden.oaken.format import ScaleWord, Threshold
 from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.kinds import NUMBER
 from hdl.oaken.dequant_scales import OakenDequantScales, OakenDequantScalesConfig
 from hdl.oaken.layouts import SCALE, THRESHOLD_LAYOUT, THRESHOLDS

@@ -13,7 +13,7 @@ from golden.oaken.format import INDEX_BITS
 from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.shift import shift_left
 from hdl.kinds import NUMBER
 from hdl.oaken.layouts import OUTLIER_LAYOUT

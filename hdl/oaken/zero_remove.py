@@ -10,7 +10,7 @@ from golden.oaken import timing
 from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.pipeline import Operator, OperatorConfig
 from hdl.fp16.shift import shift_left
 from hdl.kinds import BITS, mask_of

@@ -14,7 +14,7 @@ from golden.timing import Timing
 from hdl.axi.signature import Axi4, axi4, pass_channels
 from hdl.bits import after
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.kinds import BYTES, NUMBER, index_of
 from hdl.paging.layouts import (
     BYTES_BITS,

@@ -10,7 +10,7 @@ from golden.config import Config
 from golden.paging.config import SLOTS_MAX
 from golden.paging.format import Op, PageOp, Status
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.kinds import BITS, NUMBER, index_of
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W

@@ -14,7 +14,7 @@ from golden.paging.format import Kv, Op, PageOp, Status
 from hdl.axi.read_port import AxiReadPort, AxiReadPortConfig
 from hdl.axi.signature import Axi4Read, axi4_read, pass_channels
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.kinds import BITS, NUMBER, index_of
 from hdl.paging.layouts import STATUS_LAYOUT, TOKEN_BITS, info_layout, word_layout
 from hdl.paging.mmu_channel import TRANSFER_LAYOUT, PagingMmuChannel, PagingMmuChannelConfig

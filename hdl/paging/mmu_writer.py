@@ -11,7 +11,7 @@ from golden.paging.format import Kv, Op, PageOp, Status
 from hdl.axi.signature import Axi4Write, axi4_write, pass_channels
 from hdl.axi.write_port import AxiWritePort, AxiWritePortConfig
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.kinds import BITS, NUMBER, index_of
 from hdl.paging.layouts import BYTES_BITS, STATUS_LAYOUT, TOKEN_BITS
 from hdl.paging.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT

@@ -11,7 +11,7 @@ from golden.paging.config import CacheConfig, RecordShape
 from golden.paging.format import Kv, PageOp, Status
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.kinds import NUMBER, index_of
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W

@@ -8,7 +8,7 @@ from golden.fp16.format import FP16
 from golden.index.format import CodebookFault
 from hdl.bits import any_of, outside
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.ports import In, Member, Out
 from hdl.qet.tile import EXPONENTS, QetStageConfig, QetTileConfig, entry_layout, refused_numbers

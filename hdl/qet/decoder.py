@@ -12,7 +12,7 @@ from golden.qet.format import RowFault
 from golden.timing import Timing
 from hdl.bits import any_of, let
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.ports import In, Out
 from hdl.qet.codebooks import add_codebooks, load_members
 from hdl.qet.dequantizer import QetDequantizer, beat_layout

@@ -9,7 +9,7 @@ from golden.qet.format import Fault, RowFault
 from golden.timing import Timing
 from hdl.bits import any_of, flag_word, outside
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.compare import is_special
 from hdl.ports import In, Out
 from hdl.qet.decoder import QetDecoder
@@ -19,8 +19,8 @@ from hdl.qet.tile import EXPONENTS, refused_numbers
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 from hdl.vqllm.memory_port import VqPortShare
-from hdl.vqllm.row_finish import VqRowFinish
-from hdl.vqllm.row_sums import VqRowSums
+from hdl.vqllm.row.finish import VqRowFinish
+from hdl.vqllm.row.sums import VqRowSums
 
 
 class QetDequantGemv(Block):

@@ -10,7 +10,7 @@ from golden.qet.config import LIMIT
 from golden.qet.format import RowFault
 from hdl.bits import let
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.index.sums import grid_parts
 from hdl.ports import In, Out

@@ -8,7 +8,7 @@ from golden.fp16.format import FP16
 from golden.qet.format import RowFault
 from golden.qet.timing import nearest_depth
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.index.stages import delay
 from hdl.ports import In, Out
 from hdl.qet.nearest_lane import QetNearestLane

@@ -13,7 +13,7 @@ from golden.qet.format import RowFault
 from golden.timing import Timing
 from hdl.bits import any_of
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.compare import is_special
 from hdl.ports import In, Out, Payload
 from hdl.qet.codebooks import add_codebooks, load_members

@@ -7,7 +7,7 @@ from amaranth.lib import data, stream
 from golden.qet.format import Fault
 from hdl.bits import flag_word, let
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.ports import In, Out
 from hdl.qet.gemv_config import QetDequantGemvConfig
 from hdl.qet.tile_reader import QetTileReader

@@ -13,8 +13,8 @@ from hdl.qet.decoder import QetDecoderConfig
 from hdl.qet.tile import EXPONENTS, QetTileConfig
 from hdl.stream.repack import StreamRepackConfig
 from hdl.vqllm.memory_port import VqPortShareConfig, VqReadBufferConfig
-from hdl.vqllm.row_config import VqRowSumsConfig
-from hdl.vqllm.row_finish import VqRowFinishConfig
+from hdl.vqllm.row.config import VqRowSumsConfig
+from hdl.vqllm.row.finish import VqRowFinishConfig
 
 _BURST = 16  # words
 _TILE_MAX = 256  # products of a cycle

@@ -8,7 +8,7 @@ from golden.fp16.format import FP16
 from golden.index.format import GRID_PRODUCT_ROUNDED
 from golden.qet.format import RowFault
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.ports import In, Out
 from hdl.qet.nearest_lane import DIFFERENCE_BITS

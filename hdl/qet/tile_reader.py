@@ -4,7 +4,7 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
 
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.ports import In, Out
 from hdl.qet.gemv_config import QetTileReaderConfig
 from hdl.stream.link import link

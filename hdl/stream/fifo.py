@@ -10,7 +10,7 @@ from golden.stream import timing
 from golden.timing import Timing
 from hdl.bits import after
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.ports import In, Out

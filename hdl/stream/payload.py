@@ -2,7 +2,7 @@
 
 from amaranth.lib import data
 
-from hdl.emit import SIGNAL_BITS
+from hdl.children import SIGNAL_BITS
 from hdl.kinds import BITS
 from hdl.ports import Payload
 

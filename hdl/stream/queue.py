@@ -4,7 +4,7 @@ import dataclasses
 
 from amaranth import Module, Shape, Value
 
-from hdl.emit import add
+from hdl.children import add
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
 from hdl.stream.link import StreamView
 

@@ -9,7 +9,7 @@ from golden.config import Config
 from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.ports import In, Out
 from hdl.stream.link import StreamView
 from hdl.stream.payload import MAX_BITS, payload_layout

@@ -19,7 +19,7 @@ from golden.vqllm.config import (
 )
 from hdl.bits import let
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.index.reducer import centroid_parts
 from hdl.kinds import BITS

@@ -12,7 +12,7 @@ from golden.timing import Timing
 from golden.vqllm import timing
 from golden.vqllm.config import ExchangeShape
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.ports import In, Out

@@ -13,7 +13,7 @@ from golden.config import Config
 from hdl.axi.read_port import AxiReadPort, AxiReadPortConfig
 from hdl.axi.signature import Axi4Read, axi4_read
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.ports import In, Out
 from hdl.stream.arbiter import arbiter
 from hdl.stream.link import link

@@ -5,11 +5,11 @@ from amaranth.lib import stream
 
 from hdl.bits import any_of
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.compare import is_special
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.ports import In, Out
-from hdl.vqllm.row_config import VqRowSumsConfig
+from hdl.vqllm.row.config import VqRowSumsConfig
 
 
 class VqOperands(Block):

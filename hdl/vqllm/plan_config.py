@@ -6,12 +6,12 @@ import math
 from golden.config import Config
 from golden.million.config import PqShape
 from golden.vqllm.config import AttendShape, Budget, Plan, Work
-from hdl.vqllm.attend_config import VqAttentionConfig
-from hdl.vqllm.cache_config import VqCodebookCacheConfig
-from hdl.vqllm.gemm import VqGemmConfig
-from hdl.vqllm.gemv_config import VqGemvConfig
-from hdl.vqllm.gemv_core import VqGemvCoreConfig
-from hdl.vqllm.table_config import VqTableGemvConfig
+from hdl.vqllm.attend.config import VqAttentionConfig
+from hdl.vqllm.cache.config import VqCodebookCacheConfig
+from hdl.vqllm.gemv.config import VqGemvConfig
+from hdl.vqllm.gemv.core import VqGemvCoreConfig
+from hdl.vqllm.gemv.gemm import VqGemmConfig
+from hdl.vqllm.table.config import VqTableGemvConfig
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from hdl.kinds import NUMBER
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
-from hdl.vqllm.row_config import SumsConfig, VqRowSumsConfig
+from hdl.vqllm.row.config import SumsConfig, VqRowSumsConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

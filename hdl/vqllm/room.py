@@ -5,24 +5,24 @@ import dataclasses
 from golden.million.config import PqShape, RateShape
 from golden.vqllm.config import ATTEND, NAMED, AttendShape, ExchangeShape, VqShape
 from hdl.registry import Registered, Room
-from hdl.vqllm.attend_config import VqAttentionConfig
-from hdl.vqllm.attention import VqAttention
-from hdl.vqllm.cache_config import VqCodebookCacheConfig
-from hdl.vqllm.codebook_cache import VqCodebookCache
+from hdl.vqllm.attend.attention import VqAttention
+from hdl.vqllm.attend.config import VqAttentionConfig
+from hdl.vqllm.cache.cache import VqCodebookCache
+from hdl.vqllm.cache.config import VqCodebookCacheConfig
 from hdl.vqllm.dequantizer import VqDequantizer, VqDequantizerConfig
 from hdl.vqllm.exchange import VqExchange, VqExchangeConfig
-from hdl.vqllm.gemm import VqGemm, VqGemmConfig
-from hdl.vqllm.gemv import VqGemv
-from hdl.vqllm.gemv_config import VqGemvConfig
-from hdl.vqllm.gemv_core import VqGemvCore, VqGemvCoreConfig
+from hdl.vqllm.gemv.config import VqGemvConfig
+from hdl.vqllm.gemv.core import VqGemvCore, VqGemvCoreConfig
+from hdl.vqllm.gemv.gemm import VqGemm, VqGemmConfig
+from hdl.vqllm.gemv.gemv import VqGemv
 from hdl.vqllm.kv_encoder import VqKvEncoder, VqKvEncoderConfig
 from hdl.vqllm.layout_buffer import VqLayoutBuffer, VqLayoutBufferConfig
 from hdl.vqllm.reduce import VqReduce, VqReduceConfig
-from hdl.vqllm.row_config import VqRowSumsConfig
-from hdl.vqllm.row_finish import VqRowFinish, VqRowFinishConfig
-from hdl.vqllm.row_sums import VqRowSums
-from hdl.vqllm.table_config import VqTableGemvConfig
-from hdl.vqllm.table_gemv import VqTableGemv
+from hdl.vqllm.row.config import VqRowSumsConfig
+from hdl.vqllm.row.finish import VqRowFinish, VqRowFinishConfig
+from hdl.vqllm.row.sums import VqRowSums
+from hdl.vqllm.table.config import VqTableGemvConfig
+from hdl.vqllm.table.gemv import VqTableGemv
 
 _SMALL_SUMS = VqRowSumsConfig(macs=4, batch=2, columns=32, rows=8)
 _TO_TWO = ExchangeShape(size=4, need=2, lanes=16)

@@ -3,11 +3,11 @@
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 
-from hdl.emit import add
+from hdl.children import add
 from hdl.index.stages import Stage
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.stream.queue import queue
-from hdl.vqllm.row_config import SumsConfig
+from hdl.vqllm.row.config import SumsConfig
 
 
 class Totals:

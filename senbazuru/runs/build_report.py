@@ -20,9 +20,9 @@ from xml.etree import ElementTree
 from golden import command
 from golden.markers import table
 from hdl.arguments import add_page, check_page, write_page
-from hdl.deliver import Delivery, package
+from hdl.back.deliver import Delivery, package
+from hdl.back.verilog import convert
 from hdl.registry import all_blocks, configuration, find, rooms
-from hdl.verilog import convert
 from synth.area import is_macro
 from synth.modules import instantiated, module_texts, stub
 from tb.simulate.run import LINT_WAIVERS, ROOT, tool_environment

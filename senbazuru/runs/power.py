@@ -23,9 +23,9 @@ from golden import command
 from golden.config import ConfigError
 from golden.files import claimed, made_folder, replacing
 from hdl.arguments import folder, period, whole
+from hdl.back.verilog import convert
 from hdl.block import Operations
 from hdl.registry import find
-from hdl.verilog import convert
 from synth import gates
 from synth.area import Libraries, SynthesisError, load_libraries
 from synth.energy import Energies

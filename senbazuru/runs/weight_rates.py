@@ -14,7 +14,7 @@ from golden import command
 from golden.kllm.format import beats, groups
 from golden.kllm.vectors.weight_supply import Job, supply_words
 from hdl.arguments import add_page, check_page, write_page
-from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
+from hdl.kllm.weights.supply import KllmWeightSupply, KllmWeightSupplyConfig
 from senbazuru.runs.cycles import Figure, add_option, described, owned, save
 from tb.simulate.run import ROOT, simulate
 

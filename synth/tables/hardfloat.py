@@ -14,11 +14,11 @@ from typing import Any
 
 from golden.config import Config
 from golden.markers import table
+from hdl.back.verilog import convert
 from hdl.block import Block
 from hdl.fp16.add import FpAdd, FpAddConfig
 from hdl.fp16.fma import FpFma, FpFmaConfig
 from hdl.fp16.mul import FpMul, FpMulConfig
-from hdl.verilog import convert
 from synth.area import DFF_28NM, Libraries, abc_script, load_libraries, types_of
 from synth.modules import LEVELS
 from synth.tables.common import Tables

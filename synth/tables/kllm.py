@@ -3,6 +3,7 @@
 import dataclasses
 
 from golden.markers import table
+from hdl.back.verilog import convert
 from hdl.index.histogram_parallel import IndexHistogramParallel
 from hdl.index.reducer import IndexReducer
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
@@ -10,9 +11,8 @@ from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.row_lookup import KllmRowLookup
 from hdl.kllm.lane.select import KllmLaneSelect
 from hdl.kllm.lane.select_column import KllmSelectColumn
-from hdl.kllm.orizuru import KllmOrizuru, KllmOrizuruConfig
+from hdl.kllm.outliers.orizuru import KllmOrizuru, KllmOrizuruConfig
 from hdl.registry import find
-from hdl.verilog import convert
 from synth.area import AreaReport, load_libraries
 from synth.modules import Cost, Mapped, MappedDesign, map_modules
 from synth.tables.common import Map, Tables, mapper, mm2, module_table

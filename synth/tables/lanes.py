@@ -13,7 +13,7 @@ from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.row_lookup import KllmRowLookup
 from hdl.kllm.lane.select import KllmLaneSelect
 from hdl.lanes.config import LaneConfig
-from hdl.pages import pages_directory
+from hdl.pages.documents import pages_directory
 from hdl.registry import find
 from synth.area import AreaReport, load_libraries
 from synth.tables.common import Map, Tables, mapper

@@ -1,8 +1,8 @@
 """RAMs of some blocks: CACTI next to the assumption of Table I, and published macros."""
 
 from golden.markers import table
+from hdl.back.verilog import convert
 from hdl.registry import configuration, find
-from hdl.verilog import convert
 from synth.area import is_macro
 from synth.memories import MACROS, ram
 from synth.tables.common import SRAM_UM2_PER_BIT, Tables

@@ -7,6 +7,7 @@ from golden.markers import table
 from golden.million.config import NAMED, PqShape, RateShape
 from golden.million.operations import SCHEMES, crossing, once
 from golden.million.timing import decode_values, value_finish, value_interval
+from hdl.back.verilog import convert
 from hdl.block import Block
 from hdl.index.codebook_store import IndexCodebookStore, IndexCodebookStoreConfig
 from hdl.million.decode_keys import MillionDecodeKeys, MillionDecodeKeysConfig
@@ -14,7 +15,6 @@ from hdl.million.decode_values import MillionDecodeValues, MillionDecodeValuesCo
 from hdl.million.score_engine import MillionScoreEngine, MillionScoreEngineConfig
 from hdl.million.table_builder import MillionTableBuilder, MillionTableBuilderConfig
 from hdl.million.value_engine import MillionValueEngine, MillionValueEngineConfig
-from hdl.verilog import convert
 from synth.area import load_libraries
 from synth.memories import ram
 from synth.modules import Cost, MappedDesign, map_modules

@@ -1,8 +1,8 @@
 """MILLION: what each part of a whole million_attention costs."""
 
 from golden.markers import table
+from hdl.back.verilog import convert
 from hdl.registry import find
-from hdl.verilog import convert
 from synth.area import load_libraries
 from synth.modules import Cost, MappedDesign, map_modules
 from synth.tables.common import Tables, mm2

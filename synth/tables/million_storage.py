@@ -4,6 +4,7 @@ from golden.markers import table
 from golden.million.config import NAMED, HeadShape, MillionConfig, RateShape
 from golden.million.storage import storage
 from hdl.attention.weights import AttentionWeights
+from hdl.back.verilog import convert
 from hdl.block import Block
 from hdl.index.codebook_store import IndexCodebookStore
 from hdl.million.attention_config import MillionAttentionConfig
@@ -11,7 +12,6 @@ from hdl.million.score_engine import MillionScoreEngine
 from hdl.million.value_engine import MillionValueEngine
 from hdl.million.verdict import weights_config
 from hdl.million.window import MillionWindow
-from hdl.verilog import convert
 from synth.tables.common import Tables
 
 # One layer, so that the window is that of a layer.

@@ -3,11 +3,11 @@
 import itertools
 
 from golden.markers import table
+from hdl.back.verilog import convert
 from hdl.block import Block
 from hdl.oaken.dequant_engine import OakenDequantEngine, OakenDequantEngineConfig
 from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
 from hdl.registry import find
-from hdl.verilog import convert
 from synth.area import load_libraries
 from synth.modules import Cost, MappedDesign, map_modules
 from synth.tables.common import Tables, mm2

@@ -8,10 +8,10 @@ from golden.vqllm.format import Plan
 from hdl.qet.decoder import QetDecoder, QetDecoderConfig
 from hdl.qet.dequant_gemv import QetDequantGemv
 from hdl.qet.gemv_config import QetDequantGemvConfig
-from hdl.vqllm.cache_config import VqCodebookCacheConfig
-from hdl.vqllm.gemv import VqGemv
-from hdl.vqllm.gemv_config import VqGemvConfig
-from hdl.vqllm.gemv_core import VqGemvCoreConfig
+from hdl.vqllm.cache.config import VqCodebookCacheConfig
+from hdl.vqllm.gemv.config import VqGemvConfig
+from hdl.vqllm.gemv.core import VqGemvCoreConfig
+from hdl.vqllm.gemv.gemv import VqGemv
 from synth.area import load_libraries
 from synth.liberty import Library
 from synth.tables.common import Map, Tables, mapper

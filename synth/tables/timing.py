@@ -9,7 +9,7 @@ from golden import command
 from golden.markers import table
 from hdl.arguments import add_page, check_page, write_page
 from hdl.million.room import BLOCKS as MILLION
-from hdl.pages import pages_directory
+from hdl.pages.documents import pages_directory
 from hdl.registry import configuration_of, find
 from synth.area import Libraries, SynthesisError
 from synth.liberty import LibraryError

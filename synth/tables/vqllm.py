@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from golden.markers import table
 from golden.vqllm.config import NAMED, ExchangeShape
-from hdl.vqllm.cache_config import VqCodebookCacheConfig
-from hdl.vqllm.codebook_cache import VqCodebookCache
+from hdl.vqllm.cache.cache import VqCodebookCache
+from hdl.vqllm.cache.config import VqCodebookCacheConfig
 from hdl.vqllm.exchange import VqExchange, VqExchangeConfig
 from hdl.vqllm.layout_buffer import VqLayoutBuffer, VqLayoutBufferConfig
 from synth.area import AreaReport, load_libraries

@@ -15,8 +15,8 @@ import pytest
 from golden.kllm.vectors.pe_lane import lane_vectors
 from golden.kllm.vectors.scaler import scaler_vectors
 from hdl.kllm.lane.engine import KllmPeLane
+from hdl.kllm.lane.scaler import KllmScaler, KllmScalerConfig
 from hdl.kllm.room import BLOCKS as KLLM
-from hdl.kllm.scaler import KllmScaler, KllmScalerConfig
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
 from tb.simulate.run import simulate
 

@@ -46,10 +46,10 @@ from golden import command
 from golden.config import ConfigError
 from golden.files import claimed_folder, kept_json, replacing
 from hdl.arguments import add_page, check_page, whole, write_page
+from hdl.back.deliver import Delivery, package
+from hdl.back.verilog import convert
 from hdl.block import Block
-from hdl.deliver import Delivery, package
 from hdl.registry import all_blocks, bench, find, rooms
-from hdl.verilog import convert
 from synth.modules import module_texts
 from synth.yosys import YosysError, native_abc, run
 from tb.faults import equivalence
@@ -80,7 +80,7 @@ class Recording:
     block: Block
     module: str
     arguments: dict[str, Any]
-    wrap: str | None = None  # as for hdl.verilog.convert
+    wrap: str | None = None  # as for hdl.back.verilog.convert
 
     @property
     def design(self) -> tuple:

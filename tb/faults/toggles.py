@@ -26,9 +26,9 @@ import tb.simulate.run
 from golden import command
 from golden.files import kept_json, replacing
 from hdl.arguments import whole
-from hdl.deliver import package
+from hdl.back.deliver import package
+from hdl.back.verilog import convert
 from hdl.registry import all_blocks, find
-from hdl.verilog import convert
 from synth.modules import module_texts
 from tb.faults.mutate import Recording, collect, own_modules, with_plain
 from tb.simulate.compile import BUILD_DIR

@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from hdl.deliver import write
+from hdl.back.deliver import write
 from hdl.kit.kits import shown, vectors
 from hdl.kit.parts import PARTS, make_kit
 from hdl.registry import find

@@ -3,7 +3,7 @@
 import cocotb
 
 from golden.words import unpack_ints
-from hdl.kllm.orizuru import KllmOrizuru
+from hdl.kllm.outliers.orizuru import KllmOrizuru
 from tb.bench import Bench, config, params, vectors
 
 WORDS = {name: unpack_ints(vectors[name]) for name in vectors}

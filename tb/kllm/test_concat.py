@@ -7,7 +7,7 @@ does not wait for ``i_w.valid``.
 import pytest
 
 from golden.kllm.vectors.concat import concat_vectors
-from hdl.kllm.concat import KllmConcat, KllmConcatConfig
+from hdl.kllm.lane.concat import KllmConcat, KllmConcatConfig
 from tb.simulate.run import simulate
 
 CONFIGS = {

@@ -27,7 +27,7 @@ from golden.kllm.isa import CommandStatus
 from hdl.kllm.engine import descriptor_layout
 from hdl.kllm.function.control import KllmFunctionControl, KllmFunctionControlConfig
 from hdl.kllm.function.job import Kind, job_layout, result_walk_layout, row_walk_layout
-from hdl.kllm.functional_unit import KllmFunctionalUnitConfig
+from hdl.kllm.function.unit import KllmFunctionalUnitConfig
 from tb.simulate.run import simulate
 
 CONFIGS = {

@@ -18,7 +18,7 @@ from golden.fp16.vectors.columns import random_words
 from golden.kllm.functional import function
 from golden.kllm.isa import Function
 from golden.words import pack
-from hdl.kllm.function_pipeline import KllmFunctionPipeline, KllmFunctionPipelineConfig
+from hdl.kllm.function.pipeline import KllmFunctionPipeline, KllmFunctionPipelineConfig
 from tb.simulate.run import simulate
 
 CONFIGS = {

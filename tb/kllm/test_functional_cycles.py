@@ -19,7 +19,7 @@ from golden.kllm.functional import Slot
 from golden.kllm.isa import Function, Opcode
 from golden.kllm.timing import FunctionCycles
 from golden.words import join
-from hdl.kllm.functional_unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
+from hdl.kllm.function.unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
 from tb.kllm.test_functional_unit import CONFIGS, Program, rows_of, words_of
 from tb.simulate.run import simulate
 

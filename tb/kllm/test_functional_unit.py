@@ -33,7 +33,7 @@ from golden.kllm.isa import (
     encode,
 )
 from golden.words import join
-from hdl.kllm.functional_unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
+from hdl.kllm.function.unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
 from tb.kllm.support.commands import command_payload, row_of
 from tb.simulate.run import simulate
 

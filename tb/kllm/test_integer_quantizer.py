@@ -15,7 +15,7 @@ import torch
 
 from golden.kllm.quantize import quantize_unsigned, unsigned_quotient, unsigned_scale
 from golden.kllm.vectors.integer_quantizer import quantizer_vectors
-from hdl.kllm.integer_quantizer import KllmIntegerQuantizer, KllmIntegerQuantizerConfig
+from hdl.kllm.quantize.integer_quantizer import KllmIntegerQuantizer, KllmIntegerQuantizerConfig
 from tb.simulate.run import simulate
 
 CONFIGS = {

@@ -32,12 +32,12 @@ from golden.kllm.vectors.pe_lane import (
     good_jobs,
     integer_jobs,
 )
-from hdl.emit import module_name
+from hdl.back.emit import module_name
+from hdl.back.verilog import convert
 from hdl.kllm.lane.array import KllmLaneArray, KllmLaneArrayConfig
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.engine import KllmPeLane
 from hdl.kllm.room import BLOCKS
-from hdl.verilog import convert
 from tb.simulate.run import simulate
 
 CONFIGS = {
@@ -180,7 +180,7 @@ def test_64_lanes(seed):
 def test_64_lanes_at_the_width_of_table_1():
     """The Verilog of 64 lanes with 131,136 bits of weights: every port, and one lane module.
 
-    Shown to fail: without ``hdl.emit._wide_nets``.
+    Shown to fail: without ``hdl.back.emit._wide_nets``.
     """
     config = KllmLaneArrayConfig(lanes=64)
     design = convert(KllmLaneArray(config), "array")

@@ -14,7 +14,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-import hdl.kllm.functional_unit
+import hdl.kllm.function.unit
 from golden.kllm.layer.compiler import compile_layer
 from golden.kllm.layer.host import run_layer
 from golden.kllm.layer.quantized import quantize_cache, quantize_layer
@@ -52,7 +52,7 @@ def test_all_rows_are_compared(seed, tmp_path):
         KllmResultRows, "elaborate", "written[e].eq(Mux(beyond, 0, word))", "written[e].eq(word)"
     )
     with (
-        unittest.mock.patch.object(hdl.kllm.functional_unit, "KllmResultRows", faulty),
+        unittest.mock.patch.object(hdl.kllm.function.unit, "KllmResultRows", faulty),
         pytest.raises(AssertionError, match=r"of 2\d\d\d words differ"),
     ):
         run(KllmAccelerator(SMALL), LayerOptions(), 1, seed, tmp_path)

@@ -20,8 +20,8 @@ from golden.kllm.config import MachineConfig, VectorShape
 from golden.kllm.isa import CommandStatus, Opcode, encode
 from golden.kllm.machine import Machine
 from golden.words import alternating, join
-from hdl.kllm.load import KllmLoad, KllmLoadConfig
 from hdl.kllm.room import BLOCKS
+from hdl.kllm.slots.load import KllmLoad, KllmLoadConfig
 from tb.kllm.support.commands import command_payload, row_of
 from tb.simulate.run import simulate
 

@@ -20,8 +20,8 @@ from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import LIMB_BITS, from_int
 from golden.kllm.format import Status
 from golden.kllm.norms import ExactSums, finish_statistics
-from hdl.kllm.norm_finish import KllmNormFinish, KllmNormFinishConfig, norm_result_layout
-from hdl.kllm.norm_sums import NORM_SUMS, KllmNormSumsConfig, norm_token_layout
+from hdl.kllm.function.norm_finish import KllmNormFinish, KllmNormFinishConfig, norm_result_layout
+from hdl.kllm.function.norm_sums import NORM_SUMS, KllmNormSumsConfig, norm_token_layout
 from tb.simulate.run import simulate
 
 SHAPES = {"longest": KllmNormSumsConfig(), "short": KllmNormSumsConfig(k_max=31)}

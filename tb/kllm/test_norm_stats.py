@@ -24,7 +24,7 @@ import pytest
 from golden.fp16.format import FP16
 from golden.kllm.format import Status
 from golden.words import layout_words, pack
-from hdl.kllm.norm_stats import KllmNormStats, KllmNormStatsConfig
+from hdl.kllm.function.norm_stats import KllmNormStats, KllmNormStatsConfig
 from tb.kllm.support.norm_jobs import codebooks, jobs_of
 from tb.simulate.run import simulate
 

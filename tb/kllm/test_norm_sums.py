@@ -18,7 +18,12 @@ from golden.fp16.ops import LIMB_BITS
 from golden.kllm.format import Status
 from golden.kllm.norms import exact_sums
 from golden.words import layout_words, unpack_ints
-from hdl.kllm.norm_sums import NORM_SUMS, KllmNormSums, KllmNormSumsConfig, norm_token_layout
+from hdl.kllm.function.norm_sums import (
+    NORM_SUMS,
+    KllmNormSums,
+    KllmNormSumsConfig,
+    norm_token_layout,
+)
 from tb.kllm.support.norm_jobs import codebooks, jobs_of
 from tb.simulate.run import simulate
 

@@ -14,7 +14,7 @@ import pytest
 
 from golden.kllm.format import OrizuruStatus
 from golden.kllm.vectors.orizuru import orizuru_vectors
-from hdl.kllm.orizuru import KllmOrizuru, KllmOrizuruConfig
+from hdl.kllm.outliers.orizuru import KllmOrizuru, KllmOrizuruConfig
 from tb.simulate.run import simulate
 
 # Configuration, tokens of each length, most pops of a tree

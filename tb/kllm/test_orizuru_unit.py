@@ -10,7 +10,7 @@ Shown to fail:
 import pytest
 
 from golden.kllm.vectors.orizuru_unit import unit_vectors
-from hdl.kllm.orizuru_unit import KllmOrizuruUnit, KllmOrizuruUnitConfig
+from hdl.kllm.outliers.orizuru_unit import KllmOrizuruUnit, KllmOrizuruUnitConfig
 from tb.simulate.run import simulate
 
 CONFIGS = {

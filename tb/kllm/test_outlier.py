@@ -12,7 +12,7 @@ Shown to fail:
 import pytest
 
 from golden.kllm.vectors.outlier import outlier_vectors
-from hdl.kllm.outlier import KllmOutlier, KllmOutlierConfig
+from hdl.kllm.outliers.outlier import KllmOutlier, KllmOutlierConfig
 from tb.simulate.run import simulate
 
 CONFIGS = {

@@ -45,7 +45,7 @@ from golden.kllm.quantizer import (
     quantize_integer_command,
 )
 from golden.words import join
-from hdl.kllm.quantizer import KllmQuantizer, KllmQuantizerConfig
+from hdl.kllm.quantize.quantizer import KllmQuantizer, KllmQuantizerConfig
 
 INF, NAN, ONE = 0x7C00, 0x7E00, 0x3C00
 EPSILON = int(np.float32(1e-5).view(np.uint32))

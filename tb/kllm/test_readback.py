@@ -25,8 +25,8 @@ from golden.kllm.isa import CommandStatus, Opcode, encode
 from golden.kllm.machine import Machine
 from golden.words import join, layout_word
 from hdl.kllm.engine import descriptor_layout, entry_row_layout
-from hdl.kllm.readback import KllmReadback, KllmReadbackConfig
 from hdl.kllm.room import BLOCKS
+from hdl.kllm.slots.readback import KllmReadback, KllmReadbackConfig
 from tb.kllm.support.commands import command_payload, row_of
 from tb.simulate.run import simulate
 

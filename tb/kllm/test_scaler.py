@@ -11,7 +11,7 @@ import torch
 from golden.fp16.ops import bits_from_float
 from golden.kllm.blocks import scale_outputs
 from golden.kllm.vectors.scaler import ONE, scaler_vectors, tie_operands
-from hdl.kllm.scaler import KllmScaler, KllmScalerConfig
+from hdl.kllm.lane.scaler import KllmScaler, KllmScalerConfig
 from tb.simulate.run import simulate
 
 CONFIGS = {

@@ -9,7 +9,7 @@ import pytest
 from golden.config import ConfigError
 from golden.kllm.config import SlotShape
 from hdl.kllm.room import BLOCKS
-from hdl.kllm.slot_memory import KllmSlotMemory, KllmSlotMemoryConfig
+from hdl.kllm.slots.memory import KllmSlotMemory, KllmSlotMemoryConfig
 from tb.simulate.run import simulate
 
 CONFIGS = {

@@ -23,8 +23,8 @@ from golden.kllm.isa import Function
 from golden.kllm.phases import slot_rows
 from golden.words import alternating, layout_words, pack, unpack_ints
 from hdl.index.table import IndexTableConfig
+from hdl.kllm.function.pipeline import KllmFunctionPipelineConfig
 from hdl.kllm.function.slot_rows import KllmSlotRows, KllmSlotRowsConfig
-from hdl.kllm.function_pipeline import KllmFunctionPipelineConfig
 from tb.simulate.run import simulate
 
 CONFIGS = {

@@ -18,7 +18,7 @@ import pytest
 from golden.kllm.format import TokenKind
 from golden.kllm.isa import CommandStatus, Norm
 from golden.kllm.quantizer_phases import schedule, total_order_key
-from hdl.kllm.norm_stats import KllmNormStats
+from hdl.kllm.function.norm_stats import KllmNormStats
 from hdl.kllm.quantize.payloads import (
     KllmQuantizePhaseConfig,
     finish_layout,

@@ -19,7 +19,7 @@ import pytest
 from golden.kllm.image import replay
 from golden.words import join
 from hdl.kllm.room import BLOCKS
-from hdl.kllm.weight_buffer import KllmWeightBuffer, KllmWeightBufferConfig
+from hdl.kllm.weights.buffer import KllmWeightBuffer, KllmWeightBufferConfig
 from tb.simulate.run import simulate
 
 CONFIGS = {

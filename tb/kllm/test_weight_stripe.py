@@ -15,7 +15,7 @@ import pytest
 from golden.kllm.format import weight_port_words
 from golden.kllm.image import stripe
 from golden.words import join
-from hdl.kllm.weight_stripe import KllmWeightStripe, KllmWeightStripeConfig
+from hdl.kllm.weights.stripe import KllmWeightStripe, KllmWeightStripeConfig
 from tb.simulate.run import simulate
 
 CONFIGS = {

@@ -20,7 +20,7 @@ from golden.kllm.format import beats, groups
 from golden.kllm.vectors.weight_supply import Job, supply_words
 from golden.words import alternating
 from hdl.kllm.room import BLOCKS
-from hdl.kllm.weight_supply import KllmWeightSupply, KllmWeightSupplyConfig
+from hdl.kllm.weights.supply import KllmWeightSupply, KllmWeightSupplyConfig
 from tb.simulate.run import simulate
 
 CONFIGS = {

@@ -10,9 +10,9 @@ from pathlib import Path
 import filelock
 
 from golden.files import made_aside
+from hdl.back.deliver import Delivery, package
+from hdl.back.verilog import convert
 from hdl.block import Block
-from hdl.deliver import Delivery, package
-from hdl.verilog import convert
 from tb.simulate.run import LINT_WAIVERS, SIM_DIR, TOP, is_whole, mark_whole, tool_environment
 
 _HERE = Path(__file__).resolve().parent

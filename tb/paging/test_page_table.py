@@ -27,7 +27,7 @@ import golden.paging.config
 from golden.config import ConfigError
 from golden.oaken.config import CacheConfig, KvShape
 from golden.paging.config import RecordKind, VectorRecords
-from hdl.pages import pages_directory
+from hdl.pages.documents import pages_directory
 from hdl.paging.page_table import PagingPageTable
 from hdl.paging.room import BLOCKS
 from tb.simulate.run import simulate

@@ -1,6 +1,6 @@
 """Block -> Verilog -> Verilator -> cocotb: one call for every block's test.
 
-The Verilog is what ``python -m hdl.build`` writes: ``hdl.deliver.package``, without a prefix.
+The Verilog is what ``python -m hdl.build`` writes: ``hdl.back.deliver.package``, without a prefix.
 ``tb/simulate/test_run.py`` compares the two.
 
 Models are cached under build/sim by the hash of everything that shapes them, and Verilog under
@@ -29,10 +29,10 @@ import numpy as np
 from cocotb_tools.runner import Verilator, get_results
 
 from golden.files import made_aside, replacing
+from hdl.back.deliver import Delivery, package
+from hdl.back.emit import Keeper, keeping, silence
+from hdl.back.verilog import convert
 from hdl.block import Block
-from hdl.deliver import Delivery, package
-from hdl.emit import Keeper, keeping, silence
-from hdl.verilog import convert
 from synth.modules import instantiated, module_texts, stub
 from tb.simulate import forked, resident, waves
 from tb.simulate.bytecode import bytecode_folder
@@ -71,7 +71,7 @@ TOP = "dut"
 COVERAGE = "coverage.dat"  # in the folder of a run whose model counts edges
 
 # Verilator's findings that say nothing about the design. They are the rules of the control files
-# (hdl/waivers.py), which name the lines.
+# (hdl/back/waivers.py), which name the lines.
 LINT_WAIVERS = {
     "WIDTH": "the text relies on implicit extension and truncation; Amaranth has checked widths",
     "DECLFILENAME": "all modules of a design are in one file, as tools that take it expect",
@@ -149,7 +149,7 @@ class _ResidentRunner(_Runner):
 
 @dataclasses.dataclass(frozen=True)
 class Emitted:
-    """What a model takes of a ``hdl.deliver.Delivery``."""
+    """What a model takes of a ``hdl.back.deliver.Delivery``."""
 
     name: str  # of the top module
     verilog: str
@@ -304,9 +304,9 @@ def build_model(
     Modules whose class has ``verilate_separately`` become hierarchical blocks. Each is then
     compiled once, however many instances the design has. ``transform`` maps the design to other
     Verilog text (fault injection); ``extra_ports`` names the ports that it adds. ``wrap`` as for
-    hdl.verilog.convert: the wrapper is the top. ``statements``: at most so many in a C++ function,
-    for text of which g++ would take minutes for the only one. ``covered``: its runs count the
-    edges of each bit.
+    hdl.back.verilog.convert: the wrapper is the top. ``statements``: at most so many in a C++
+    function, for text of which g++ would take minutes for the only one. ``covered``: its runs count
+    the edges of each bit.
     """
     design = emitted(block, name, wrap)
     name = design.name

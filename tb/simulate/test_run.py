@@ -26,15 +26,15 @@ from unittest import mock
 import pytest
 
 import golden.stream.timing
-import hdl.emit
+import hdl.children
 import hdl.registry
 import hdl.stream.register
 import tb.simulate.run
+from hdl.back.deliver import package
+from hdl.back.verilog import convert
 from hdl.build import build
-from hdl.deliver import package
 from hdl.registry import find
 from hdl.stream.register import StreamRegister, StreamRegisterConfig
-from hdl.verilog import convert
 from synth.modules import module_texts
 from tb.faults.plant import plant
 from tb.simulate import forked, resident
@@ -190,7 +190,7 @@ def test_a_kept_emission_is_the_emission(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("name", "wrap"), [("stream_fifo", None), ("memory_shared", "axi")])
 def test_the_simulated_text_is_the_one_of_hdl_build(name, wrap, tmp_path):
-    """Shown to fail: a model of the text of ``hdl.verilog.convert``, and a text without guards."""
+    """Shown to fail: a model of the text of hdl.back.verilog.convert, and a text without guards."""
     config = smallest(find(name))
     build(name, config, tmp_path, wrap)
     model = build_model(find(name).component(config), name=name, wrap=wrap)
@@ -199,7 +199,7 @@ def test_the_simulated_text_is_the_one_of_hdl_build(name, wrap, tmp_path):
 
 
 def test_modules_that_are_verilated_separately():
-    """Their names are those in the text. Shown to fail: the names of ``hdl.emit``."""
+    """Their names are those in the text. Shown to fail: the names of ``hdl.back.emit``."""
     lane = find("kllm_pe_lane")
     made = emitted(lane.component(lane.configs["small_flipflop"]))
     assert made.separate
@@ -231,7 +231,7 @@ def other(*_):
         (StreamRegisterConfig, "describe", property(other)),
         (StreamRegisterConfig, "parse", classmethod(other)),
         (hdl.stream.register, "MAX_BITS", 9),
-        (hdl.emit, "SIGNAL_BITS", 9),
+        (hdl.children, "SIGNAL_BITS", 9),
         (golden.stream.timing, "register", other),
         (golden.stream.timing, "register", eval(compile("lambda: None", "<planted>", "eval"))),
     ],

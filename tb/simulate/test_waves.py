@@ -24,8 +24,8 @@ from pathlib import Path
 import pytest
 
 import tb.simulate.run
+from hdl.back.verilog import convert
 from hdl.registry import find
-from hdl.verilog import convert
 from tb.simulate import waves
 from tb.simulate.compile import ROOT, TRACED
 from tb.simulate.run import build_model

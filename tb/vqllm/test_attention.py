@@ -18,7 +18,7 @@ from golden.million.config import PqShape
 from golden.million.format import Status
 from golden.vqllm import timing
 from golden.vqllm.config import AttendShape
-from hdl.vqllm.attention import VqAttention, VqAttentionConfig
+from hdl.vqllm.attend.attention import VqAttention, VqAttentionConfig
 from tb.simulate.run import simulate
 from tb.vqllm.support.attention import Script, random_head
 

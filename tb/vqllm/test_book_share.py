@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from golden.config import ConfigError
-from hdl.vqllm.book_share import VqBookShare, VqBookShareConfig
+from hdl.vqllm.cache.book_share import VqBookShare, VqBookShareConfig
 from tb.simulate.run import simulate
 
 CONFIGS = {

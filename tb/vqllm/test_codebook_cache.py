@@ -29,8 +29,8 @@ from golden.index.vectors.codebooks import other_bits
 from golden.vqllm.cache import LookUps, Tiers, large_or_nonfinite
 from golden.vqllm.config import NAMED, VqShape
 from golden.words import layout_word
-from hdl.vqllm.cache_config import VqCodebookCacheConfig
-from hdl.vqllm.codebook_cache import VqCodebookCache
+from hdl.vqllm.cache.cache import VqCodebookCache
+from hdl.vqllm.cache.config import VqCodebookCacheConfig
 from tb.simulate.run import simulate
 from tb.vqllm.support.codebooks import host_params, image, load
 

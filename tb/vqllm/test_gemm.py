@@ -28,8 +28,8 @@ from golden.vqllm.vectors.matrices import (
     uneven_x,
 )
 from golden.words import layout_word
-from hdl.vqllm.cache_config import VqCodebookCacheConfig
-from hdl.vqllm.gemm import VqGemm, VqGemmConfig
+from hdl.vqllm.cache.config import VqCodebookCacheConfig
+from hdl.vqllm.gemv.gemm import VqGemm, VqGemmConfig
 from tb.simulate.run import simulate
 from tb.vqllm.support.codebooks import host_params
 from tb.vqllm.support.phases import phases_of

@@ -25,10 +25,10 @@ from golden.config import ConfigError
 from golden.vqllm.bounds import job_bounds, part_work
 from golden.vqllm.config import NAMED, VqShape
 from golden.vqllm.vectors.gemv import jobs_of
-from hdl.vqllm.cache_config import VqCodebookCacheConfig
-from hdl.vqllm.gemv import VqGemv
-from hdl.vqllm.gemv_config import VqGemvConfig
-from hdl.vqllm.gemv_core import VqGemvCoreConfig
+from hdl.vqllm.cache.config import VqCodebookCacheConfig
+from hdl.vqllm.gemv.config import VqGemvConfig
+from hdl.vqllm.gemv.core import VqGemvCoreConfig
+from hdl.vqllm.gemv.gemv import VqGemv
 from senbazuru.runs.measure.vq import fill_of, path_of
 from tb.simulate.run import simulate
 

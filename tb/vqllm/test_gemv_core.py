@@ -20,8 +20,8 @@ from golden.vqllm.config import NAMED, MatrixShape, VqShape
 from golden.vqllm.product import exact_sums
 from golden.vqllm.vectors.matrices import is_nonfinite, lane_beats, random_matrix, tile_jobs
 from golden.words import layout_word
-from hdl.vqllm.cache_config import VqCodebookCacheConfig
-from hdl.vqllm.gemv_core import VqGemvCore, VqGemvCoreConfig
+from hdl.vqllm.cache.config import VqCodebookCacheConfig
+from hdl.vqllm.gemv.core import VqGemvCore, VqGemvCoreConfig
 from tb.simulate.run import simulate
 from tb.vqllm.support.codebooks import host_params
 from tb.vqllm.support.phases import phases_of

@@ -13,7 +13,7 @@ import pytest
 from golden.config import ConfigError
 from golden.vqllm.vectors.reduce import reduce_vectors
 from hdl.vqllm.reduce import VqReduce, VqReduceConfig
-from hdl.vqllm.row_config import VqRowSumsConfig
+from hdl.vqllm.row.config import VqRowSumsConfig
 from tb.simulate.run import simulate
 
 SUMS = VqRowSumsConfig(macs=4, batch=2, columns=32, rows=8)

@@ -18,8 +18,8 @@ from golden.fp16.limbs import LIMB_BITS, Limbs
 from golden.index.format import GRID_PRODUCT_EXACT
 from golden.vqllm.product import rounded
 from golden.words import layout_words
-from hdl.vqllm.row_config import VqRowSumsConfig
-from hdl.vqllm.row_finish import VqRowFinish, VqRowFinishConfig
+from hdl.vqllm.row.config import VqRowSumsConfig
+from hdl.vqllm.row.finish import VqRowFinish, VqRowFinishConfig
 from tb.simulate.run import simulate
 
 SCALES = (0, 0x8000, 1, 0x3FF, 0x7BFF, 0x3C00, 0x7C00, 0x7E00)

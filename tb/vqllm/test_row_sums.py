@@ -29,8 +29,8 @@ from golden.fp16.format import FP16
 from golden.vqllm.product import exact_sums
 from golden.vqllm.vectors.matrices import uneven_x
 from golden.words import layout_field, layout_word, layout_words
-from hdl.vqllm.row_config import VqRowSumsConfig
-from hdl.vqllm.row_sums import VqRowSums
+from hdl.vqllm.row.config import VqRowSumsConfig
+from hdl.vqllm.row.sums import VqRowSums
 from tb.simulate.run import simulate
 
 CONFIGS = {

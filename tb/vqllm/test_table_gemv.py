@@ -21,8 +21,8 @@ from golden.fp16.format import FP16
 from golden.vqllm.config import NAMED, MatrixShape, VqShape
 from golden.vqllm.product import by_tables
 from golden.vqllm.vectors.matrices import is_nonfinite, random_matrix
-from hdl.vqllm.table_config import VqTableGemvConfig
-from hdl.vqllm.table_gemv import VqTableGemv
+from hdl.vqllm.table.config import VqTableGemvConfig
+from hdl.vqllm.table.gemv import VqTableGemv
 from tb.simulate.run import simulate
 from tb.vqllm.support.tables import TableWords
 

@@ -13,7 +13,7 @@ from golden.axi.reference import bursts, command_words, read_words, write_packet
 from golden.config import Config
 from hdl import ports
 from hdl.axi.signature import axi4, axi4_read, axi4_write, axi_lite
-from hdl.axi.wrap import wrapper
+from hdl.back.wrap import wrapper
 from hdl.block import Block
 from hdl.build import main
 

@@ -7,13 +7,13 @@ from amaranth.sim import Simulator
 
 from golden.config import ConfigError
 from golden.memory import reference
-from hdl.emit import emit, module_name
+from hdl.back.emit import emit, module_name
+from hdl.back.verilog import convert
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.memory.memory_1rw import Memory1RW
 from hdl.memory.room import BLOCKS
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
-from hdl.verilog import convert
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from golden.kllm.layer.shape import LayerOptions, LayerShape
 from golden.kllm.product import ProductCase, product_program
 from golden.kllm.timing import matmul_ticket
 from hdl.kllm.accelerator import KllmLaneBuild
-from hdl.kllm.function_pipeline import KllmFunctionPipelineConfig
+from hdl.kllm.function.pipeline import KllmFunctionPipelineConfig
 from hdl.kllm.room import BLOCKS
 from sim.engine import engine_of
 from sim.kllm.schedule import Placed, _Reading, timeline

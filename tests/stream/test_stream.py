@@ -12,8 +12,8 @@ from amaranth.sim import Simulator
 
 from golden.config import ConfigError
 from golden.stream import reference
+from hdl.back.emit import emit, flat_ports
 from hdl.block import Block
-from hdl.emit import emit, flat_ports
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.stream.arbiter import StreamArbiter, StreamArbiterConfig
@@ -431,7 +431,7 @@ WIDEST = [
 def test_largest_width_fits_the_netlist(config):
     """A signal has at most 2**16 bits; all inputs, or all outputs of a child, at most 2**20.
 
-    ``hdl.emit`` adds clk, rst and two constants to the inputs.
+    ``hdl.back.emit`` adds clk, rst and two constants to the inputs.
     """
     (block,) = (
         each.component(config) for each in BLOCKS.values() if type(each.config) is type(config)

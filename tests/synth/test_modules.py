@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from hdl import emit
+from hdl.back import emit
+from hdl.back.verilog import convert
 from hdl.registry import configuration, find
-from hdl.verilog import convert
 from synth import modules
 from synth.area import load_libraries, synthesize
 from synth.modules import Cost, instantiated, map_modules, module_texts, stub

@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from hdl.deliver import package
+from hdl.back.deliver import package
+from hdl.back.verilog import convert
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.registry import all_blocks, find
-from hdl.verilog import convert
 from synth.yosys import run
 from tb.faults import mutate
 from tb.fp16.support.formats import COMPLETE, has_bench

@@ -15,14 +15,14 @@ from amaranth.lib import wiring
 
 from golden.config import Config
 from golden.markers import fill
+from hdl.back.verilog import convert
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.index.histogram_parallel import IndexHistogramParallel, IndexHistogramParallelConfig
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1rw import Memory1RW
 from hdl.stream.join import StreamJoin, StreamJoinConfig
 from hdl.stream.register import StreamRegister, StreamRegisterConfig
-from hdl.verilog import convert
 from synth import area, cells, report, yosys
 from synth.area import SynthesisError, load_libraries, synthesize
 from synth.check import check

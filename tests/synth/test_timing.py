@@ -18,11 +18,11 @@ from amaranth import Module, Signal
 from amaranth.lib.wiring import In, Out
 
 from golden.config import Config
+from hdl.back.verilog import convert
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.million.room import BLOCKS as MILLION
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
-from hdl.verilog import convert
 from synth import cells, opensta, report
 from synth.area import DONT_USE, SynthesisError, load_libraries
 from synth.delays import Delays, Fo4, Table, fo4

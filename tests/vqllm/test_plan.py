@@ -28,8 +28,8 @@ from golden.vqllm.bounds import EngineShape, bounds
 from golden.vqllm.cache import LookUps, Tiers
 from golden.vqllm.config import NAMED, Budget, MatrixShape, Plan, VqShape, Work
 from hdl.vqllm import plan as command
-from hdl.vqllm.cache_config import VqCodebookCacheConfig
-from hdl.vqllm.gemv_core import VqGemvCoreConfig
+from hdl.vqllm.cache.config import VqCodebookCacheConfig
+from hdl.vqllm.gemv.core import VqGemvCoreConfig
 from hdl.vqllm.plan_config import engine
 from hdl.vqllm.plan_search import (
     Planner,

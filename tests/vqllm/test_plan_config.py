@@ -20,7 +20,7 @@ import pytest
 from golden.config import ConfigError
 from golden.vqllm import timing
 from golden.vqllm.config import NAMED, Budget, MatrixShape, Plan, VqShape, Work
-from hdl.emit import emit
+from hdl.back.emit import emit
 from hdl.registry import find
 from hdl.vqllm import plan as command
 from hdl.vqllm.plan_config import engine

@@ -13,7 +13,7 @@ from golden.kllm.timing import function_control
 from golden.timing import Timing
 from hdl.attention.softmax import AttentionSoftmaxConfig
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.mul import FpMul, FpMulConfig
 from hdl.kinds import index_of, mask_of
 from hdl.kllm.engine import descriptor_layout, status_stream

@@ -11,12 +11,12 @@ from golden.kllm.isa import ROW_ELEMENTS, Function
 from golden.kllm.timing import slot_rows
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.mul import FpMul, FpMulConfig
 from hdl.index.table import IndexTable, IndexTableConfig
 from hdl.kinds import NUMBER, index_of, mask_of
 from hdl.kllm.engine import ROW
-from hdl.kllm.function_pipeline import KllmFunctionPipeline, KllmFunctionPipelineConfig
+from hdl.kllm.function.pipeline import KllmFunctionPipeline, KllmFunctionPipelineConfig
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 

@@ -13,7 +13,7 @@ from golden.kllm.isa import ROW_ELEMENTS
 from golden.kllm.timing import vector_lanes
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.convert import convert
 from hdl.fp16.fma import FpFma, FpFmaConfig
 from hdl.fp16.mul import FpMul, FpMulConfig

@@ -9,7 +9,7 @@ from golden.config import Config
 from golden.kllm.timing import pe_lane
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.engine import KllmPeLane
 from hdl.ports import In, Out
@@ -52,7 +52,7 @@ class KllmLaneArray(Block):
 
     Every lane has its own ``w_l`` of columns * elements * bits_b + 1 bits. All bits of 64 lanes are
     131,136 at Table I's sizes (32, 16, 4) and 262,208 at the widest (64, 16, 4). Amaranth by itself
-    numbers all input bits of a module in 16 bits. hdl.emit numbers them in 20.
+    numbers all input bits of a module in 16 bits. hdl.back.emit numbers them in 20.
     """
 
     def __init__(self, config: KllmLaneArrayConfig):

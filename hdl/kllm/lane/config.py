@@ -13,10 +13,10 @@ from golden.kllm.timing import LaneTiming
 from hdl.index.histogram_parallel import IndexHistogramParallelConfig
 from hdl.index.reducer import IndexReducerConfig
 from hdl.kinds import BITS, NUMBER, index_of, mask_of, member_texts
-from hdl.kllm.concat import KllmConcatConfig
+from hdl.kllm.lane.concat import KllmConcatConfig
+from hdl.kllm.lane.scaler import KllmScalerConfig
 from hdl.kllm.lane.select_config import KllmSelectConfig
-from hdl.kllm.outlier import KllmOutlierConfig
-from hdl.kllm.scaler import KllmScalerConfig
+from hdl.kllm.outliers.outlier import KllmOutlierConfig
 from hdl.ports import Payload
 
 STATUS_BITS = len(Status)

@@ -7,7 +7,7 @@ from golden.fp16.format import FP16
 from golden.kllm.timing import lane_dense
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.index.histogram_parallel import IndexHistogramParallel
 from hdl.index.reducer import IndexReducer
 from hdl.kllm.lane.config import KllmPeLaneConfig

@@ -6,9 +6,9 @@ from amaranth.lib import data, stream
 from golden.kllm.timing import pe_lane
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.emit import add
-from hdl.kllm.concat import KllmConcat
+from hdl.children import add
 from hdl.kllm.lane.codebook import KllmLaneCodebook
+from hdl.kllm.lane.concat import KllmConcat
 from hdl.kllm.lane.config import KllmPeLaneConfig, Loaded
 from hdl.kllm.lane.control import KllmLaneControl
 from hdl.kllm.lane.dense import KllmLaneDense

@@ -7,10 +7,10 @@ from golden.kllm.format import NO_OUTPUT, Status
 from golden.kllm.timing import lane_finish
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.compare import is_special
 from hdl.kllm.lane.config import STATUS_BITS, KllmPeLaneConfig
-from hdl.kllm.scaler import KllmScaler
+from hdl.kllm.lane.scaler import KllmScaler
 from hdl.ports import In, Out
 
 

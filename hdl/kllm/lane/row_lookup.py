@@ -9,7 +9,7 @@ from golden.kllm.timing import row_lookup
 from golden.timing import Timing
 from hdl.bits import any_of, let, one_hot
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.index.reducer import centroid_parts
 from hdl.kllm.lane.select_config import KllmSelectConfig
 from hdl.ports import In, Out

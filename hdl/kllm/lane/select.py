@@ -7,7 +7,7 @@ from golden.fp16.format import FP32
 from golden.lanes.timing import lane
 from golden.timing import Timing
 from hdl.block import Block, Operations
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.select_column import KllmSelectColumn

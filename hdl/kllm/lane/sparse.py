@@ -7,9 +7,9 @@ from golden.fp16.format import FP16
 from golden.kllm.timing import outlier
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.kllm.lane.config import KllmPeLaneConfig
-from hdl.kllm.outlier import KllmOutlier
+from hdl.kllm.outliers.outlier import KllmOutlier
 from hdl.ports import In, Out
 from hdl.stream.link import link
 

@@ -9,7 +9,7 @@ from amaranth.lib import stream
 from golden.kllm.timing import matmul
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.kllm.engine import (
     command_stream,
     release_layout,

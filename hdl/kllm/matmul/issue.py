@@ -7,7 +7,7 @@ from golden.kllm.isa import Codebook, CommandStatus, MatmulMode, Opcode
 from golden.kllm.timing import matmul_issue
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.kinds import index_of
 from hdl.kllm.engine import command_stream, descriptor_layout, operand, release_layout
 from hdl.kllm.lane.packet import words_beyond

@@ -10,7 +10,7 @@ from hdl.bits import let
 from hdl.block import Block
 from hdl.fp16.compare import total_order_key
 from hdl.kllm.engine import SLOT_LENGTH_BITS
-from hdl.kllm.orizuru import KllmOrizuruConfig
+from hdl.kllm.outliers.orizuru import KllmOrizuruConfig
 from hdl.kllm.quantize.payloads import KllmQuantizePhaseConfig, bound_layout, found_layout
 from hdl.ports import In, Out
 

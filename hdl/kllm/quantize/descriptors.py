@@ -10,14 +10,14 @@ from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
 from hdl.kllm.engine import SLOT_LENGTH_BITS, status_stream
-from hdl.kllm.norm_finish import norm_result_layout
+from hdl.kllm.function.norm_finish import norm_result_layout
 from hdl.kllm.quantize.payloads import (
     STATUS_BITS,
     KllmQuantizePhaseConfig,
     finish_layout,
     outlier_layout,
 )
-from hdl.kllm.slot_memory import descriptor_write_layout, slot_ends
+from hdl.kllm.slots.memory import descriptor_write_layout, slot_ends
 from hdl.ports import In
 from hdl.stream.queue import queue
 

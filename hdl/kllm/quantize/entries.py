@@ -14,7 +14,7 @@ from hdl.bits import let
 from hdl.block import Block
 from hdl.kinds import NUMBER, index_of
 from hdl.kllm.engine import entry_write_layout
-from hdl.kllm.norm_stats import KllmNormStatsConfig
+from hdl.kllm.function.norm_stats import KllmNormStatsConfig
 from hdl.kllm.quantize.payloads import tag_layout
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import StreamView, link

@@ -6,7 +6,7 @@ from amaranth.lib import stream
 from golden.kllm.timing import first_pass
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.kllm.orizuru import KllmOrizuruConfig
+from hdl.kllm.outliers.orizuru import KllmOrizuruConfig
 from hdl.kllm.quantize.payloads import (
     KllmQuantizePhaseConfig,
     first_pass_layout,

@@ -11,7 +11,7 @@ from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
 from hdl.fp16.compare import total_order_key
-from hdl.kllm.norm_stats import KllmNormStats, KllmNormStatsConfig
+from hdl.kllm.function.norm_stats import KllmNormStats, KllmNormStatsConfig
 from hdl.kllm.quantize.payloads import (
     STATUS_BITS,
     KllmQuantizePhaseConfig,

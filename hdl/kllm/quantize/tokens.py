@@ -8,7 +8,7 @@ from golden.kllm.isa import ROW_ELEMENTS
 from golden.kllm.timing import token_walk
 from golden.timing import Timing
 from hdl.block import Block
-from hdl.kllm.orizuru import KllmOrizuruConfig
+from hdl.kllm.outliers.orizuru import KllmOrizuruConfig
 from hdl.kllm.quantize.payloads import (
     KllmQuantizePhaseConfig,
     first_pass_layout,

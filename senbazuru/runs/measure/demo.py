@@ -23,9 +23,9 @@ from golden.kllm.vectors.jobs import Job, codebook_packet, phase_vectors
 from golden.llm import text
 from golden.llm.capture import capture_inputs
 from golden.llm.checkpoint import CheckpointError, load, tokens
+from hdl.back.verilog import convert
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.engine import KllmPeLane
-from hdl.verilog import convert
 from synth.area import load_libraries
 from synth.modules import MappedDesign, map_modules
 from tb.simulate.run import Model, build_model, emitted, run_model

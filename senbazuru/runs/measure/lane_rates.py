@@ -10,10 +10,10 @@ from rich.console import Console
 from golden.kllm.timing import LaneJob, lane_cycles, lane_steps
 from golden.kllm.vectors.jobs import codebook_packet, phase_vectors, random_codebook, random_job
 from hdl.arguments import write_page
+from hdl.back.verilog import convert
 from hdl.kllm.lane.array import KllmLaneArray, KllmLaneArrayConfig
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.engine import KllmPeLane
-from hdl.verilog import convert
 from senbazuru.runs.cycles import Figure, described, predicted, save
 from tb.simulate.run import build_model, run_model
 

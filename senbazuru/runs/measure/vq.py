@@ -23,8 +23,8 @@ from golden.vqllm.format import MATRICES, PACKS
 from golden.vqllm.timing import GemvPath, gemv_fill
 from golden.words import layout_word
 from hdl.arguments import write_page
-from hdl.vqllm.gemv import VqGemv
-from hdl.vqllm.gemv_config import VqGemvConfig
+from hdl.vqllm.gemv.config import VqGemvConfig
+from hdl.vqllm.gemv.gemv import VqGemv
 from hdl.vqllm.room import BLOCKS
 from senbazuru.runs.cycles import Figure, described, save
 from senbazuru.runs.measure.vq_kv import Result, Say, cache

@@ -23,10 +23,10 @@ from golden.vqllm.format import Plan
 from golden.vqllm.matrix import VqMatrix, quantize
 from golden.vqllm.timing import read_once
 from golden.vqllm.vectors.engine import COUNTED, engine_job, random_x
-from hdl.vqllm.attention import VqAttentionConfig
-from hdl.vqllm.gemm import VqGemm, VqGemmConfig
-from hdl.vqllm.gemv import VqGemv
-from hdl.vqllm.gemv_config import VqGemvConfig
+from hdl.vqllm.attend.attention import VqAttentionConfig
+from hdl.vqllm.gemv.config import VqGemvConfig
+from hdl.vqllm.gemv.gemm import VqGemm, VqGemmConfig
+from hdl.vqllm.gemv.gemv import VqGemv
 from hdl.vqllm.room import BLOCKS
 from senbazuru.runs.cycles import Figure, described, give
 from senbazuru.runs.measure.vq import SPAN, fill_of

@@ -24,12 +24,12 @@ from golden.vqllm.attention import attend
 from golden.vqllm.config import ATTEND, AttendShape
 from golden.vqllm.timing import attend_bound
 from golden.words import layout_words, unpack_ints
+from hdl.back.verilog import convert
 from hdl.block import Block
 from hdl.million.attention import MillionAttention, MillionAttentionConfig
 from hdl.million.decode_engine import MillionDecodeEngine, MillionDecodeEngineConfig
 from hdl.million.layouts import beat_layout, score_layout
-from hdl.verilog import convert
-from hdl.vqllm.attention import VqAttention, VqAttentionConfig
+from hdl.vqllm.attend.attention import VqAttention, VqAttentionConfig
 from senbazuru.runs.cycles import Figure, described, give
 from senbazuru.runs.measure.million_rates import BASE, lone_cycles
 from synth.area import load_libraries

@@ -19,9 +19,9 @@ from golden.vqllm.crossover import (
     slowest,
 )
 from golden.vqllm.vectors.matrices import random_matrix
-from hdl.vqllm.cache_config import VqCodebookCacheConfig
-from hdl.vqllm.gemm import VqGemm, VqGemmConfig
-from hdl.vqllm.gemv_core import VqGemvCore, VqGemvCoreConfig
+from hdl.vqllm.cache.config import VqCodebookCacheConfig
+from hdl.vqllm.gemv.core import VqGemvCore, VqGemvCoreConfig
+from hdl.vqllm.gemv.gemm import VqGemm, VqGemmConfig
 from senbazuru.runs.cycles import Figure, described, give
 from tb.simulate.run import build_model, run_model
 from tb.vqllm.support.core_words import core_params, look_cycles

@@ -24,7 +24,7 @@ from golden.vqllm import timing
 from golden.vqllm.attention import attend
 from golden.words import layout_words
 from hdl.million.layouts import beat_layout
-from hdl.vqllm.attention import VqAttention, VqAttentionConfig
+from hdl.vqllm.attend.attention import VqAttention, VqAttentionConfig
 from hdl.vqllm.kv_encoder import VqKvEncoder, VqKvEncoderConfig
 from hdl.vqllm.room import BLOCKS
 from senbazuru.runs.cycles import Figure, described

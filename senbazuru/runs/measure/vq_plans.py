@@ -17,10 +17,10 @@ from golden.vqllm.access import look_ups
 from golden.vqllm.config import Budget, MatrixShape, Plan, VqShape, Work
 from golden.vqllm.vectors.engine import engine_job, random_x
 from hdl.arguments import write_page
-from hdl.vqllm.cache_config import VqCodebookCacheConfig
-from hdl.vqllm.gemv import VqGemv
-from hdl.vqllm.gemv_config import VqGemvConfig
-from hdl.vqllm.gemv_core import VqGemvCoreConfig
+from hdl.vqllm.cache.config import VqCodebookCacheConfig
+from hdl.vqllm.gemv.config import VqGemvConfig
+from hdl.vqllm.gemv.core import VqGemvCoreConfig
+from hdl.vqllm.gemv.gemv import VqGemv
 from hdl.vqllm.plan_search import Estimate, Planner
 from senbazuru.runs.cycles import Figure, described, predicted, save
 from senbazuru.runs.measure import vq_plans_other

@@ -20,13 +20,13 @@ from golden.vqllm import timing
 from golden.vqllm.access import look_ups
 from golden.vqllm.cache import Tiers
 from golden.vqllm.config import AttendShape, Budget, MatrixShape, Plan, VqShape, Work
-from hdl.vqllm.attention import VqAttentionConfig
-from hdl.vqllm.cache_config import VqCodebookCacheConfig
-from hdl.vqllm.gemm import VqGemm, VqGemmConfig
-from hdl.vqllm.gemv_core import VqGemvCore, VqGemvCoreConfig
+from hdl.vqllm.attend.attention import VqAttentionConfig
+from hdl.vqllm.cache.config import VqCodebookCacheConfig
+from hdl.vqllm.gemv.core import VqGemvCore, VqGemvCoreConfig
+from hdl.vqllm.gemv.gemm import VqGemm, VqGemmConfig
 from hdl.vqllm.plan_search import Estimate, Planner
-from hdl.vqllm.table_config import VqTableGemvConfig
-from hdl.vqllm.table_gemv import VqTableGemv
+from hdl.vqllm.table.config import VqTableGemvConfig
+from hdl.vqllm.table.gemv import VqTableGemv
 from senbazuru.runs.cycles import Figure, described, predicted
 from senbazuru.runs.measure.vq_attention import measure as attended
 from senbazuru.runs.measure.vq_draws import drawn

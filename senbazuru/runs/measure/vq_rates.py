@@ -14,8 +14,8 @@ from golden.vqllm.timing import gemv_cycles
 from golden.vqllm.vectors.engine import engine_job, random_x
 from golden.vqllm.vectors.matrices import random_matrix
 from hdl.arguments import write_page
-from hdl.vqllm.gemv import VqGemv
-from hdl.vqllm.gemv_config import VqGemvConfig
+from hdl.vqllm.gemv.config import VqGemvConfig
+from hdl.vqllm.gemv.gemv import VqGemv
 from hdl.vqllm.room import BLOCKS
 from senbazuru.runs.cycles import Figure, described, predicted, save
 from senbazuru.runs.measure.vq import SPAN, fill_of, path_of

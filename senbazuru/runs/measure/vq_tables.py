@@ -16,11 +16,11 @@ from golden.vqllm.matrix import VqMatrix
 from golden.vqllm.product import by_dequantizing, by_tables
 from golden.vqllm.timing import table_cycles
 from golden.vqllm.vectors.matrices import random_matrix
-from hdl.vqllm.cache_config import VqCodebookCacheConfig
-from hdl.vqllm.gemv_core import VqGemvCore, VqGemvCoreConfig
-from hdl.vqllm.row_finish import VqRowFinish, VqRowFinishConfig
-from hdl.vqllm.table_config import VqTableGemvConfig
-from hdl.vqllm.table_gemv import VqTableGemv
+from hdl.vqllm.cache.config import VqCodebookCacheConfig
+from hdl.vqllm.gemv.core import VqGemvCore, VqGemvCoreConfig
+from hdl.vqllm.row.finish import VqRowFinish, VqRowFinishConfig
+from hdl.vqllm.table.config import VqTableGemvConfig
+from hdl.vqllm.table.gemv import VqTableGemv
 from senbazuru.runs.cycles import Figure, described, give, predicted
 from synth.area import load_libraries, synthesize
 from tb.simulate.run import simulate

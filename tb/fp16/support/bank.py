@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from golden.config import Config
 from golden.fp16.vectors.beats import flow_rows, pack
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from hdl.fp16.pipeline import Operator, OperatorConfig
 from tb.simulate.run import simulate
 

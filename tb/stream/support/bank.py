@@ -8,7 +8,7 @@ from amaranth.lib import wiring
 
 from golden.config import Config
 from hdl.block import Block
-from hdl.emit import add
+from hdl.children import add
 from tb.simulate.run import simulate
 
 

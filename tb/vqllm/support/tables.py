@@ -11,7 +11,7 @@ from golden.vqllm.matrix import VqMatrix
 from golden.vqllm.timing import Tables, table_cycles
 from golden.vqllm.vectors.matrices import code_beats, x_beats
 from golden.words import layout_word
-from hdl.vqllm.table_config import VqTableGemvConfig
+from hdl.vqllm.table.config import VqTableGemvConfig
 
 
 def tables_of(config: VqTableGemvConfig, entries: int) -> Tables:

@@ -1,0 +1,1 @@
+"""From a component to files: RTLIL, Verilog, what describes it, and delivery."""

@@ -1,0 +1,1 @@
+"""Slots of values: their memory, and ports to and from the host."""

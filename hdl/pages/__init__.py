@@ -1,0 +1,1 @@
+"""A block's page and its picture."""

@@ -1,0 +1,1 @@
+"""Attention over vector-quantized K and V."""

@@ -1,0 +1,1 @@
+"""Codebooks on the chip: cache, banks, loader, shares."""

@@ -1,0 +1,1 @@
+"""A matrix from memory: walk, loads, beats."""

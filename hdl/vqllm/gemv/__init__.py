@@ -1,0 +1,1 @@
+"""Engines of a vector-quantized matrix: core, control, one and several vectors."""

@@ -1,0 +1,1 @@
+"""Sums of a row: products, scales, end."""

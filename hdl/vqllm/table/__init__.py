@@ -1,0 +1,1 @@
+"""Products by tables of partial sums."""
