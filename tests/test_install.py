@@ -73,7 +73,9 @@ def wheel(tmp_path_factory):
     (file,) = folder.glob("*.whl")
     with zipfile.ZipFile(file) as archive:
         archive.extractall(folder / "installed")
-    return folder / "installed", {name for name in files if name.split("/")[0] in PACKAGES}
+    apart = ("senbazuru/runs/", "senbazuru/talk/")  # they simulate, as tb does
+    inside = {name for name in files if name.split("/")[0] in PACKAGES}
+    return folder / "installed", {name for name in inside if not name.startswith(apart)}
 
 
 def test_the_wheel_is_complete(wheel):
