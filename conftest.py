@@ -28,6 +28,9 @@ def pytest_addoption(parser):
     parser.addoption("--testfloat", default=None, help="folder of Berkeley TestFloat vectors")
     parser.addoption("--seeded-only", action="store_true", help="only tests that use the seed")
     parser.addoption("--leave-out", help="a file of ids, a line each: tests that do not run")
+    parser.addoption(
+        "--all-cases", action="store_true", help="also the cases that ``telling`` leaves out"
+    )
     parser.addoption("--passed", help="a file that takes the id of each test that passes")
 
 
@@ -37,14 +40,42 @@ def _has_own_seeds(item):
     return any("seed" in str(mark.args[0]).replace(",", " ").split() for mark in marks)
 
 
+def _is_told(item) -> bool:
+    """Whether ``make test`` runs it: its function has no ``telling``, or that names its case."""
+    mark = item.get_closest_marker("telling")
+    return mark is None or item.callspec.id in mark.args
+
+
+def _check_telling(items):
+    """UsageError: ``telling`` names a case that its function does not have."""
+    cases: dict[str, set[str]] = {}
+    wanted: dict[str, set[str]] = {}
+    for item in items:
+        mark = item.get_closest_marker("telling")
+        if mark is not None:
+            name = item.nodeid.partition("[")[0]
+            cases.setdefault(name, set()).add(item.callspec.id)
+            wanted[name] = set(mark.args)
+    for name, each in wanted.items():
+        missing = sorted(each - cases[name])
+        if missing or not each:
+            raise pytest.UsageError(f"{name}: telling must name its cases, not {missing}")
+
+
+@pytest.hookimpl(tryfirst=True)  # all cases are there, whatever -k then selects
 def pytest_collection_modifyitems(config, items):
+    names_cases = any("::" in each for each in config.args)
+    if not names_cases:
+        _check_telling(items)
     seeded_only, file = config.getoption("--seeded-only"), config.getoption("--leave-out")
     named = set(Path(file).read_text().splitlines()) if file else ()
     kept: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
+    takes_all = config.getoption("--all-cases") or names_cases
     for item in items:
         is_seeded = "seed" in getattr(item, "fixturenames", ()) and not _has_own_seeds(item)
         goes = item.nodeid in named or (seeded_only and not is_seeded)
+        goes = goes or not (takes_all or _is_told(item))
         (left_out if goes else kept).append(item)
     if left_out:
         items[:] = kept
