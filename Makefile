@@ -9,6 +9,9 @@ JOBS ?= 2
 # Seeds of `make sweep`: how many, and the first.
 SEEDS ?= 10
 FIRST ?= 2
+# Options of pytest for test and test-all, and the folders of test-all: all if none.
+OPTIONS ?=
+ROOMS ?=
 # WAVE=1: simulations write FST files for a waveform viewer, and print where.
 WAVE ?=
 export TB_WAVE := $(WAVE)
@@ -21,7 +24,7 @@ ARGS ?=
 # Options of golden.llm.eval.accuracy in the place of the standard ones, such as --tokens 4096.
 ACCURACY ?=
 
-.PHONY: demo layer talk kv million vq qet test tests tb sweep soak formal mutate lint bench area timing power synth-diff accuracy build-report docs site clean help
+.PHONY: demo layer talk kv million vq qet test test-all tests tb sweep soak formal mutate lint bench area timing power synth-diff accuracy build-report docs site clean help
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -50,8 +53,11 @@ vq: $(READY)  ## run a vector-quantized layer of SmolLM2-135M in VQ-LLM's Verila
 qet: $(READY)  ## encode, decode and multiply matrices of SmolLM2-135M in the Verilated blocks of QET
 	@$(PYTHON) -m senbazuru.runs.qet $(PAGE_OPTION)
 
-test: $(READY)  ## all tests: golden, command lines, structure, co-simulation, quick proofs; JOBS=2
-	@$(PYTHON) -m pytest -n $(JOBS) --dist worksteal --seed $(SEED)
+test: $(READY)  ## all tests, each bench at the cases that tell most; JOBS=2
+	@$(PYTHON) -m pytest -n $(JOBS) --dist worksteal --seed $(SEED) $(OPTIONS)
+
+test-all: $(READY)  ## all tests at every case; ROOMS="tb/kllm tb/oaken": those of some rooms
+	@$(PYTHON) -m pytest -n $(JOBS) --dist worksteal --seed $(SEED) --all-cases $(OPTIONS) $(ROOMS)
 
 tests: $(READY)  ## the tests that need no Verilog
 	@$(PYTHON) -m pytest -n $(JOBS) --dist worksteal --seed $(SEED) tests

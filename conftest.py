@@ -40,10 +40,15 @@ def _has_own_seeds(item):
     return any("seed" in str(mark.args[0]).replace(",", " ").split() for mark in marks)
 
 
+def _case(item) -> str:
+    """Its id among the cases of its function, without a seed of ``--seeds``."""
+    return re.sub(r"-?seed\d+$", "", item.callspec.id)
+
+
 def _is_told(item) -> bool:
     """Whether ``make test`` runs it: its function has no ``telling``, or that names its case."""
     mark = item.get_closest_marker("telling")
-    return mark is None or item.callspec.id in mark.args
+    return mark is None or _case(item) in mark.args
 
 
 def _check_telling(items):
@@ -54,7 +59,7 @@ def _check_telling(items):
         mark = item.get_closest_marker("telling")
         if mark is not None:
             name = item.nodeid.partition("[")[0]
-            cases.setdefault(name, set()).add(item.callspec.id)
+            cases.setdefault(name, set()).add(_case(item))
             wanted[name] = set(mark.args)
     for name, each in wanted.items():
         missing = sorted(each - cases[name])
@@ -100,6 +105,7 @@ def pytest_configure(config):
         if count > 1:
             raise pytest.UsageError("--wave is for one seed: it does not go with --seeds")
         os.environ["TB_WAVE"] = "1"  # tb.simulate.waves
+    config.addinivalue_line("markers", "telling(case, ...): make test runs these cases alone")
     os.environ["SENBAZURU_YOSYS_RESIDENT"] = "1"  # hdl.back.yosys
     # Workers, and the commands that tests start, would compile every module anew.
     os.environ["PYTHONDONTWRITEBYTECODE"] = ""

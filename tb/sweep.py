@@ -140,7 +140,8 @@ def run_seeds(seeds: range, arguments: list[str], folder: Path, seeded_only: boo
     before = list(dict.fromkeys(kept.splitlines()))
     if before:
         print(f"  {which}: {len(before)} tests have passed already", flush=True)
-    command = [sys.executable, "-m", "pytest", "-v", "--color=no", "--seed", str(seeds[0])]
+    command = [sys.executable, "-m", "pytest", "-v", "--all-cases", "--color=no"]
+    command += ["--seed", str(seeds[0])]
     command += ["--seeds", str(len(seeds)), f"--junitxml={xml}"]
     command += [f"--leave-out={left_out}", f"--passed={passed}"]
     command += [*(["--seeded-only"] if seeded_only else []), *arguments]

@@ -36,7 +36,7 @@ def test_prompt(words, environment, passed):
     assert " ".join(line.split()).partition("-m senbazuru.talk")[2].strip() == passed
 
 
-@pytest.mark.parametrize("target", ["test", "tests", "tb"])
+@pytest.mark.parametrize("target", ["test", "test-all", "tests", "tb"])
 def test_jobs(target):
     for words, processes in (([], "2"), (["JOBS=5"], "5")):
         command = ["make", "--dry-run", target, *words]

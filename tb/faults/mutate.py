@@ -132,7 +132,7 @@ def collect(name: str, seed: int, only: str = "") -> list[Recording]:
         contextlib.redirect_stdout(output),
     ):
         status = pytest.main(
-            ["-q", "-p", "no:cacheprovider", "-p", "no:unraisableexception",
+            ["-q", "--all-cases", "-p", "no:cacheprovider", "-p", "no:unraisableexception",
              f"--rootdir={ROOT}", f"--seed={seed}", "-k", only, str(test_file(name))],
             plugins=[collector],
         )  # fmt: skip
