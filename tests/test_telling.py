@@ -1,7 +1,11 @@
 """What make test leaves out: the marks, faults in sources, and the rooms that are due.
 
-Shown to fail: ``_is_told`` that is always true; a planter that counts and never builds in;
-``reach`` without the testbenches that run in the simulator; ``left[turn::4]``.
+Shown to fail:
+
+- ``_is_told`` that is always true;
+- a planter that counts and never builds in;
+- ``reach`` without the testbenches that run in the simulator;
+- ``left[turn::4]``.
 """
 
 import ast
@@ -95,6 +99,13 @@ def test_a_mark_names_the_cases_that_run():
     assert conftest._is_told(_item("f", "a", "a", "c"))
     assert conftest._is_told(_item("f", "a-seed12", "a", "c"))
     assert not conftest._is_told(_item("f", "b", "a", "c"))
+
+
+def test_a_mark_of_no_case_leaves_out_the_function():
+    mark = SimpleNamespace(args=())
+    item = SimpleNamespace(nodeid="f", get_closest_marker=lambda _: mark)
+    conftest._check_telling([item])
+    assert not conftest._is_told(item)
 
 
 def test_a_mark_names_no_other_case():

@@ -2,11 +2,11 @@
 
 A bench marks a test function with ``@pytest.mark.telling("case", ...)``. ``make test`` runs the
 named cases of that function, ``make test-all`` and ``--all-cases`` run all. For each such bench
-this command plants faults in the sources of its block (tb.faults.source), one at a time, and runs
+this command plants faults in the sources of its block, one at a time (tb.faults.source). It runs
 the telling cases until one fails. It then runs the other cases on what they let pass.
 
-The sources of a bench are the module of its block, and the modules of the same folder that it
-imports and that hold no block with a bench of its own. ``--faults`` of them are drawn, alike from
+The sources of a bench are the module of its block, and modules of the same folder that it imports.
+A module that holds a block with a bench of its own is none of them. ``--faults`` of them are drawn, alike from
 all places, by ``--seed``. ``build/telling`` keeps each answer by a hash of all sources.
 
 Exit status: 0 if no fault is found by the other cases alone, 1 if there is one, 2 for bad input.
