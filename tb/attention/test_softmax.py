@@ -28,6 +28,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.telling("width_4", "width_8")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_softmax(name, seed):
     words, counts = row_vectors(CONFIGS[name], np.random.default_rng([seed, 81]))

@@ -35,6 +35,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.telling("default", "two_keys")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_weights(name, seed):
     words, ends = row_vectors(CONFIGS[name], np.random.default_rng([seed, 83]))

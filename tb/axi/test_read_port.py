@@ -33,6 +33,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.telling("small", "unbuffered", "one_at_a_time")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_read_port(name, seed):
     simulate(AxiReadPort(CONFIGS[name]), "tb.axi.tb_read_port", seed=seed)

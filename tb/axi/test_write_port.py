@@ -62,6 +62,7 @@ def test_a_word_kept_over_a_reset_is_found(monkeypatch, seed):
         simulate(block, "tb.axi.tb_write_port", seed=seed, testcase="reset_in_mid_burst")
 
 
+@pytest.mark.telling("small")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_write_port(name, seed):
     simulate(AxiWritePort(CONFIGS[name]), "tb.axi.tb_write_port", seed=seed)

@@ -142,6 +142,7 @@ def histogram_vectors(config, seed):
     return vectors, {"packets": lengths, "some": some}
 
 
+@pytest.mark.telling("small", "default")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_histogram_ram(name, seed):
     config = CONFIGS[name]

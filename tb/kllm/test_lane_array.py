@@ -136,6 +136,7 @@ def array_vectors(config, seed):
     return vectors, params
 
 
+@pytest.mark.telling("small", "three_lanes", "fixed16")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_lane_array(name, seed):
     config = CONFIGS[name]
@@ -145,6 +146,7 @@ def test_lane_array(name, seed):
     )
 
 
+@pytest.mark.telling()
 def test_64_lanes(seed):
     """As many lanes as the configuration admits, narrow ones; two runs of a few jobs."""
     lane = KllmPeLaneConfig(

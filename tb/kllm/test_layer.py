@@ -33,6 +33,7 @@ SMALL = BLOCKS["kllm_accelerator"].configs["small"]
 HIDDEN, CONTEXT = 80, 9
 
 
+@pytest.mark.telling("options0-1", "options3-2")
 @pytest.mark.parametrize(
     ("options", "tokens"),
     [

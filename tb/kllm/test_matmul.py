@@ -563,6 +563,7 @@ def programs(config, seed):
     }
 
 
+@pytest.mark.telling("two_rows", "three_rows")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_matmul(name, seed):
     config = CONFIGS[name]

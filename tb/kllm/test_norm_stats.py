@@ -85,6 +85,7 @@ def norm_vectors(config, seed):
     return vectors, {"phases": phases}
 
 
+@pytest.mark.telling("three_bits", "two_bits")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_norm_stats(name, seed):
     config = CONFIGS[name]

@@ -87,6 +87,7 @@ def bench_params(config, seed) -> dict:
     return {"phases": phases}
 
 
+@pytest.mark.telling("three_bits", "two_bits")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_norm_sums(name, seed):
     config = CONFIGS[name]

@@ -67,6 +67,7 @@ CASES = {
 }
 
 
+@pytest.mark.telling("shared_576", "shared_4096", "shared_16", "parallel_256")
 @pytest.mark.parametrize("name", CASES)
 def test_orizuru(name, seed):
     config, lengths, most = CASES[name]

@@ -68,6 +68,9 @@ CONFIGS = {
 }  # fmt: skip
 
 
+@pytest.mark.telling(
+    "select_odd", "antisymmetric", "antisymmetric_rounded", "fixed16_one_column_no_integer", "one_column_no_integer"
+)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_pe_lane(name, seed):
     config = CONFIGS[name]

@@ -461,6 +461,7 @@ def fault_programs(rng, config) -> list[Maker]:
     return programs
 
 
+@pytest.mark.telling("small", "parallel")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_quantizer(name, seed):
     config = CONFIGS[name]

@@ -118,6 +118,7 @@ def lookup_vectors(config: KllmSelectConfig, seed):
     return vectors, {"phases": phases}
 
 
+@pytest.mark.telling("small", "antisymmetric_rounded", "fixed12_no_integer")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_row_lookup(name, seed):
     config = CONFIGS[name]

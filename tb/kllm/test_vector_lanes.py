@@ -66,6 +66,7 @@ def make_case(operation: Operation, rng, width: int) -> dict:
     }  # fmt: skip
 
 
+@pytest.mark.telling("width_4", "width_16")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_vector_lanes(name, seed):
     rng = np.random.default_rng([seed, 83])

@@ -103,6 +103,7 @@ def jobs_of_many_groups(config):
     ]
 
 
+@pytest.mark.telling("small", "more_ports", "equal")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_weight_supply(name, seed):
     config = CONFIGS[name]

@@ -32,6 +32,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.telling("small", "smallest")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_fp16(name, seed):
     config = CONFIGS[name]

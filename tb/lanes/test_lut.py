@@ -31,6 +31,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.telling("small", "smallest")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_lut(name, seed):
     config = CONFIGS[name]

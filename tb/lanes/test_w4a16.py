@@ -30,6 +30,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.telling("small", "longest")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_w4a16(name, seed):
     config = CONFIGS[name]
