@@ -6,8 +6,8 @@ this command plants faults in the sources of its block, one at a time (tb.faults
 the telling cases until one fails. It then runs the other cases on what they let pass.
 
 The sources of a bench are the module of its block, and modules of the same folder that it imports.
-A module that holds a block with a bench of its own is none of them. ``--faults`` of them are drawn, alike from
-all places, by ``--seed``. ``build/telling`` keeps each answer by a hash of all sources.
+A module that holds a block with a bench of its own is none of them. ``--faults`` of them are drawn,
+alike from all places, by ``--seed``. ``build/telling`` keeps each answer by a hash of all sources.
 
 Exit status: 0 if no fault is found by the other cases alone, 1 if there is one, 2 for bad input.
 """

@@ -146,7 +146,7 @@ def test_lane_array(name, seed):
     )
 
 
-@pytest.mark.telling()
+@pytest.mark.telling
 def test_64_lanes(seed):
     """As many lanes as the configuration admits, narrow ones; two runs of a few jobs."""
     lane = KllmPeLaneConfig(

@@ -69,7 +69,8 @@ CONFIGS = {
 
 
 @pytest.mark.telling(
-    "select_odd", "antisymmetric", "antisymmetric_rounded", "fixed16_one_column_no_integer", "one_column_no_integer"
+    "select_odd", "antisymmetric", "antisymmetric_rounded", "fixed16_one_column_no_integer",
+    "one_column_no_integer",
 )
 @pytest.mark.parametrize("name", CONFIGS)
 def test_pe_lane(name, seed):
