@@ -35,6 +35,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.telling("3b", "4b_one_word", "half_bytes", "odd")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_code_reader(name, seed):
     config = CONFIGS[name]

@@ -31,6 +31,7 @@ CONFIGS = {name: MillionDecodeKeysConfig(**shape) for name, shape in SHAPES.item
 }
 
 
+@pytest.mark.telling("small", "one_query", "three_parts")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_decode_keys(name, seed):
     config = CONFIGS[name]

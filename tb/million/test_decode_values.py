@@ -19,6 +19,7 @@ from tb.simulate.run import simulate
 CONFIGS = {name: MillionDecodeValuesConfig(**shape) for name, shape in SHAPES.items()}
 
 
+@pytest.mark.telling("small", "one_query", "three_parts")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_decode_values(name, seed):
     config = CONFIGS[name]

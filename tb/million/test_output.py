@@ -44,6 +44,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.telling("small", "one_query", "two_elements", "three_parts")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_output(name, seed):
     config = CONFIGS[name]

@@ -210,6 +210,7 @@ def encoder_vectors(config, seed, *, check=False):
     return vectors, params
 
 
+@pytest.mark.telling("small", "one_element", "one_part", "five_parts")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_pq_encoder(name, seed):
     config = CONFIGS[name]

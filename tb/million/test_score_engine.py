@@ -49,6 +49,7 @@ CONFIGS = {
 }  # fmt: skip
 
 
+@pytest.mark.telling("small", "one_query", "three_parts")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_score_engine(name, seed):
     config = CONFIGS[name]

@@ -170,6 +170,7 @@ def builder_vectors(config, seed):
     return vectors, {"entries": counts, "beats": per_job}
 
 
+@pytest.mark.telling("small", "one_query", "one_part", "three_parts")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_table_builder(name, seed):
     config = CONFIGS[name]

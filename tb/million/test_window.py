@@ -188,6 +188,7 @@ def vectors(config, rng, jobs: int) -> tuple[dict, dict]:
     return words, {"ends": ends, "counts": counts}
 
 
+@pytest.mark.telling("small", "one_step", "no_recent", "three_steps")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_window(name, seed):
     config = CONFIGS[name]

@@ -38,6 +38,7 @@ def full(config, rng) -> Job:
     return job
 
 
+@pytest.mark.telling("default", "half", "one_beat")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_dequant_engine(name, seed):
     config = CONFIGS[name]

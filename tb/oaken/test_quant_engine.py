@@ -35,6 +35,7 @@ CONFIGS = {
 JOBS = {"small": 240, "usual": 60, "block_of_a_beat": 200, "blocks_of_32": 64}
 
 
+@pytest.mark.telling("small", "block_of_a_beat")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_quant_engine(name, seed):
     config = CONFIGS[name]

@@ -68,6 +68,7 @@ def full(config, rng) -> Job:
     return job
 
 
+@pytest.mark.telling("default", "whole_block", "half")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_zero_insert(name, seed):
     config = CONFIGS[name]

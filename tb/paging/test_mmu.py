@@ -113,6 +113,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.telling("short_pages", "one_of_each")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_mmu(name, seed):
     simulate(
@@ -124,6 +125,7 @@ def test_mmu(name, seed):
     )
 
 
+@pytest.mark.telling("variable", "kinds", "apart")
 @pytest.mark.parametrize("name", SHAPES)
 def test_shapes(name, seed):
     """All checks, with records of other kinds than Oaken's."""

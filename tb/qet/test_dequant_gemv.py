@@ -65,6 +65,7 @@ def most_cycles(config, matrix) -> int:
     return int(1.05 * bound) + gemv_fill(LATENCY, config.ahead, words)
 
 
+@pytest.mark.telling("two stages", "words")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_dequant_gemv(name, seed):
     config, shapes, long, entries = CONFIGS[name]

@@ -29,6 +29,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.telling("no level", "one pair", "two levels")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_swap(name, seed):
     config = CONFIGS[name]

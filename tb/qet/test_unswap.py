@@ -27,6 +27,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.telling("no level", "one pair", "two levels")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_unswap(name, seed):
     config = CONFIGS[name]

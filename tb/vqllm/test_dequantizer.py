@@ -33,6 +33,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.telling("three", "four", "quip4", "lattice_alone")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_dequantizer(name, seed):
     config = CONFIGS[name]

@@ -32,6 +32,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.telling("default", "three elements", "variable", "in place, two")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_exchange(name, seed):
     config = CONFIGS[name]

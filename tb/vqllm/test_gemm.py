@@ -162,6 +162,7 @@ def _without_switch(config, word: int) -> int:
     return word & ~(1 << config.core.code_layout["switch"].offset)
 
 
+@pytest.mark.telling("small", "exchange")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_gemm(name, seed):
     config, works = CONFIGS[name]

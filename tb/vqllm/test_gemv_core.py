@@ -135,6 +135,7 @@ def matrix_params(
     }  # fmt: skip
 
 
+@pytest.mark.telling("two_stages", "exchange", "buffer", "one_lane")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_gemv_core(name, seed):
     config, shapes = CONFIGS[name]

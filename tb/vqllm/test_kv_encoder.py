@@ -17,6 +17,7 @@ REGISTERED = BLOCKS["vq_kv_encoder"]
 CONFIGS = {"cq4": REGISTERED.config, **REGISTERED.configs}
 
 
+@pytest.mark.telling("small")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_kv_encoder(name, seed):
     config = CONFIGS[name]

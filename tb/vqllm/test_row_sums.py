@@ -195,6 +195,7 @@ def stream_words(layout, rows: list[dict]) -> np.ndarray:
     return layout_words(layout, **columns)
 
 
+@pytest.mark.telling("one_mac", "batch", "groups", "words", "two_groups")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_row_sums(name, seed):
     config = CONFIGS[name]
