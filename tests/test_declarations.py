@@ -1,16 +1,20 @@
 """Each declared field of every configuration of golden and hdl refuses what its range excludes.
 
-The range is told once, in the declaration (golden/config.py). So one test covers it: the values
-beside each end and of other types are refused in one line, and the ends themselves are not.
+The range is told once, in the declaration (golden/config.py). So one test covers it. Values past
+each end and of other types are refused in one line, and the ends themselves are not.
 
 Shown to fail: a wrapper of ``__post_init__`` that checks nothing, or only in classes that call
-super; an end that is excluded; ``True`` and ``1.0`` taken for integers.
+super. An end that is excluded. ``True`` and ``1.0`` taken for integers. A check of constants.
 """
 
+import ast
 import dataclasses
 import importlib
+import inspect
 import math
 import pkgutil
+import re
+import textwrap
 from fractions import Fraction
 
 import pytest
@@ -118,7 +122,7 @@ def _ends(rule) -> tuple:
 
 
 def _wrong(rule) -> list:
-    """Values that the rule refuses: those beside the ends, and of other types."""
+    """Values that the rule refuses: those past the ends, and of other types."""
     match rule:
         case PowerOfTwo():
             odd = [3 * rule.low] if 3 * rule.low <= rule.high else []
@@ -158,7 +162,31 @@ def test_a_declared_field_refuses_what_its_range_excludes(cls):
             assert not _refusal(config, field, value).startswith(line)
 
 
-def test_fields_are_declared():
-    """The walk finds them; a meaning tells no range that its declaration has."""
-    declared = [each for cls in _CLASSES for each in declarations(cls).values()]
-    assert len(declared) > 800
+def test_a_meaning_tells_no_range():
+    """A declaration has the range already."""
+    meanings = [each.meaning for cls in _CLASSES for each in declarations(cls).values()]
+    assert len(meanings) > 800
+    assert [text for text in meanings if re.search(r"\d\.\.\d|power of two in", text)] == []
+
+
+_CHECKS = {"_check_range", "_check_real", "_check_bool", "_check_power_of_two", "_check_shape"}
+
+
+def test_a_range_of_constants_is_declared():
+    """A ``__post_init__`` checks only what depends on other fields."""
+    found = []
+    for cls in _CLASSES:
+        if "__post_init__" not in cls.__dict__:
+            continue
+        source = textwrap.dedent(inspect.getsource(inspect.unwrap(cls.__post_init__)))
+        for statement in ast.parse(source).body[0].body:
+            call = getattr(statement, "value", None)
+            if isinstance(call, ast.Call) and getattr(call.func, "attr", "") in _CHECKS:
+                name, *bounds = call.args
+                used = {
+                    each.id for each in ast.walk(ast.Tuple(bounds)) if isinstance(each, ast.Name)
+                }
+                is_own = "." not in ast.unparse(name)  # a holder narrows its shape
+                if is_own and not used & {"self", "most", "least"}:
+                    found.append(f"{_name(cls)}: {ast.unparse(call)}")
+    assert found == []

@@ -8,6 +8,7 @@ import math
 
 from golden.config import (
     Config,
+    Kind,
     Range,
     Shape,
     bounded,
@@ -235,13 +236,12 @@ class Work(Config):
     head. It runs once for K and once for V, for each of ``heads``.
     """
 
-    matrix: MatrixShape
+    matrix: MatrixShape = dataclasses.field(metadata=declared(Kind(MatrixShape)))
     operation: str = choice("gemv", ("gemv", "gemm", "attention"), "what is computed")
     vectors: int = bounded(1, 1, 1 << 16, "batch or tokens or queries of a KV head")
     heads: int = 1  # KV heads of attention, 1..1,024
 
     def __post_init__(self) -> None:
-        self._check_shape("matrix", MatrixShape)
         self._check_range("heads", 1, 1024 if self.operation == "attention" else 1)
         if self.operation == "attention" and self.matrix.vq.stages > 1:
             self._refuse("matrix.vq.stages", "1 for attention")

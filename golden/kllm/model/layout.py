@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from golden.config import Config, ConfigError, Range, declared
+from golden.config import Config, ConfigError, Kind, Range, declared
 from golden.kllm.config import MachineConfig
 from golden.kllm.isa import ROW_ELEMENTS, row_count
 from golden.kllm.layer.layout import Job, LayerLayout, Rows, images
@@ -20,7 +20,7 @@ HEAD_SHARE = 0.02  # outliers on each side of a token before the head
 class ModelShape(Config):
     """Sizes of a LLaMA-like model, all layers alike."""
 
-    layer: LayerShape
+    layer: LayerShape = dataclasses.field(metadata=declared(Kind(LayerShape)))
     layers: int = dataclasses.field(metadata=declared(Range(1, 1024), "decoder layers"))
     vocabulary: int = dataclasses.field(
         metadata=declared(Range(2, 1 << 20), "tokens of the tokenizer")
@@ -28,9 +28,6 @@ class ModelShape(Config):
     context: int = dataclasses.field(
         metadata=declared(Range(2, CONTEXT_MAX), "most tokens of a sequence")
     )
-
-    def __post_init__(self) -> None:
-        self._check_shape("layer", LayerShape)
 
 
 @dataclasses.dataclass(frozen=True)
