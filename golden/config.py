@@ -154,7 +154,8 @@ def _declared_first(own: Callable[[Any], None]) -> Callable[[Any], None]:
     def check(self: Any) -> None:
         if type(self).__post_init__ is check:  # once, not in each super().__post_init__()
             for name, each in declarations(type(self)).items():
-                self._check(name, each.rule)
+                if not each.rule.takes(getattr(self, name)):
+                    self._refuse(name, each.rule.allowed)
         own(self)
 
     return check
