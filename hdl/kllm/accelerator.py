@@ -8,7 +8,7 @@ from amaranth import Cat, Const, Module
 from amaranth.lib import wiring
 
 from golden.axi.format import REGISTERS, Register
-from golden.config import Config, Shape
+from golden.config import Config, Shape, bounded, choice, nested
 from golden.index.format import K_MAX
 from golden.isa import CommandSet
 from golden.kllm import timing
@@ -65,17 +65,16 @@ class KllmAcceleratorConfig(Config):
     slots or fewer, 4 replay beats or more.
     """
 
-    machine: MachineConfig = dataclasses.field(default_factory=MachineConfig)  # programs see this
-    build: KllmLaneBuild = dataclasses.field(default_factory=KllmLaneBuild)  # of every lane
-    address_bits: int = 40  # bits of a byte address: 33 and those of a port's bytes, up to 64
-    width: int = 8  # elements per cycle of the functional unit: 4, 8 or 16
-    queue: int = 4  # commands waiting for each unit, 3..64
+    machine: MachineConfig = nested(MachineConfig, "programs see this")
+    build: KllmLaneBuild = nested(KllmLaneBuild, "of every lane")
+    address_bits: int = bounded(
+        40, 32, 64, "bits of a byte address, 33 and those of a port's bytes at least"
+    )
+    width: int = choice(8, (4, 8, 16), "elements per cycle of the functional unit")
+    queue: int = bounded(4, 3, 64, "commands waiting for each unit")
 
     def __post_init__(self) -> None:
         machine = self.machine
-        self._check_shape("machine", MachineConfig)
-        self._check_shape("build", KllmLaneBuild)
-        self._check_range("address_bits", 32, 64)
         # A command's weight address has 32 bits and counts port words; an image must end before
         # the addresses do, or it would be read from address 0 on.
         least = 33 + (machine.ports.bits // 8 - 1).bit_length()
@@ -84,8 +83,6 @@ class KllmAcceleratorConfig(Config):
         self._check_range("machine.vectors.rows", 16, 1 << 16)
         self._check_range("machine.slot.slots", 2, 64)
         self._check_range("machine.replay_beats", 4, K_MAX)
-        self._check_choice("width", (4, 8, 16))
-        self._check_range("queue", 3, 64)
         # The weight supply refuses reads of 2**24 - 2 words and more.
         most = min(ROW_ELEMENTS * machine.vectors.rows, (1 << 16) - 1)
         if machine.image_words(machine.slot.elements, most) >= 2**24 - 2:

@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, nested
 from golden.million import timing
 from golden.million.config import MillionConfig
 from golden.million.format import PAGED, Status
@@ -60,10 +60,7 @@ def _progress_layout() -> data.StructLayout:
 class MillionEncodeControlConfig(Config):
     """What is encoded."""
 
-    cache: MillionConfig = dataclasses.field(default_factory=MillionConfig)
-
-    def __post_init__(self) -> None:
-        self._check_shape("cache", MillionConfig)
+    cache: MillionConfig = nested(MillionConfig)
 
     @property
     def vectors(self) -> int:

@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
 
-from golden.config import Config
+from golden.config import Config, bounded, nested
 from golden.million import timing
 from golden.timing import Timing
 from hdl.bits import after
@@ -24,12 +24,8 @@ RESTORE_LAYOUT = Payload(
 class MillionRestorerConfig(Config):
     """Records of an APPEND."""
 
-    writer: MillionRecordWriterConfig = dataclasses.field(default_factory=MillionRecordWriterConfig)
-    heads: int = 8  # KV heads: records of an APPEND, 1..128
-
-    def __post_init__(self) -> None:
-        self._check_shape("writer", MillionRecordWriterConfig)
-        self._check_range("heads", 1, 128)
+    writer: MillionRecordWriterConfig = nested(MillionRecordWriterConfig)
+    heads: int = bounded(8, 1, 128, "KV heads: records of an APPEND")
 
     @property
     def restored_layout(self) -> Payload:

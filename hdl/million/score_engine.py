@@ -6,6 +6,7 @@ from amaranth import Array, Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
+from golden.config import bounded
 from golden.fp16.format import FP16
 from golden.million import timing
 from golden.million.format import DISTANCE_BITS
@@ -30,11 +31,7 @@ from hdl.stream.queue import queue
 class MillionScoreEngineConfig(VectorConfig):
     """Codes, keys per cycle and queries side by side."""
 
-    max_keys: int = 32768  # keys of a job, 1..32768
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_range("max_keys", 1, 32768)
+    max_keys: int = bounded(32768, 1, 32768, "keys of a job")
 
     @property
     def table(self) -> MemoryConfig:

@@ -5,6 +5,7 @@ import dataclasses
 from amaranth import Cat, Module, Signal
 from amaranth.lib import data, stream
 
+from golden.config import bounded
 from golden.million import timing
 from golden.timing import Timing
 from hdl.attention.parts import fixed_point
@@ -29,13 +30,8 @@ from hdl.stream.queue import queue
 class MillionValueEngineConfig(VectorConfig):
     """Codes, keys per cycle, queries side by side, and products per cycle."""
 
-    max_keys: int = 32768  # keys of a job, 1..32768
-    books: int = 1  # codebooks in the store of V, 1..128
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_range("max_keys", 1, 32768)
-        self._check_range("books", 1, 128)
+    max_keys: int = bounded(32768, 1, 32768, "keys of a job")
+    books: int = bounded(1, 1, 128, "codebooks in the store of V")
 
     @property
     def finish(self) -> MillionValueFinishConfig:

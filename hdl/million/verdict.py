@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, nested
 from golden.million import timing
 from golden.million.config import MillionConfig, RateShape
 from golden.million.format import Op, Status
@@ -39,12 +39,8 @@ def weights_config(cache: MillionConfig, rate: RateShape) -> AttentionWeightsCon
 class MillionVerdictConfig(Config):
     """Queries side by side, and what is attended."""
 
-    cache: MillionConfig = dataclasses.field(default_factory=MillionConfig)
-    rate: RateShape = dataclasses.field(default_factory=RateShape)
-
-    def __post_init__(self) -> None:
-        self._check_shape("cache", MillionConfig)
-        self._check_shape("rate", RateShape)
+    cache: MillionConfig = nested(MillionConfig)
+    rate: RateShape = nested(RateShape)
 
     @property
     def total_layout(self) -> data.StructLayout:

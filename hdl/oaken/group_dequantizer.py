@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Module
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, power_of_two
 from golden.fp16.format import FP16
 from golden.oaken import timing
 from golden.timing import Timing
@@ -20,14 +20,9 @@ from hdl.ports import In, Out, Payload
 class GroupDequantizerConfig(Config):
     """Lanes, depth and sideband."""
 
-    lanes: int = 16  # elements of a beat, a power of two in 8..64
-    stages: int = 3  # cycles from i to o, 1..16
-    tag_bits: int = 1  # sideband, 1..128
-
-    def __post_init__(self) -> None:
-        self._check_power_of_two("lanes", 8, 64)
-        self._check_range("stages", 1, 16)
-        self._check_range("tag_bits", 1, 128)
+    lanes: int = power_of_two(16, 8, 64, "elements of a beat")
+    stages: int = bounded(3, 1, 16, "cycles from i to o")
+    tag_bits: int = bounded(1, 1, 128, "sideband")
 
     @property
     def i_layout(self) -> data.StructLayout:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from amaranth import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, nested, power_of_two
 from golden.fp16.format import FP16
 from golden.oaken import timing
 from golden.oaken.config import CacheConfig
@@ -48,18 +48,14 @@ def _mmu() -> PagingMmuConfig:
 class OakenKvEngineConfig(Config):
     """The cache, its memory port, and the queues and engines that use them."""
 
-    mmu: PagingMmuConfig = dataclasses.field(default_factory=_mmu)  # cache and port
-    lanes: int = 32  # elements per beat of kv and o, a power of two in 8..64, at most block
-    scale_tokens: int = 1024  # tokens that a READ of several heads has at once, 4..65536
-    queue: int = 4  # requests of each kind (APPEND, READ, the others) that wait, 2..64
+    mmu: PagingMmuConfig = nested(_mmu, "cache and port", PagingMmuConfig)
+    lanes: int = power_of_two(32, 8, 64, "elements per beat of kv and o, at most block")
+    scale_tokens: int = bounded(1024, 4, 65536, "tokens that a READ of several heads has at once")
+    queue: int = bounded(4, 2, 64, "requests of each kind (APPEND, READ, the others) that wait")
 
     def __post_init__(self) -> None:
-        self._check_shape("mmu", PagingMmuConfig)
-        self._check_power_of_two("lanes", 8, 64)
         if self.lanes > self.cache.kv.block:
             self._refuse("lanes", f"at most block = {self.cache.kv.block}")
-        self._check_range("scale_tokens", 4, 65536)
-        self._check_range("queue", 2, 64)
         # What the parts refuse is refused here, before elaboration.
         self.check_parts()
 

@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Module, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.oaken import timing
 from golden.timing import Timing
 from hdl.bits import after, let
@@ -23,10 +23,7 @@ from hdl.ports import In, Out, Payload
 class OakenScaleBufferConfig(Config):
     """Capacity."""
 
-    depth: int = 1024  # tokens held, 4..65536
-
-    def __post_init__(self) -> None:
-        self._check_range("depth", 4, 65_536)
+    depth: int = bounded(1024, 4, 65_536, "tokens held")
 
     @property
     def scale_layout(self) -> data.StructLayout:

@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, choice, power_of_two
 from golden.oaken import timing
 from golden.timing import Timing
 from hdl.bits import let
@@ -21,12 +21,10 @@ from hdl.ports import In, Out, Payload
 class OakenZeroRemoveConfig(Config):
     """Shape of beats and blocks."""
 
-    lanes: int = 16  # elements per beat, a power of two in 8..64, at most block
-    block: int = 64  # elements that share a count byte: 16, 32 or 64
+    lanes: int = power_of_two(16, 8, 64, "elements per beat, at most block")
+    block: int = choice(64, (16, 32, 64), "elements that share a count byte")
 
     def __post_init__(self) -> None:
-        self._check_power_of_two("lanes", 8, 64)
-        self._check_choice("block", (16, 32, 64))
         if self.lanes > self.block:
             self._refuse("lanes", f"at most block = {self.block}")
 

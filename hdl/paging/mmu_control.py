@@ -6,7 +6,7 @@ from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.utils import bits_for
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.paging.config import SLOTS_MAX
 from golden.paging.format import Op, PageOp, Status
 from hdl.block import Block
@@ -33,18 +33,11 @@ CONTROL_LAYOUT = Payload(
 class PagingMmuControlConfig(Config):
     """What a sequence consists of."""
 
-    sequences: int = 4  # 1..256
-    layers: int = 32  # 1..256
-    slots: int = 17  # streams of a (sequence, layer, K or V), 1..511
-    max_tokens: int = 4096  # 1..2**20
-    waiting: int = 4  # TRIMs and FREEs that are accepted and not yet complete, 1..16
-
-    def __post_init__(self) -> None:
-        self._check_range("sequences", 1, 256)
-        self._check_range("layers", 1, 256)
-        self._check_range("slots", 1, SLOTS_MAX)
-        self._check_range("max_tokens", 1, 1 << 20)
-        self._check_range("waiting", 1, 16)
+    sequences: int = bounded(4, 1, 256, "sequences open at a time")
+    layers: int = bounded(32, 1, 256, "layers of the model")
+    slots: int = bounded(17, 1, SLOTS_MAX, "streams of a (sequence, layer, K or V)")
+    max_tokens: int = bounded(4096, 1, 1 << 20, "longest sequence, in tokens")
+    waiting: int = bounded(4, 1, 16, "TRIMs and FREEs that are accepted and not yet complete")
 
     @property
     def vectors(self) -> int:

@@ -6,7 +6,7 @@ from amaranth import Const, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.qet import timing
 from golden.qet.config import LEVELS_MAX
 from golden.timing import Timing
@@ -21,13 +21,13 @@ from hdl.qet.layouts import columns_layout, networks_max, parts_layout, places
 class QetUnswapConfig(Config):
     """Networks side by side, and their values."""
 
-    levels: int = 3  # compare-swaps that made the parts, 0..5; a network has 2**levels values
+    levels: int = bounded(
+        3, 0, LEVELS_MAX, "compare-swaps that made the parts; a network has 2**levels values"
+    )
     networks: int = 8  # side by side, from 1 to what a payload of 65,536 bits holds
-    bits: int = 16  # of a value, 1..32; values are not compared
+    bits: int = bounded(16, 1, 32, "of a value; values are not compared")
 
     def __post_init__(self) -> None:
-        self._check_range("levels", 0, LEVELS_MAX)
-        self._check_range("bits", 1, 32)
         self._check_range("networks", 1, networks_max(self.levels, self.bits))
 
     @property

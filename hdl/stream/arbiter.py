@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Module, Mux, Shape, Signal, Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, choice, flag
 from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
@@ -21,16 +21,15 @@ class StreamArbiterConfig(Config):
     """Payload, number of inputs and policy of StreamArbiter."""
 
     width: int = 32  # bits of data, 1..65529, and inputs * (width + 2) below 2**20 - 8
-    inputs: int = 2  # 1..64
-    policy: str = "round_robin"  # or "priority": the lowest index first
-    last: bool = True  # whether a word has last; without it every word is a packet
+    inputs: int = bounded(2, 1, 64, "streams that come in")
+    policy: str = choice(
+        "round_robin", ("round_robin", "priority"), "priority: the lowest index first"
+    )
+    last: bool = flag(True, "whether a word has last; without it every word is a packet")
 
     def __post_init__(self) -> None:
-        self._check_range("inputs", 1, 64)
         most = min(MAX_BITS - 6, (PORTS_BITS - 1) // self.inputs - 2)  # room for source
         self._check_range("width", 1, most)
-        self._check_choice("policy", ("round_robin", "priority"))
-        self._check_bool("last")
 
     @property
     def source_bits(self) -> int:

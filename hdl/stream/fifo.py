@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Array, Module, Signal
 from amaranth.lib import stream
 
-from golden.config import Config
+from golden.config import Config, bounded, choice, flag
 from golden.stream import timing
 from golden.timing import Timing
 from hdl.bits import after
@@ -21,16 +21,10 @@ from hdl.stream.payload import MAX_BITS, payload_layout
 class StreamFifoConfig(Config):
     """Payload, capacity and storage of StreamFifo; ``depth`` need not be a power of two."""
 
-    width: int = 32  # bits of data, 1..65535
-    depth: int = 4  # words held, 1..65536
-    storage: str = "flipflop"  # or "memory": a Memory1R1W macro
-    last: bool = True  # whether a word has last, which ends a packet
-
-    def __post_init__(self) -> None:
-        self._check_range("width", 1, MAX_BITS)
-        self._check_range("depth", 1, 65_536)
-        self._check_choice("storage", ("flipflop", "memory"))
-        self._check_bool("last")
+    width: int = bounded(32, 1, MAX_BITS, "bits of data")
+    depth: int = bounded(4, 1, 65_536, "words held")
+    storage: str = choice("flipflop", ("flipflop", "memory"), "memory: a Memory1R1W macro")
+    last: bool = flag(True, "whether a word has last, which ends a packet")
 
     @property
     def layout(self):

@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Module, Signal
 from amaranth.lib import stream
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
@@ -20,10 +20,9 @@ class StreamForkConfig(Config):
     """Payload and number of outputs of StreamFork."""
 
     width: int = 32  # bits of data, 1..65535, and outputs * (width + 2) below 2**20 - 8
-    outputs: int = 2  # 1..64
+    outputs: int = bounded(2, 1, 64, "streams that leave")
 
     def __post_init__(self) -> None:
-        self._check_range("outputs", 1, 64)
         self._check_range("width", 1, min(MAX_BITS, (PORTS_BITS - 1) // self.outputs - 2))
 
     @property

@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
@@ -19,10 +19,9 @@ class StreamNarrowConfig(Config):
     """Payload and ratio of StreamNarrow; ``ratio`` need not be a power of two."""
 
     width: int = 8  # bits of one word, 1..65526 / ratio
-    ratio: int = 4  # words of one beat, 1..256
+    ratio: int = bounded(4, 1, 256, "words of one beat")
 
     def __post_init__(self) -> None:
-        self._check_range("ratio", 1, 256)
         self._check_range("width", 1, (MAX_BITS - 9) // self.ratio)  # room for count
 
     @property

@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Module, Signal
 from amaranth.lib import stream
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
@@ -17,10 +17,7 @@ from hdl.stream.payload import MAX_BITS, payload_layout
 class StreamRegisterConfig(Config):
     """Payload of StreamRegister."""
 
-    width: int = 32  # bits of data, 1..65535
-
-    def __post_init__(self) -> None:
-        self._check_range("width", 1, MAX_BITS)
+    width: int = bounded(32, 1, MAX_BITS, "bits of data")
 
     @property
     def layout(self):

@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
@@ -20,14 +20,9 @@ from hdl.stream.skid import skid
 class StreamRepackConfig(Config):
     """Sizes of the words; any ratio."""
 
-    in_bytes: int = 64  # bytes of a word of i, 1..256
-    out_bytes: int = 12  # bytes of a word of o, 1..256
-    error_bits: int = 1  # bits of error, 1..8
-
-    def __post_init__(self) -> None:
-        self._check_range("in_bytes", 1, 256)
-        self._check_range("out_bytes", 1, 256)
-        self._check_range("error_bits", 1, 8)
+    in_bytes: int = bounded(64, 1, 256, "bytes of a word of i")
+    out_bytes: int = bounded(12, 1, 256, "bytes of a word of o")
+    error_bits: int = bounded(1, 1, 8, "bits of error")
 
     @property
     def i_layout(self) -> data.StructLayout:

@@ -66,7 +66,6 @@ def test_elements():
     ("wrong", "message"),
     [
         ({"rate": RateShape(lanes=64, macs=256)}, "macs must be a divisor of head_dim = 128"),
-        ({"rate": None}, "rate must be a RateShape, not None"),
     ],
 )
 def test_rejects(wrong, message):

@@ -119,7 +119,6 @@ def test_row_finish(name, seed):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"scaled": 1}, "scaled must be "),
         ({"sums": None}, "sums must be a VqRowSumsConfig, not None"),
     ],
 )

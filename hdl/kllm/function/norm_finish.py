@@ -6,7 +6,7 @@ from amaranth import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.fp16.format import FP16, FP32
 from golden.kllm import timing
 from golden.kllm.format import Status
@@ -38,18 +38,11 @@ norm_result_layout = Payload(
 class KllmNormFinishConfig(Config):
     """Width of the sums and depth of the operators."""
 
-    value_bits: int = 95  # of a sum, signed, 17..96
-    convert_stages: int = 3  # cycles of the fixed-point conversion, 1..8
-    fma_stages: int = 4  # cycles of the multiply-add, 1..8
-    divide_stages: int = 15  # cycles of the quotient, 1..32
-    rsqrt_stages: int = 15  # cycles of the reciprocal square root, 1..32
-
-    def __post_init__(self) -> None:
-        self._check_range("value_bits", 17, 96)
-        for field in ("convert_stages", "fma_stages"):
-            self._check_range(field, 1, 8)
-        for field in ("divide_stages", "rsqrt_stages"):
-            self._check_range(field, 1, 32)
+    value_bits: int = bounded(95, 17, 96, "of a sum, signed")
+    convert_stages: int = bounded(3, 1, 8, "cycles of the fixed-point conversion")
+    fma_stages: int = bounded(4, 1, 8, "cycles of the multiply-add")
+    divide_stages: int = bounded(15, 1, 32, "cycles of the quotient")
+    rsqrt_stages: int = bounded(15, 1, 32, "cycles of the reciprocal square root")
 
     @property
     def value_layout(self) -> data.StructLayout:

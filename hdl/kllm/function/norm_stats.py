@@ -5,6 +5,7 @@ import dataclasses
 from amaranth import Module
 from amaranth.lib import stream
 
+from golden.config import bounded
 from golden.kllm import timing
 from golden.timing import Timing
 from hdl.block import Block
@@ -19,17 +20,10 @@ from hdl.stream.link import link, link_members
 class KllmNormStatsConfig(KllmNormSumsConfig):
     """Shape of the statistics unit: that of the sums, and the depth of the operators."""
 
-    convert_stages: int = 3  # cycles of the fixed-point conversion, 1..8
-    fma_stages: int = 4  # cycles of the multiply-add, 1..8
-    divide_stages: int = 15  # cycles of the quotient, 1..32
-    rsqrt_stages: int = 15  # cycles of the reciprocal square root, 1..32
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for field in ("convert_stages", "fma_stages"):
-            self._check_range(field, 1, 8)
-        for field in ("divide_stages", "rsqrt_stages"):
-            self._check_range(field, 1, 32)
+    convert_stages: int = bounded(3, 1, 8, "cycles of the fixed-point conversion")
+    fma_stages: int = bounded(4, 1, 8, "cycles of the multiply-add")
+    divide_stages: int = bounded(15, 1, 32, "cycles of the quotient")
+    rsqrt_stages: int = bounded(15, 1, 32, "cycles of the reciprocal square root")
 
     @property
     def sums(self) -> KllmNormSumsConfig:

@@ -7,7 +7,7 @@ from amaranth import Cat, Const, Module, Mux, Signal, signed
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.fp16.format import FP16, FP32
 from golden.index.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN, K_MAX
 from golden.kllm import timing
@@ -37,14 +37,9 @@ norm_token_layout = Payload(
 class KllmNormSumsConfig(Config):
     """Shape of the counters and sums."""
 
-    bits_a: int = 4  # bits of an index, 2..4
-    elements: int = 16  # elements per cycle, 1..32
-    k_max: int = K_MAX  # longest token, 1..16383
-
-    def __post_init__(self) -> None:
-        self._check_range("bits_a", CODEBOOK_BITS_MIN, CODEBOOK_BITS_MAX)
-        self._check_range("elements", 1, 32)
-        self._check_range("k_max", 1, K_MAX)
+    bits_a: int = bounded(4, CODEBOOK_BITS_MIN, CODEBOOK_BITS_MAX, "bits of an index")
+    elements: int = bounded(16, 1, 32, "elements per cycle")
+    k_max: int = bounded(K_MAX, 1, K_MAX, "longest token")
 
     @property
     def bins(self) -> int:

@@ -6,7 +6,7 @@ from amaranth import Const, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import stream
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.fp16.format import FP16, FP32
 from golden.kllm import timing
 from golden.kllm.isa import GELU_C0, GELU_C1, Function
@@ -33,11 +33,12 @@ _NEGATIVE_INFINITY = FP16.sign_bit | FP16.infinity
 class KllmFunctionPipelineConfig(Config):
     """Depth of the operators."""
 
-    # cycles of a sum or a product, 1..8; an exponential has twice, a quotient or root thrice these
-    stages: int = 2
-
-    def __post_init__(self) -> None:
-        self._check_range("stages", 1, 8)
+    stages: int = bounded(
+        2,
+        1,
+        8,
+        "cycles of a sum or a product; an exponential has twice, a quotient or root thrice these",
+    )
 
 
 class KllmFunctionPipeline(Block):

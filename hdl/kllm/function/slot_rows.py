@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, nested
 from golden.fp16.format import FP16
 from golden.kllm.isa import ROW_ELEMENTS, Function
 from golden.kllm.timing import slot_rows
@@ -25,13 +25,10 @@ from hdl.stream.link import link
 class KllmSlotRowsConfig(Config):
     """Tables, and the longest token."""
 
-    # bits of an index, integers, look-ups per cycle
-    table: IndexTableConfig = dataclasses.field(default_factory=IndexTableConfig)
-    rows: int = 256  # most rows of a slot, 1..1024
-
-    def __post_init__(self) -> None:
-        self._check_shape("table", IndexTableConfig)
-        self._check_range("rows", 1, 1024)
+    table: IndexTableConfig = nested(
+        IndexTableConfig, "bits of an index, integers, look-ups per cycle"
+    )
+    rows: int = bounded(256, 1, 1024, "most rows of a slot")
 
     @property
     def shape_layout(self) -> data.StructLayout:

@@ -6,7 +6,7 @@ from amaranth import Module, Mux
 from amaranth.hdl import Value
 from amaranth.lib import stream
 
-from golden.config import Config
+from golden.config import Config, bounded, choice, nested
 from golden.fp16.format import FP16
 from golden.index.format import K_MAX
 from golden.kllm.config import SlotShape, VectorShape
@@ -45,16 +45,10 @@ _OUTLIERS_AHEAD = 8  # requested before they are used, of each slot
 class KllmFunctionalUnitConfig(Config):
     """Sizes of the functional unit."""
 
-    vectors: VectorShape = dataclasses.field(default_factory=VectorShape)  # the vector memory
-    slot: SlotShape = dataclasses.field(default_factory=SlotShape)  # the slots
-    width: int = 8  # elements per cycle: 4, 8 or 16
-    softmax_elements: int = 4096  # longest row of SOFTMAX, 16..16383
-
-    def __post_init__(self) -> None:
-        self._check_shape("vectors", VectorShape)
-        self._check_shape("slot", SlotShape)
-        self._check_choice("width", (4, 8, 16))
-        self._check_range("softmax_elements", ROW_ELEMENTS, K_MAX)
+    vectors: VectorShape = nested(VectorShape, "the vector memory")
+    slot: SlotShape = nested(SlotShape, "the slots")
+    width: int = choice(8, (4, 8, 16), "elements per cycle")
+    softmax_elements: int = bounded(4096, ROW_ELEMENTS, K_MAX, "longest row of SOFTMAX")
 
     @property
     def rows_ahead(self) -> int:

@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import stream
 
-from golden.config import Config
+from golden.config import Config, nested
 from golden.fp16.format import FP16
 from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.format import TokenKind
@@ -27,12 +27,8 @@ _KEPT = ("src", "stride", "length", "slot", "k_max", "k_min", "norm", "epsilon")
 class KllmQuantizeDecodeConfig(Config):
     """What commands may address."""
 
-    vectors: VectorShape = dataclasses.field(default_factory=VectorShape)  # the vector memory
-    slot: SlotShape = dataclasses.field(default_factory=SlotShape)  # the slots
-
-    def __post_init__(self) -> None:
-        self._check_shape("vectors", VectorShape)
-        self._check_shape("slot", SlotShape)
+    vectors: VectorShape = nested(VectorShape, "the vector memory")
+    slot: SlotShape = nested(SlotShape, "the slots")
 
 
 class KllmQuantizeDecode(Block):

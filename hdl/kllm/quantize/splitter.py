@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.fp16.format import FP16
 from golden.index.format import K_MAX
 from golden.kllm.format import TokenKind
@@ -36,10 +36,7 @@ _AHEAD = 4  # outliers that may wait for their slot, or for the statistics
 class KllmRowSplitterConfig(Config):
     """What a slot holds."""
 
-    outliers_max: int = 64  # most outliers of a token, 1..16383
-
-    def __post_init__(self) -> None:
-        self._check_range("outliers_max", 1, K_MAX)
+    outliers_max: int = bounded(64, 1, K_MAX, "most outliers of a token")
 
 
 class KllmRowSplitter(Block):

@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Cat, Module, Signal
 from amaranth.lib import stream
 
-from golden.config import Config
+from golden.config import Config, nested
 from golden.kllm import timing
 from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus, Opcode
@@ -31,12 +31,8 @@ _ENTRY_WORDS = ROW_ELEMENTS // 4  # of a row of entries
 class KllmReadbackConfig(Config):
     """Sizes of the vector memory and the slots that READ and READ_SLOT read."""
 
-    vectors: VectorShape = dataclasses.field(default_factory=VectorShape)  # the vector memory
-    slot: SlotShape = dataclasses.field(default_factory=SlotShape)  # the slots
-
-    def __post_init__(self) -> None:
-        self._check_shape("vectors", VectorShape)
-        self._check_shape("slot", SlotShape)
+    vectors: VectorShape = nested(VectorShape, "the vector memory")
+    slot: SlotShape = nested(SlotShape, "the slots")
 
 
 class KllmReadback(Block):
