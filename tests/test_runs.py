@@ -41,7 +41,6 @@ from hdl.registry import find
 from hdl.vqllm.attend.attention import VqAttentionConfig
 from hdl.vqllm.plan_search import Estimate, resources
 from senbazuru.runs import cycles
-from senbazuru.runs.measure import vq_attention
 from senbazuru.runs.measure import vq_plans_other as others
 from senbazuru.runs.soak.check import Mismatch
 from senbazuru.runs.soak.faults import FAULTS
@@ -50,7 +49,9 @@ from synth.modules import Mapped, MappedDesign
 from synth.power import GROUPS
 from tb.kllm.test_layer import packed
 from tb.million import test_example
+from tb.million.support import trains
 from tb.vqllm import test_one_image
+from tb.vqllm.support import heads
 
 COMMANDS = sorted(
     path.stem if path.stem != "__main__" else path.parent.name
@@ -426,8 +427,8 @@ def test_million_rates(command, figures, monkeypatch, page, tmp_path):
     small = test_example.SMALL
     monkeypatch.setattr(command.measure, "CONFIGS", {"16, 64": small})
     monkeypatch.setattr(command.measure, "BUSY_KEYS", (12,))
-    monkeypatch.setattr(command.measure, "PREFILLS", 3)
-    monkeypatch.setattr(command.measure, "PAIRS", 2)
+    monkeypatch.setattr(trains, "PREFILLS", 3)
+    monkeypatch.setattr(trains, "PAIRS", 2)
     monkeypatch.setattr(importlib.import_module("senbazuru.runs.million_rates"), "KEYS", (4, 9, 99))
     assert command.main(["--keys", "10", *page]) == 0
     assert len(command.ran) == 2
@@ -541,7 +542,7 @@ def test_vq_plans(command, figures, monkeypatch, page, capsys):
     monkeypatch.setattr(others, "build_model", lambda block, **_: _silent(block))
     monkeypatch.setattr(others, "_GEMM", ((8, 64, 2, 0.5),))
     monkeypatch.setattr(others, "_GEMV", ((8, 64, 0.5),))
-    spent = vq_attention.Spent(tokens=8, others=(3 * CYCLES, CYCLES), alone=CYCLES)
+    spent = heads.Spent(tokens=8, others=(3 * CYCLES, CYCLES), alone=CYCLES)
     monkeypatch.setattr(others, "attended", lambda *_: [spent] * 3)
     assert command.main(page) == 0
     assert len(command.ran) == 1
@@ -605,7 +606,7 @@ def test_vq_ablation(command, figures, monkeypatch, page, capsys):
     monkeypatch.setattr(measure, "_weight", lambda rows: weight[:rows])
     cases = (("gemv", "gptvq2_x4"), ("gemm", "gptvq2"), ("attention", "cq4"))
     monkeypatch.setattr(measure, "CASES", cases)
-    spent = [vq_attention.Spent(tokens=n, others=(3 * CYCLES, CYCLES)) for n in (16, 32)]
+    spent = [heads.Spent(tokens=n, others=(3 * CYCLES, CYCLES)) for n in (16, 32)]
     monkeypatch.setattr(measure, "attended", lambda *_: spent)
     assert command.main(["--rows", "32", *page]) == 0
     assert len(command.ran) == 2 + 4

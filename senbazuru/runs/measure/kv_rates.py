@@ -7,44 +7,17 @@ from rich.console import Console
 
 from golden.oaken import timing
 from golden.oaken.format import SCALE_BYTES
-from golden.oaken.vectors.kv_script import Script
-from golden.paging.format import Status
 from hdl.arguments import write_page
 from hdl.oaken.inlier_quantizer import OakenInlierQuantizer
 from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig
 from hdl.oaken.room import BLOCKS
 from senbazuru.runs.cycles import Figure, described, predicted, save
+from tb.oaken.support.overlap import overlap_script
 from tb.simulate.run import build_model, run_model
 
 RUNS = ((32, 16, 32, 20), (32, 16, 32, 100), (16, 16, 128, 100))  # APPENDs, READs, tokens, latency
 
 
-def overlap_script(
-    config: OakenKvEngineConfig, seed: int, appends: int, reads: int, tokens: int
-) -> list[dict]:
-    """Phases thresholds, open, before, appends, reads, both: APPENDs of V with READs of K."""
-    script = Script(config, seed)
-    for side in range(2):
-        script.set_thresholds(0, side)
-    script.wait()
-    script.open()
-    script.wait()
-    for token in range(tokens):
-        assert script.append(0, 0, 0, token) == Status.OK
-    script.wait()
-    for token in range(appends):
-        assert script.append(0, 0, 1, token) == Status.OK
-    script.wait()
-    for _ in range(reads):
-        script.read(0, 0, 0, tokens)
-    script.wait()
-    # In turn, as a batch of sequences would request them.
-    for n in range(max(appends, reads)):
-        if n < appends:
-            assert script.append(0, 0, 1, appends + n) == Status.OK
-        if n < reads:
-            script.read(0, 0, 0, tokens)
-    return script.done()
 
 
 def _append_cycles(config: OakenKvEngineConfig, appends: int, latency: int) -> int:

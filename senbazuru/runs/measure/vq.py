@@ -20,7 +20,6 @@ from golden.llm.vqllm.pack import save as save_pack
 from golden.manifest import PackError
 from golden.markers import table
 from golden.vqllm.format import MATRICES, PACKS
-from golden.vqllm.timing import GemvPath, gemv_fill
 from golden.words import layout_word
 from hdl.arguments import write_page
 from hdl.vqllm.gemv.config import VqGemvConfig
@@ -30,6 +29,7 @@ from senbazuru.runs.cycles import Figure, described, save
 from senbazuru.runs.measure.vq_kv import Result, Say, cache
 from senbazuru.runs.vq import CACHES, MODELS, SECTION
 from tb.simulate.run import ROOT, build_model, run_model
+from tb.vqllm.support.fill import fill_of
 
 SPAN = "from the job taken to its last result"
 
@@ -46,14 +46,8 @@ def engine_of(name: str) -> VqGemvConfig:
     return config
 
 
-def path_of(config: VqGemvConfig, latency: int) -> GemvPath:
-    return GemvPath(config.core.timing.latency, config.scaled, latency, config.far)
 
 
-def fill_of(config: VqGemvConfig, shared: int, latency: int) -> int:
-    """Cycles of a job without look-ups, its first load included."""
-    beats = config.image.load_beats(shared, config.core.cache.banks)
-    return gemv_fill(beats, config.image.load_words(shared), path_of(config, latency))
 
 
 def _jobs(config: VqGemvConfig, pack: Pack) -> list[dict]:

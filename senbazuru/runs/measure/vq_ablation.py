@@ -29,12 +29,13 @@ from hdl.vqllm.gemv.gemm import VqGemm, VqGemmConfig
 from hdl.vqllm.gemv.gemv import VqGemv
 from hdl.vqllm.room import BLOCKS
 from senbazuru.runs.cycles import Figure, described, give
-from senbazuru.runs.measure.vq import SPAN, fill_of
-from senbazuru.runs.measure.vq_attention import COUNTED as COUNTED_HEADS
-from senbazuru.runs.measure.vq_attention import measure as attended
+from senbazuru.runs.measure.vq import SPAN
 from senbazuru.runs.vq_ablation import CASES
 from tb.simulate.run import build_model, run_model
+from tb.vqllm.support.attention_engines import measure as attended
 from tb.vqllm.support.core_words import core_params, look_cycles
+from tb.vqllm.support.fill import fill_of
+from tb.vqllm.support.heads import COUNTED as COUNTED_HEADS
 from tb.vqllm.support.one_image import OneImage
 
 LAYER, MATRIX = 15, "up_proj"

@@ -24,8 +24,8 @@ from hdl.vqllm.gemv.gemv import VqGemv
 from hdl.vqllm.plan_search import Estimate, Planner
 from senbazuru.runs.cycles import Figure, described, predicted, save
 from senbazuru.runs.measure import vq_plans_other
-from senbazuru.runs.measure.vq_draws import drawn
 from tb.simulate.run import simulate
+from tb.vqllm.support.draws import drawn
 
 HELD_OUT = 24
 # The constants of golden.vqllm.timing were set by runs on other matrices, drawn from other seeds.

@@ -18,8 +18,9 @@ from hdl.vqllm.gemv.config import VqGemvConfig
 from hdl.vqllm.gemv.gemv import VqGemv
 from hdl.vqllm.room import BLOCKS
 from senbazuru.runs.cycles import Figure, described, predicted, save
-from senbazuru.runs.measure.vq import SPAN, fill_of, path_of
+from senbazuru.runs.measure.vq import SPAN
 from tb.simulate.run import build_model, run_model
+from tb.vqllm.support.fill import fill_of, path_of
 
 BLOCK = "vq_gemv"
 SIZES = ((1536, 576), (576, 1536))  # rows and columns of SmolLM2's FFN

@@ -25,7 +25,7 @@ from senbazuru.runs.cycles import Figure, described, give, predicted
 from synth.area import load_libraries, synthesize
 from tb.simulate.run import simulate
 from tb.vqllm.support.core_words import core_params
-from tb.vqllm.support.tables import TableWords
+from tb.vqllm.support.tables import table_params
 
 MATRICES = ((11008, 4096), (1536, 576))  # of LLaMA-7B and of SmolLM2-135M
 _VECTORS = 16  # of an error
@@ -132,12 +132,6 @@ def _areas() -> str:
     return table(["codes", "engine", "multipliers", "kGE", "flip-flops", "RAM bits"], rows)
 
 
-def table_params(config: VqTableGemvConfig, rng, matrix: VqMatrix, x: np.ndarray):
-    """Words of an engine of tables with all its results, and the cycles that are expected."""
-    made = TableWords(config, matrix, rng, config.vq.entries)
-    made.vectors(x)
-    y = by_tables(torch.tensor(x), matrix)[0].numpy().T
-    return {"words": made.words | {"y": made.results(y)}, "sink": "y", "phases": []}, made.cycles
 
 
 def _cycles() -> tuple[str, list[Figure]]:
