@@ -262,6 +262,14 @@ def test_commands_end_so(path):
     assert re.fullmatch(rf'(command\.)?run\("{re.escape(name)}", main\)', last), last
 
 
+def test_a_message_names_its_command():
+    """Seen to fail: ``tb.talk: `` from senbazuru.talk, whose name it had been."""
+    for path in sorted((ROOT / "senbazuru").rglob("*.py")):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for name in re.findall(r'print\(\s*f"(?:\\n)?(\w+(?:\.\w+)+): ', path.read_text()):
+            assert f"{module}.".startswith(f"{name}."), f"{module} prints {name}: "
+
+
 IMPORTS = {
     "hdl.build": "amaranth", "hdl.vqllm.plan": "numpy", "golden.llm.pack": "numpy",
     "synth.report": "rich", "golden.kllm.assembler": "numpy",
