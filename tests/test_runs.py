@@ -275,6 +275,12 @@ def figures(command, tmp_path):
     return read
 
 
+def mapped(design, libraries, jobs=None):
+    """A design of one module, in the place of ``synth.modules.map_modules``."""
+    module = Mapped(cells=9, flip_flops=5, um2=2e5, levels=4, children={}, seconds=0.5)
+    return MappedDesign(design, {design.name: module}, {}, libraries.library.nand2.area, 5.0)
+
+
 def test_demo(command, monkeypatch, capsys):
     def captured(_, ids, names):
         return {name: Captured(torch.randn(len(ids), 70), torch.randn(64, 70)) for name in names}
@@ -282,14 +288,9 @@ def test_demo(command, monkeypatch, capsys):
     lane = find("kllm_pe_lane")
 
     def converted(block, name):  # a small lane in the place of Table I's
-        assert block.config == lane.config
+        assert (block.config, name) == (lane.config, "kllm_pe_lane")
         block._MustUse__silence = True  # it is not elaborated
         return convert(lane.component(lane.configs["small"]), name)
-
-    def mapped(design, libraries, jobs):
-        module = Mapped(cells=9, flip_flops=5, um2=2e5, levels=4, children={}, seconds=0.5)
-        assert design.name == "kllm_pe_lane"
-        return MappedDesign(design, {"kllm_pe_lane": module}, {}, libraries.library.nand2.area, 5.0)
 
     monkeypatch.setattr(checkpoint, "load", lambda: types.SimpleNamespace(model=None))
     monkeypatch.setattr(checkpoint, "tokens", lambda _, text, count: torch.zeros(count))
@@ -529,9 +530,6 @@ def test_vq(command, figures, monkeypatch, page, capsys):
     captured = capsys.readouterr()
     assert "senbazuru.runs.vq: smollm2, cq4: 1 of 1 cocotb tests failed" in captured.err
     assert "2 runs, 1 differ from golden" in captured.out
-    with pytest.raises(SystemExit):
-        command.main(["--pack", "somewhere"])
-    assert "--pack needs --only with one method of weights" in capsys.readouterr().err
 
 
 @PAGE
@@ -565,9 +563,6 @@ def test_vq_plans(command, figures, monkeypatch, page, capsys):
     assert "| 2,048 register bits | 8 x 64, skew 0.5 | 10 |" in out  # no network with 16
     assert "| no register bits | 8 x 64, skew 0.5 | 4 |" in out
     assert "| plans held out | 1 |" in out
-    with pytest.raises(SystemExit):
-        command.main(["--only", "no build"])
-    assert "--only must be one of few banks" in capsys.readouterr().err
 
 
 def test_plans_of_held_out_builds_have_a_row_of_their_own(monkeypatch):
@@ -651,10 +646,6 @@ def test_vq_attention(command, figures, monkeypatch, page, capsys):
     decode = MillionDecodeEngineConfig(pq=pq, rate=rate, max_keys=16)
     engines = {"passes": VqAttentionConfig(shape=shape), "tables": tables, "decoding": decode}
 
-    def mapped(design, libraries):
-        module = Mapped(cells=9, flip_flops=5, um2=2e5, levels=4, children={}, seconds=0.5)
-        return MappedDesign(design, {"part": module}, {}, libraries.library.nand2.area, 5.0)
-
     def converted(block, name):
         block._MustUse__silence = True  # nothing elaborates it
         module = types.SimpleNamespace(name=name, block=block)
@@ -676,12 +667,6 @@ def test_vq_attention(command, figures, monkeypatch, page, capsys):
     # Two passes of K and of V: codebooks of 64 words, and codes of 2 or of 8.
     assert [figure.bound for figure in found[:4]] == [3 * 4 * 66, None, 3 * 4 * 72, None]
     assert "| **total** |" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        command.main(["--tokens", "3"])
-    assert "--tokens must be 4 or more" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        command.main(["--page", "--latency", "3"])
-    assert "--page: the page has the standard cases" in capsys.readouterr().err
 
 
 @PAGE
@@ -703,16 +688,13 @@ def test_mmu_rates(command, figures, page):
     assert {figure.parameters.get("appends") for figure in figures()} == {None, 8}
 
 
-def test_mmu_rates_of_a_sweep(command, figures, capsys):
+def test_mmu_rates_of_a_sweep(command, figures):
     """A figure for each MMU, latency and run. Shown to fail: the latency left out of a figure."""
     measure = command.module
     assert command.main(["--sweep"]) == 0
     latencies = [params["latencies"] for params in command.given]
     assert latencies == [list(measure.SWEEP_LATENCIES)] * len(measure.SWEEP)
     assert {f.parameters["memory_latency"] for f in figures()} == set(measure.SWEEP_LATENCIES)
-    with pytest.raises(SystemExit):
-        command.main(["--sweep", "--page"])
-    assert "--page must not be given with --sweep" in capsys.readouterr().err
 
 
 @PAGE
@@ -765,15 +747,12 @@ def test_lane_power(command, monkeypatch, tmp_path, page):
 
 
 @pytest.mark.parametrize("arguments", [["--lanes", "8", "64"], ["--page"]])
-def test_engine_rates(command, figures, monkeypatch, arguments, capsys):
+def test_engine_rates(command, figures, monkeypatch, arguments):
     monkeypatch.setattr(command.module, "LENGTHS", (1024,))
     assert command.main(arguments) == 0
     assert len(command.ran) == len(figures()) // 2
     found = [figure.predicted for figure in figures()]
     assert (found[:2], found[-2:]) == ([22, 3 * 128], [23, 3 * 16])
-    with pytest.raises(SystemExit):
-        command.main(["--page", "--lanes", "8"])
-    assert "--page: the page has all lanes: no --lanes" in capsys.readouterr().err
 
 
 def test_real(command, monkeypatch, capsys):
@@ -908,14 +887,6 @@ def test_a_prediction_is_whole():
         cycles.predicted(lane_cycles, 1.5)
 
 
-def test_commands_that_measure_save_their_cycles(capsys):
-    assert len(MEASURING) > 6
-    for name in MEASURING:
-        with pytest.raises(SystemExit):
-            module_of(name).main(["--help"])
-        assert "--json FILE" in capsys.readouterr().out, name
-
-
 @pytest.mark.parametrize("name", MEASURING)
 def test_a_file_that_cannot_be_written_is_refused_first(name, tmp_path, monkeypatch, capsys):
     """One line and exit status 2, before anything is built or simulated."""
@@ -961,37 +932,54 @@ def test_a_page_without_a_place_is_refused_first(name, tmp_path, monkeypatch, ca
         (tmp_path / "page.md").write_text("no section\n")
 
 
+_WHOLE = "must be a whole number from 1 on, not"
+_PRODUCT = "must be N/M where M divides N, such as 4/2, not"
+REFUSED = {
+    "accelerator_rates": {
+        "--size -5": f"argument --size: {_WHOLE} '-5'",
+        "--size x": f"argument --size: {_WHOLE} 'x'",
+        "--size 4097": "--size must be 1..4096, the elements of a slot of table1",
+        "--latency 0": f"argument --latency: {_WHOLE} '0'",
+        "--tokens 4-2": f"{_PRODUCT} '4-2'",
+        "--tokens 4/3": f"{_PRODUCT} '4/3'",
+        "--tokens 0/0": f"{_PRODUCT} '0/0'",
+        "--tokens 64/1": "--tokens: N must be 1..16, the slots of table1",
+        "--part 5": "--part must divide 16 lanes, 24 ports and 4096 outputs",
+        "--page --part 2": "the page has no section 'cycles_table1_part2'",
+        "--page --size 64": "--page: the page has the standard cases: no --size",
+        "--page --tokens 1/1": "--page: the page has the standard cases: no --tokens",
+    },
+    "engine_rates": {"--page --lanes 8": "--page: the page has all lanes: no --lanes"},
+    "layer": {"--pack ": "argument --pack: must name a folder, not ''"},
+    "mmu_rates": {"--sweep --page": "--page must not be given with --sweep, which has no table"},
+    "vq": {"--pack somewhere": "--pack needs --only with one method of weights"},
+    "vq_ablation": {"--page --only gemv,aqlm3": "--page needs all cases"},
+    "vq_attention": {
+        "--tokens 3": "--tokens must be 128 or more",
+        "--page --latency 3": "--page: the page has the standard cases: no --tokens, no --latency",
+    },
+    "vq_plans": {
+        "--only no": "--only must be one of few banks, ",
+        "--page --only no": "--page needs all builds",
+    },
+}
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--size", "-5"], "argument --size: must be a whole number from 1 on, not '-5'"),
-        (["--size", "x"], "argument --size: must be a whole number from 1 on, not 'x'"),
-        (["--size", "4097"], "--size must be 1..4096, the elements of a slot of table1"),
-        (["--latency", "0"], "argument --latency: must be a whole number from 1 on, not '0'"),
-        (["--tokens", "4-2"], "must be N/M where M divides N, such as 4/2, not '4-2'"),
-        (["--tokens", "4/3"], "must be N/M where M divides N, such as 4/2, not '4/3'"),
-        (["--tokens", "0/0"], "must be N/M where M divides N, such as 4/2, not '0/0'"),
-        (["--tokens", "64/1"], "--tokens: N must be 1..16, the slots of table1"),
-        (["--part", "5"], "--part must divide 16 lanes, 24 ports and 4096 outputs"),
-        (["--page", "--part", "2"], "the page has no section 'cycles_table1_part2'"),
-        (["--page", "--size", "64"], "--page: the page has the standard cases: no --size"),
-        (["--page", "--tokens", "1/1"], "--page: the page has the standard cases: no --tokens"),
-    ],
+    ("name", "words"), [(name, words) for name in REFUSED for words in REFUSED[name]]
 )
-def test_accelerator_rates_refuses(arguments, message, capsys):
-    """Shown to fail: ValueError of numpy for a size below 0, and of int() for ``4-2``."""
-    module = module_of("accelerator_rates")
+def test_a_command_refuses(name, words, monkeypatch, capsys):
+    """One line and exit status 2, before anything is built or simulated.
+
+    Shown to fail: ValueError of numpy for a size below 0, and of int() for ``4-2``; the folder of
+    the caller, taken for an empty pack.
+    """
+    replace_simulator(monkeypatch, **dict.fromkeys(SIMULATOR))
     with pytest.raises(SystemExit) as status:
-        module.main(arguments)
+        module_of(name).main([word.replace(",", " ") for word in words.split(" ")])
     assert status.value.code == 2
-    assert message in capsys.readouterr().err.splitlines()[-1]
-
-
-def test_an_empty_pack_is_refused(capsys):
-    """Shown to fail: the folder of the caller was taken for the pack."""
-    with pytest.raises(SystemExit):
-        module_of("layer").main(["--pack", ""])
-    assert "argument --pack: must name a folder, not ''" in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert REFUSED[name][words] in line
 
 
 def test_build_report(tmp_path):
@@ -1014,7 +1002,7 @@ def test_build_report(tmp_path):
 
 def test_every_command_has_a_case():
     cases = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
-    assert COMMANDS
+    assert len(MEASURING) > 6
     assert set(COMMANDS) - cases == {"power"}  # tests/synth has its
 
 
