@@ -971,8 +971,8 @@ REFUSED = {
 def test_a_command_refuses(name, words, monkeypatch, capsys):
     """One line and exit status 2, before anything is built or simulated.
 
-    Shown to fail: ValueError of numpy for a size below 0, and of int() for ``4-2``; the folder of
-    the caller, taken for an empty pack.
+    Shown to fail: ValueError of numpy for a size below 0, and of int() for ``4-2``. An empty pack
+    was the caller's folder.
     """
     replace_simulator(monkeypatch, **dict.fromkeys(SIMULATOR))
     with pytest.raises(SystemExit) as status:
