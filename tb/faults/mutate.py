@@ -42,6 +42,7 @@ from rich.console import Console
 from rich.table import Table
 
 import tb.simulate.run
+import tb.simulate.runner
 from golden import command
 from golden.config import ConfigError
 from golden.files import claimed_folder, kept_json, replacing
@@ -473,14 +474,14 @@ def prepare(model: tb.simulate.run.Model, recording: Recording) -> Simulation:
     """Write what the recorded test needs, and run it without a fault for its time limit."""
     started: list[tuple[list[str], dict[str, str]]] = []
 
-    class Recorder(tb.simulate.run._Runner):
+    class Recorder(tb.simulate.runner.Runner):
         def _execute(self, cmds, cwd):
             started.append(([str(part) for part in cmds[0]], dict(self.env)))
             raise SystemExit(0)
 
     # Only what the runner would start is wanted: the run itself "fails" at once.
     with (
-        mock.patch.object(tb.simulate.run, "_Runner", Recorder),
+        mock.patch.object(tb.simulate.runner, "Runner", Recorder),
         contextlib.suppress(SystemExit, AssertionError, RuntimeError),
     ):
         tb.simulate.run.run_model(model, recording.module, **recording.arguments)

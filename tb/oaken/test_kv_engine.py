@@ -41,7 +41,7 @@ from golden.oaken.vectors.kv_script import (
 from golden.paging.format import Op, Status
 from hdl.oaken.kv_engine import OakenKvEngine, OakenKvEngineConfig
 from hdl.oaken.mmu import PagingMmuConfig
-from senbazuru.runs.measure.kv_rates import overlap_script
+from tb.oaken.support.overlap import overlap_script
 from tb.simulate.run import simulate
 
 SMALL = OakenKvEngineConfig(

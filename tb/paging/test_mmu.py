@@ -25,7 +25,7 @@ from hdl.oaken.mmu import PagingMmuConfig
 from hdl.paging import mmu
 from hdl.paging.mmu import PagingMmu
 from hdl.paging.room import BLOCKS
-from senbazuru.runs.mmu_rates import ONE_HEAD, TARGET, measure
+from tb.paging.support.rates import ONE_HEAD, TARGET, measure
 from tb.simulate.run import simulate
 
 CONFIGS = {

@@ -29,8 +29,8 @@ from hdl.vqllm.cache.config import VqCodebookCacheConfig
 from hdl.vqllm.gemv.config import VqGemvConfig
 from hdl.vqllm.gemv.core import VqGemvCoreConfig
 from hdl.vqllm.gemv.gemv import VqGemv
-from senbazuru.runs.measure.vq import fill_of, path_of
 from tb.simulate.run import simulate
+from tb.vqllm.support.fill import fill_of, path_of
 
 LATENCY = 20  # of the memory, for the rate
 LATENCIES = {"far_entries": 100}
