@@ -28,14 +28,3 @@ def write_port() -> Timing:
         end="axi__aw and axi__w",
         delays=(("from i to axi__w", 1), ("from axi__b to done", 1)),
     )
-
-
-def lite_registers() -> Timing:
-    """A read and a write at the same time."""
-    return Timing(
-        latency=2,
-        start="the last of address and data",
-        end="the answer",
-        unit="read and one write",
-        words=tuple((f"axil__{channel}", 1) for channel in ("aw", "w", "b", "ar", "r")),
-    )

@@ -6,7 +6,6 @@ from amaranth import Module, Signal
 from amaranth.lib import stream
 
 from golden.config import Config
-from golden.kllm.timing import pe_lane
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.children import add
@@ -87,7 +86,7 @@ class KllmLaneArray(Block):
 
     @property
     def timing(self) -> Timing:
-        return pe_lane(self.config.lane.cycles)
+        return self.config.lane.timing
 
     @property
     def throughput(self) -> str:
