@@ -613,12 +613,6 @@ def table_cycles(
     return free + table_gemv(tables.lookups, scaled).latency
 
 
-def gemm(core: Timing, scaled: bool) -> Timing:
-    """Of the last beat of a row and the last group: exact sums of ``gemv_core``, rounding."""
-    latency = core.latency + row_finish(scaled).latency
-    return Timing(latency=latency, interval=core.interval, start="code", end="y", unit="beat")
-
-
 def attend_fill(shape: AttendShape, tokens: int, entries: int, memory_latency: int) -> int:
     """Cycles of a train of KV heads beyond the bounds of its heads, but for the switches.
 
@@ -641,11 +635,6 @@ def _attend_fill(macs: int, outputs: int, memory_latency: int) -> int:
 def reduce() -> Timing:
     """Sum, queue: of the last sums of a row."""
     return Timing(latency=1, start="part_0", end="sum", unit="row")
-
-
-def gemv() -> Timing:
-    """A job's rows one per cycle at most (golden.vqllm.bounds); its status."""
-    return Timing(latency=1, start="the last y of a job", end="status", unit="row")
 
 
 @dataclasses.dataclass(frozen=True)
