@@ -19,12 +19,3 @@ def read_interval(burst_beats: int, outstanding: int, latency: int) -> Fraction:
     after it was taken, and brings ``burst_beats`` words.
     """
     return max(Fraction(1), Fraction(latency + 3 + burst_beats, burst_beats * outstanding))
-
-
-def write_port() -> Timing:
-    return Timing(
-        latency=3,
-        start="command",
-        end="axi__aw and axi__w",
-        delays=(("from i to axi__w", 1), ("from axi__b to done", 1)),
-    )
