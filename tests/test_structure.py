@@ -574,6 +574,44 @@ def test_timing_is_a_number(name):
         assert isinstance(described["interval"], int | float)
 
 
+def timing_names(path: Path) -> set[tuple[str, str]]:
+    """(module, name) of each name that a file takes from a ``golden.<room>.timing``."""
+    tree, found, modules = ast.parse(path.read_text()), set(), {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                if re.fullmatch(r"golden\.\w+\.timing", node.module):
+                    found.add((node.module, alias.name))
+                elif re.fullmatch(r"golden\.\w+", node.module) and alias.name == "timing":
+                    modules[alias.asname or alias.name] = f"{node.module}.timing"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if node.value.id in modules:
+                found.add((modules[node.value.id], node.attr))
+    return found
+
+
+def test_own_cycles_stand_in_the_block():
+    """A function of golden's timing has a user beside one block, its bench and its tests."""
+    blocks = {Path(inspect.getfile(block.component)) for block in BLOCKS.values()}
+    users: dict[tuple[str, str], set[Path]] = {}
+    for package in ("golden", "hdl", "synth", "sim", "senbazuru"):
+        for path in sources(package):
+            for key in timing_names(path):
+                users.setdefault(key, set()).add(path)
+    found = []
+    for path in sorted((ROOT / "golden").glob("*/timing.py")):
+        module = f"golden.{path.parent.name}.timing"
+        body = ast.parse(path.read_text()).body
+        for part in (each for each in body if isinstance(each, ast.FunctionDef)):
+            here = [ast.unparse(each) for each in body if each is not part]
+            taken = users.get((module, part.name), set())
+            has_other = any(re.search(rf"\b{part.name}\b", each) for each in here)
+            if not has_other and len(taken) < 2 and taken <= blocks:
+                found.append(f"{module}.{part.name}")
+    assert not found, f"these belong into ``timing`` of their block: {', '.join(found)}"
+
+
 def test_sim_loads_neither_torch_nor_amaranth():
     """What the simulator imports of golden is pure. Seen to fail with golden.kllm.orizuru."""
     modules = [

@@ -7,7 +7,6 @@ from typing import ClassVar
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.axi import timing
 from golden.axi.format import (
     ID_WORD,
     LEVELS_COMMAND_MOST,
@@ -84,9 +83,14 @@ class AxiLiteRegisters(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.lite_registers()
+    # A read and a write at the same time.
+    timing = Timing(
+        latency=2,
+        start="the last of address and data",
+        end="the answer",
+        unit="read and one write",
+        words=tuple((f"axil__{channel}", 1) for channel in ("aw", "w", "b", "ar", "r")),
+    )
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -6,7 +6,6 @@ from typing import NamedTuple
 from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 
-from golden.axi import timing
 from golden.axi.format import BURST_INCR, CACHE_NORMAL, Resp
 from golden.config import bounded
 from golden.timing import Timing
@@ -140,9 +139,12 @@ class AxiWritePort(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.write_port()
+    timing = Timing(
+        latency=3,
+        start="command",
+        end="axi__aw and axi__w",
+        delays=(("from i to axi__w", 1), ("from axi__b to done", 1)),
+    )
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -12,7 +12,6 @@ from amaranth.hdl import Value
 from amaranth.lib import stream
 
 from golden.config import Config, bounded
-from golden.fp16 import timing
 from golden.fp16.format import FP16, FloatFormat
 from golden.timing import Timing
 from hdl.block import Block
@@ -137,7 +136,8 @@ class Operator(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.operator(self.config.stages)
+        """``stages`` registers from operands to result; 0 stages are combinational."""
+        return Timing(latency=self.config.stages)
 
     def phases(self) -> list[Phase]:
         raise NotImplementedError

@@ -7,7 +7,6 @@ from amaranth.lib import data, stream
 
 from golden.config import Config, bounded
 from golden.fp16.format import FP16
-from golden.index import timing
 from golden.index.format import CodebookFault
 from golden.timing import Timing
 from hdl.bits import any_of, outside
@@ -131,9 +130,18 @@ class IndexCodebookStore(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.codebook_store()
+    # A word per cycle is written, and one is read.
+    timing = Timing(
+        latency=1,
+        start="scan_en",
+        end="scan_data",
+        unit="word",
+        delays=(
+            ("from load_info to the first word of load", 1),
+            ("from the last word of load to loaded", 1),
+            ("from swap to the other buffer", 1),
+        ),
+    )
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -8,7 +8,6 @@ from amaranth import Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, stream
 
 from golden.config import Config, bounded, choice, power_of_two
-from golden.index import timing
 from golden.index.format import INT_BITS, K_MAX
 from golden.timing import Timing
 from hdl.block import Block
@@ -138,9 +137,8 @@ class IndexHistogramParallel(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.histogram_parallel()
+    # From the beat with last to the first word of bins; counting overlaps giving.
+    timing = Timing(latency=3, unit="beat")
 
     def elaborate(self, platform) -> Module:
         m = Module()

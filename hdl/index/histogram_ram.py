@@ -7,7 +7,6 @@ from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
 from golden.config import Config, bounded
-from golden.index import timing
 from golden.timing import Timing
 from hdl.bits import any_of
 from hdl.block import Block
@@ -124,9 +123,8 @@ class IndexHistogramRam(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.histogram_ram()
+    # From the beat with last to the first word of bins; counting overlaps giving.
+    timing = Timing(latency=3, unit="beat", delays=(("from packet to its first beat", 1),))
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

@@ -121,7 +121,14 @@ class IndexNearest(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.nearest(self.config.scaling_cycles, _MUL_STAGES)
+        """A token's thresholds enter the multipliers before its first beat."""
+        first = self.config.scaling_cycles + _MUL_STAGES + 3
+        return Timing(
+            latency=2,
+            start="x",
+            unit="beat",
+            delays=(("from a scale to its first beat of x", first),),
+        )
 
     def elaborate(self, platform) -> Module:
         config = self.config

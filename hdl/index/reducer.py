@@ -7,7 +7,6 @@ from amaranth.lib import data, stream
 
 from golden.config import Config, bounded, power_of_two
 from golden.fp16.format import FP16, FP32
-from golden.index import timing
 from golden.index.format import GRID_PRODUCT_ROUNDED
 from golden.timing import Timing
 from hdl.block import Block
@@ -94,9 +93,8 @@ class IndexReducer(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.reducer()
+    # Products, sum, rounding: from the beat with last to the sum.
+    timing = Timing(latency=3, unit="beat")
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -8,12 +8,13 @@ from amaranth import Cat, Const, Module
 from amaranth.lib import wiring
 
 from golden.axi.format import REGISTERS, Register
+from golden.axi.timing import read_port
 from golden.config import Config, Shape, bounded, choice, nested
 from golden.index.format import K_MAX
 from golden.isa import CommandSet
-from golden.kllm import timing
 from golden.kllm.config import MachineConfig
 from golden.kllm.isa import COMMAND_WORDS, ROW_ELEMENTS, SET, Unit
+from golden.kllm.timing import dispatcher
 from golden.timing import Timing
 from hdl.axi.lite_registers import AxiLiteRegisters, AxiLiteRegistersConfig
 from hdl.axi.read_port import AxiReadPort, AxiReadPortConfig
@@ -34,6 +35,7 @@ from hdl.kllm.slots.readback import KllmReadback, KllmReadbackConfig
 from hdl.kllm.weights.supply import KllmWeightSupply, KllmWeightSupplyConfig
 from hdl.memory.shared import MemoryShared, MemorySharedConfig
 from hdl.ports import In, Out
+from hdl.stream.fifo import StreamFifoConfig
 from hdl.stream.link import as_bits, link, link_members
 from hdl.stream.skid import skid
 
@@ -218,9 +220,31 @@ class KllmAccelerator(Block):
 
     @property
     def timing(self) -> Timing:
-        """Of the path of commands; docs/kllm-commands.md has the cycles of each command."""
+        """LOADs of one row find their engine idle. The host writes a word in every access.
+
+        A word passes the registers, their queue and the dispatcher. The engine then requests the
+        row. The last cycles are those of the status. Other commands take the cycles of their units
+        after the dispatcher's; docs/kllm-commands.md has them.
+        """
         depth = _REGISTERS.command_depth
-        return timing.accelerator(COMMAND_WORDS, depth, _REGISTERS.storage(depth))
+        words = StreamFifoConfig(depth=depth, storage=_REGISTERS.storage(depth))
+        registers, port = AxiLiteRegisters.timing, read_port(buffered=True)
+        steps = (
+            registers.latency - 1,  # the word enters the queue a cycle before the answer
+            words.latency,
+            dispatcher(COMMAND_WORDS).latency,
+            KllmLoad.timing.latency,
+            port.latency,
+        )
+        interval = max(registers.interval * COMMAND_WORDS, dispatcher(COMMAND_WORDS).interval)
+        return Timing(
+            latency=sum(steps),
+            interval=interval,
+            start="a LOAD's last word on host__w",
+            end="data__ar",
+            unit="command",
+            delays=(("from its final data__r to idle", port.delay("from axi__r to o") + 2),),
+        )
 
     @property
     def throughput(self) -> str:

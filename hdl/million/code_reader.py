@@ -1,13 +1,13 @@
 """Words of a READ as codes of keys."""
 
 import dataclasses
+from fractions import Fraction
 
 from amaranth import Module
 from amaranth.lib import stream
 
 from golden.axi.format import Resp
 from golden.config import Config, nested, power_of_two
-from golden.million import timing
 from golden.million.config import PqShape, RateShape
 from golden.timing import Timing
 from hdl.block import Block
@@ -85,7 +85,14 @@ class MillionCodeReader(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.code_reader(self.config.beat_bytes, self.config.data_bits // 8)
+        """The larger of beat and word moves in each cycle."""
+        return Timing(
+            latency=2,
+            interval=max(Fraction(1), Fraction(8 * self.config.beat_bytes, self.config.data_bits)),
+            start="word",
+            end="code",
+            unit="beat",
+        )
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

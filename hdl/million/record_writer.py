@@ -1,12 +1,12 @@
 """Codes of vectors to words of the paged memory."""
 
 import dataclasses
+from fractions import Fraction
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 
 from golden.config import Config, nested, power_of_two
-from golden.million import timing
 from golden.million.config import PqShape
 from golden.timing import Timing
 from hdl.block import Block
@@ -65,7 +65,10 @@ class MillionRecordWriter(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.record_writer(self.config.words)
+        """The words of a record one after another; its size with the first."""
+        return Timing(
+            latency=1, interval=Fraction(self.config.words), start="code", end="w", unit="vector"
+        )
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

@@ -1,12 +1,12 @@
 """Codes of the encoder or of the host to the paged memory."""
 
 import dataclasses
+from fractions import Fraction
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
 
 from golden.config import Config, bounded, nested
-from golden.million import timing
 from golden.timing import Timing
 from hdl.bits import after
 from hdl.block import Block
@@ -79,7 +79,17 @@ class MillionRestorer(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.restorer(self.config.heads, self.config.writer.words)
+        """The words of an APPEND as they come, and a cycle in which its job is taken."""
+        words = self.config.heads * self.config.writer.words
+        return Timing(
+            latency=0,
+            interval=Fraction(words + 1, words),
+            start="restored",
+            end="w",
+            unit="word",
+            delays=(("from the last word of an APPEND to its job", 1),),
+            words=(("restored", 1), ("w", 1)),
+        )
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

@@ -6,7 +6,6 @@ from amaranth import Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream
 
 from golden.config import Config, nested
-from golden.million import timing
 from golden.million.config import MillionConfig, RateShape
 from golden.million.format import Op, Status
 from golden.timing import Timing
@@ -114,9 +113,17 @@ class MillionVerdict(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.verdict()
+    timing = Timing(
+        latency=0,
+        start="total",
+        end="result",
+        unit="group",
+        delays=(
+            ("from begun to the first result", 1),
+            ("from begun to the status of a refused ATTEND", 1),
+            ("from the last of given and read_end to status", 2),
+        ),
+    )
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

@@ -7,7 +7,6 @@ from amaranth.lib import data, stream
 
 from golden.config import Config, bounded, power_of_two
 from golden.fp16.format import FP16
-from golden.oaken import timing
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.children import add
@@ -53,7 +52,7 @@ class GroupDequantizer(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.group_dequantizer(self.config.stages)
+        return Timing(latency=self.config.stages, unit="beat")
 
     def _add_lanes(self, m: Module, **lane) -> list:
         """Lanes of the configuration ``lane``, lane 0 with the tag; their operands are undriven."""

@@ -10,9 +10,9 @@ from amaranth.lib import data, stream
 
 from golden.config import Config, bounded, nested, power_of_two
 from golden.fp16.format import FP16
-from golden.oaken import timing
 from golden.oaken.config import CacheConfig
 from golden.oaken.format import Threshold
+from golden.oaken.timing import kv_read_cycles
 from golden.paging.format import Op, Status
 from golden.timing import Timing
 from hdl.axi.signature import pass_channels
@@ -165,8 +165,18 @@ class OakenKvEngine(Block):
 
     @property
     def timing(self) -> Timing:
-        decoder = self.config.reader.decoder
-        return timing.kv_engine(decoder.scale_stages, decoder.stages, self.config.mmu.sparse_beats)
+        """The memory answers in the next cycle. Beats of ``o`` follow at full rate.
+
+        So they do from one head to the next, if each head has ``kv_head_cycles()`` of them.
+        """
+        decoder, beats = self.config.reader.decoder, self.config.mmu.sparse_beats
+        return Timing(
+            latency=kv_read_cycles(decoder.scale_stages, decoder.stages, beats, 1),
+            start="a READ",
+            end="its first beat of o",
+            unit="beat",
+            delays=(("from a READ's last beat to its status", 3),),
+        )
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -6,7 +6,6 @@ from amaranth import Module, Signal
 from amaranth.lib import data, stream
 
 from golden.config import Config, bounded
-from golden.oaken import timing
 from golden.timing import Timing
 from hdl.bits import after, let
 from hdl.block import Block
@@ -79,9 +78,7 @@ class OakenScaleBuffer(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.scale_buffer()
+    timing = Timing(latency=2)
 
     def elaborate(self, platform) -> Module:
         config = self.config

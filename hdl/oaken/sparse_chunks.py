@@ -6,7 +6,6 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 
 from golden.config import Config, power_of_two
-from golden.oaken import timing
 from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
@@ -77,9 +76,7 @@ class OakenSparseChunks(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.sparse_chunks()
+    timing = Timing(latency=1, unit="chunk")
 
     def elaborate(self, platform) -> Module:
         m = Module()

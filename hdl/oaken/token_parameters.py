@@ -7,7 +7,6 @@ from amaranth.lib import data, stream
 
 from golden.config import Config, bounded
 from golden.fp16.format import FP16
-from golden.oaken import timing
 from golden.oaken.format import ScaleWord, Threshold
 from golden.timing import Timing
 from hdl.bits import let
@@ -94,7 +93,7 @@ class OakenTokenParameters(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.token_parameters(self.config.stages)
+        return Timing(latency=self.config.stages, start="scale", unit="token")
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -6,7 +6,6 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 
 from golden.config import Config, choice, power_of_two
-from golden.oaken import timing
 from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
@@ -146,9 +145,8 @@ class OakenZeroRemove(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.zero_remove()
+    # From the last beat of a block to the block.
+    timing = Timing(latency=3, unit="beat")
 
     def elaborate(self, platform) -> Module:
         config = self.config

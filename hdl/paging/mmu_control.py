@@ -1,6 +1,7 @@
 """The MMU's TRIMs and FREEs, in the background: one stream per command of the page table."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, stream
@@ -9,6 +10,7 @@ from amaranth.utils import bits_for
 from golden.config import Config, bounded
 from golden.paging.config import SLOTS_MAX
 from golden.paging.format import Op, PageOp, Status
+from golden.paging.timing import page_table_cycles
 from hdl.block import Block
 from hdl.children import add
 from hdl.kinds import BITS, NUMBER, index_of
@@ -52,6 +54,19 @@ class PagingMmuControlConfig(Config):
         )
 
 
+def mmu_trim_cycles(vectors: int, checks: int, streams: Sequence[int]) -> int:
+    """Cycles from a TRIM to its status, where nothing else is in flight.
+
+    ``vectors``: 2 per layer. ``checks``: the vectors whose bound the token reaches. ``streams``:
+    the page table's cycles for each stream of these vectors. Without checks the token is below the
+    bound of the sequence; the TRIM then takes 9 cycles.
+    """
+    if not checks:
+        return 9
+    check = page_table_cycles("TRIM_CHECK", 0) + 2
+    return 10 + 2 * vectors + checks * check + sum(cycles + 2 for cycles in streams)
+
+
 class PagingMmuControl(Block):
     """TRIMs and FREEs in order. Each waits until ``is_busy`` is low for its sequence.
 
@@ -65,7 +80,7 @@ class PagingMmuControl(Block):
     A bound stays right until the FREE of its sequence, which forgets it. A later record or page
     starts with a token that was not there at the TRIM. The bound is at most the first such token.
 
-    Cycles of a TRIM: golden.paging.timing.mmu_trim_cycles.
+    Cycles of a TRIM: ``mmu_trim_cycles``.
     """
 
     def __init__(self, config: PagingMmuControlConfig):

@@ -7,7 +7,6 @@ from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
 from golden.config import Config, bounded
-from golden.qet import timing
 from golden.qet.config import LEVELS_MAX
 from golden.timing import Timing
 from hdl.bits import let
@@ -49,7 +48,7 @@ class QetUnswap(Block):
     Values pass unchanged and are never compared. So any values and any map bits are legal, such as
     values that a codebook gives for the parts.
 
-    A beat per cycle. Latency golden.qet.timing.unswap: one cycle. ``i.ready`` depends
+    A beat per cycle. Latency ``timing``: one cycle. ``i.ready`` depends
     combinationally on ``o.ready``.
     Source: QET, section 3.2.1, Algorithm 2; the sign of the maps is decision 0220.
     Golden: golden.qet.swap.unswap, maps_of_words.
@@ -64,9 +63,8 @@ class QetUnswap(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.unswap()
+    # One register after all levels: a level selects, and does not compare.
+    timing = Timing(latency=1, unit="beat")
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -1,12 +1,12 @@
 """Queue of words, in flip-flops or in a RAM (docs/blocks/stream_fifo.md)."""
 
 import dataclasses
+from fractions import Fraction
 
 from amaranth import Array, Module, Signal
 from amaranth.lib import stream
 
 from golden.config import Config, bounded, choice, flag
-from golden.stream import timing
 from golden.timing import Timing
 from hdl.bits import after
 from hdl.block import Block
@@ -25,6 +25,11 @@ class StreamFifoConfig(Config):
     depth: int = bounded(4, 1, 65_536, "words held")
     storage: str = choice("flipflop", ("flipflop", "memory"), "memory: a Memory1R1W macro")
     last: bool = flag(True, "whether a word has last, which ends a packet")
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a word of i to its o.valid."""
+        return 2 if self.storage == "memory" else 1
 
     @property
     def layout(self):
@@ -69,7 +74,10 @@ class StreamFifo(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.fifo(self.config.depth, self.config.storage)
+        """A place is free again ``latency`` + 1 cycles after its word came."""
+        latency = self.config.latency
+        interval = max(Fraction(1), Fraction(latency + 1, self.config.depth))
+        return Timing(latency=latency, interval=interval, words=(("i", 1), ("o", 1)))
 
     def add_ram(self, m: Module):
         """The macro; the proofs put the weakest RAM that its contract allows here."""

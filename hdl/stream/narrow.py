@@ -1,12 +1,12 @@
 """One wide beat to several words (docs/blocks/stream_narrow.md)."""
 
 import dataclasses
+from fractions import Fraction
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
 
 from golden.config import Config, bounded
-from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.kinds import Kind
@@ -69,7 +69,8 @@ class StreamNarrow(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.narrow(self.config.ratio)
+        """The first word of a beat leaves in the cycle of i.valid; words leave one per cycle."""
+        return Timing(latency=0, interval=Fraction(self.config.ratio), unit="beat", start="i.valid")
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -6,7 +6,6 @@ from amaranth import Module, Signal
 from amaranth.lib import stream
 
 from golden.config import Config, bounded
-from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.ports import In, Out
@@ -40,9 +39,8 @@ class StreamRegister(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.register()
+    # A word leaves in the cycle after it came.
+    timing = Timing(latency=1)
 
     def elaborate(self, platform) -> Module:
         m = Module()

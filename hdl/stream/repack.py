@@ -6,7 +6,6 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 
 from golden.config import Config, bounded
-from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.kinds import BITS, BYTES
@@ -84,9 +83,8 @@ class StreamRepack(Block):
         self.error = Signal(config.error_bits)  # of all bytes held
         self.error_newest = Signal(config.error_bits)  # of the newest byte held
 
-    @property
-    def timing(self) -> Timing:
-        return timing.repack()
+    # From the word with the last byte of a word of o to that word; sizes decide the ratio.
+    timing = Timing(latency=2, start="the word of i that completes a word of o")
 
     def add_buffer(self, m: Module):
         """For the words of ``o``; the proofs look at what goes in."""

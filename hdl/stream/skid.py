@@ -6,7 +6,6 @@ from amaranth import Module, Mux, Shape, Signal
 from amaranth.lib import stream
 
 from golden.config import Config, bounded, flag
-from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.children import add
@@ -45,9 +44,8 @@ class StreamSkidBuffer(Block):
         # State that the proofs in tb/formal speak of.
         self.skid_word = Signal(config.layout.size, reset_less=True)
 
-    @property
-    def timing(self) -> Timing:
-        return timing.skid()
+    # A word leaves in the cycle after it came.
+    timing = Timing(latency=1)
 
     def elaborate(self, platform) -> Module:
         m = Module()

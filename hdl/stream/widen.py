@@ -1,12 +1,12 @@
 """Several words to one wide beat (docs/blocks/stream_widen.md)."""
 
 import dataclasses
+from fractions import Fraction
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
 
 from golden.config import Config, bounded
-from golden.stream import timing
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.kinds import Kind
@@ -64,7 +64,13 @@ class StreamWiden(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.widen(self.config.ratio)
+        """From a beat's last word to the beat; words come one per cycle."""
+        return Timing(
+            latency=1,
+            interval=Fraction(self.config.ratio),
+            unit="beat",
+            start="a beat's last word on i",
+        )
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -36,7 +36,7 @@ from tb.sweep import sources_key
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 KEPT = ROOT / "build" / "telling"
-MARK = "mark.telling("
+MARK = "mark.telling"
 _LIMIT = 1200  # seconds of one pytest run; a fault that hangs every wait is found
 
 
@@ -54,9 +54,15 @@ class Fault:
 
 
 def marked() -> list[str]:
-    """The benches that leave out cases."""
+    """The files of tb that leave out cases."""
     files = sorted((ROOT / "tb").rglob("test_*.py"))
     return [each.relative_to(ROOT).as_posix() for each in files if MARK in each.read_text()]
+
+
+def marked_benches() -> list[str]:
+    """Those of them that are the bench of a block."""
+    benches = {bench(name) for name in all_blocks()}
+    return [each for each in marked() if each in benches]
 
 
 def _imported(file: Path) -> list[Path]:
@@ -171,7 +177,7 @@ def main(arguments: list[str] | None = None) -> int:
     )  # fmt: skip
     rows, alone = [], []
     try:
-        for file in options.files or marked():
+        for file in options.files or marked_benches():
             told, every = len(_cases(file)), len(_cases(file, "--all-cases"))
             print(f"{file}: {told} of {every} cases are telling", flush=True)
             found = examine(file, options.faults, options.seed, options.jobs)

@@ -6,7 +6,7 @@ Shown to fail:
 - a slot that takes a word whose port points elsewhere;
 - ``done`` after the first port that ends;
 - an ``error`` that is kept for the next job;
-- a latency of 1 in golden.kllm.timing (full_rate).
+- a latency of 1 in ``timing`` (full_rate).
 """
 
 import numpy as np

@@ -6,12 +6,11 @@ from amaranth import Module
 from amaranth.lib import stream
 
 from golden.config import bounded
-from golden.kllm import timing
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.children import add
 from hdl.kllm.function.norm_finish import KllmNormFinish, KllmNormFinishConfig, norm_result_layout
-from hdl.kllm.function.norm_sums import NORM_SUMS, KllmNormSums, KllmNormSumsConfig, norm_inputs
+from hdl.kllm.function.norm_sums import KllmNormSums, KllmNormSumsConfig, norm_inputs
 from hdl.ports import Out
 from hdl.stream.link import link, link_members
 
@@ -41,9 +40,16 @@ class KllmNormStatsConfig(KllmNormSumsConfig):
 
     @property
     def timing(self) -> Timing:
-        sums = timing.norm_sums(self.bits_a, len(NORM_SUMS))
-        cycles = (self.finish.cycles(layer_norm) for layer_norm in (False, True))
-        return timing.norm_stats(sums.delay("from a token's last beat to the next job"), *cycles)
+        """The sums from the last beat to the next job; then the floating-point part."""
+        next_job = "from a token's last beat to the next job"
+        sums = self.sums.timing.delay(next_job)
+        return Timing(
+            latency=sums + self.finish.cycles(layer_norm=False),
+            latency_max=sums + self.finish.cycles(layer_norm=True),
+            start="a token's last beat",
+            unit="beat",
+            delays=((next_job, sums),),
+        )
 
 
 class KllmNormStats(Block):

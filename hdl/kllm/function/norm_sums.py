@@ -10,7 +10,6 @@ from amaranth.lib import data, stream
 from golden.config import Config, bounded
 from golden.fp16.format import FP16, FP32
 from golden.index.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN, K_MAX
-from golden.kllm import timing
 from golden.kllm.format import Status
 from golden.timing import Timing
 from hdl.block import Block
@@ -68,6 +67,24 @@ class KllmNormSumsConfig(Config):
     def x2_bits(self) -> int:
         """sum of squares of outliers on the grid 2**-48, never negative."""
         return (self.k_max << 80).bit_length()
+
+    @property
+    def timing(self) -> Timing:
+        """One cycle per bin of the codebook, then a word of ``value`` per sum.
+
+        ``token`` and ``value`` are taken at once.
+        """
+        return Timing(
+            latency=self.bins + 4,
+            start="a token's last beat",
+            end="token",
+            unit="beat",
+            delays=(
+                ("from token to the first value", 1),
+                ("from a faulty token's last beat to token", 3),
+                ("from a token's last beat to the next job", self.bins + len(NORM_SUMS) + 5),
+            ),
+        )
 
     @property
     def codebook_layout(self) -> data.StructLayout:
@@ -202,7 +219,7 @@ class KllmNormSums(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.norm_sums(self.config.bits_a, len(NORM_SUMS))
+        return self.config.timing
 
     def elaborate(self, platform) -> Module:
         config, job = self.config, self.job.p

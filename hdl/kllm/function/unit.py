@@ -1,6 +1,7 @@
 """The engine of vector operations, softmax and functions (docs/blocks/kllm_functional_unit.md)."""
 
 import dataclasses
+from fractions import Fraction
 
 from amaranth import Module, Mux
 from amaranth.hdl import Value
@@ -12,7 +13,7 @@ from golden.index.format import K_MAX
 from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.format import Operation
 from golden.kllm.isa import ROW_ELEMENTS
-from golden.kllm.timing import functional_unit
+from golden.kllm.timing import FunctionCycles
 from golden.timing import Timing
 from hdl.attention.softmax import AttentionSoftmax, AttentionSoftmaxConfig
 from hdl.block import Block
@@ -158,9 +159,23 @@ class KllmFunctionalUnit(Block):
 
     @property
     def timing(self) -> Timing:
-        config = self.config
-        return functional_unit(
-            config.width, config.slot.bits_a, KllmFunctionPipelineConfig().stages
+        """The memory answers in 1 cycle. The least latency is that of BINARY of one row.
+
+        ``FunctionCycles`` has the cycles of each command.
+        """
+        stages = KllmFunctionPipelineConfig().stages
+        cycles = FunctionCycles(self.config.width, self.config.slot.bits_a, stages, 1)
+        return Timing(
+            latency=cycles.rows(1),
+            interval=Fraction(1, self.config.width),
+            start="command",
+            end="status",
+            unit="element",
+            delays=(
+                ("of a refused command", cycles.refused),
+                ("of FUNCTION_CODEBOOK", cycles.codebook),
+                ("of SOFTMAX of one row", cycles.softmax(1, 1)),
+            ),
         )
 
     def elaborate(self, platform) -> Module:

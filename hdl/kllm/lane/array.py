@@ -6,7 +6,6 @@ from amaranth import Module, Signal
 from amaranth.lib import stream
 
 from golden.config import Config, bounded, nested
-from golden.kllm.timing import pe_lane
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.children import add
@@ -83,7 +82,7 @@ class KllmLaneArray(Block):
 
     @property
     def timing(self) -> Timing:
-        return pe_lane(self.config.lane.cycles)
+        return self.config.lane.timing
 
     @property
     def throughput(self) -> str:

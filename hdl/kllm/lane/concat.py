@@ -6,7 +6,6 @@ from amaranth import Cat, Module, Signal
 from amaranth.lib import data, stream
 
 from golden.config import Config, bounded
-from golden.kllm import timing
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.kinds import BITS, NUMBER, index_of, mask_of
@@ -104,9 +103,8 @@ class KllmConcat(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.concat()
+    # A beat of pairs leaves in the cycle after both of its inputs came.
+    timing = Timing(latency=1, start="i_a", unit="beat")
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -9,7 +9,9 @@ from golden.config import Config, bounded, choice, flag, power_of_two
 from golden.fp16.format import FP16, FP32
 from golden.index.format import INT_BITS, K_MAX
 from golden.kllm.format import PRODUCTS, Status, kmeans_packet_length
-from golden.kllm.timing import LaneTiming
+from golden.kllm.isa import MatmulMode
+from golden.kllm.timing import LaneTiming, lane_latency
+from golden.timing import Timing
 from hdl.index.histogram_parallel import IndexHistogramParallelConfig
 from hdl.index.reducer import IndexReducerConfig
 from hdl.kinds import BITS, NUMBER, index_of, mask_of, member_texts
@@ -150,6 +152,25 @@ class KllmPeLaneConfig(Config):
             elements=self.elements,
             words=counter.words,
             integer_words=counter.integer_words if self.integer_bits else 0,
+        )
+
+    @property
+    def timing(self) -> Timing:
+        """One job in an idle lane; ``golden.kllm.timing.lane_cycles`` counts a sequence."""
+        shape = self.cycles
+        modes = [("of a direct product", MatmulMode.DIRECT)]
+        if shape.integer_words:
+            modes.append(("of integers", MatmulMode.INTEGER))
+        return Timing(
+            latency=lane_latency(shape, MatmulMode.KMEANS),
+            start="a job's last a",
+            end="y",
+            unit="beat",
+            delays=(
+                *((what, lane_latency(shape, mode)) for what, mode in modes),
+                ("from a column's y to the next", shape.gap(MatmulMode.KMEANS)),
+                ("from a job's last y to its status", 1),
+            ),
         )
 
     def bound(self, length: int, jobs: int) -> int:

@@ -7,7 +7,6 @@ from amaranth.lib import data, stream
 
 from golden.config import Config, bounded, choice
 from golden.fp16.format import FP16, FP32
-from golden.kllm import timing
 from golden.kllm.format import GRID_SPARSE
 from golden.timing import Timing
 from hdl.block import Block
@@ -76,7 +75,8 @@ class KllmScaler(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.scaler(self.config.stages)
+        """``stages`` registers from the sums to the output."""
+        return Timing(latency=self.config.stages)
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -8,6 +8,8 @@ from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.isa import ROW_ELEMENTS
 from hdl.kllm.lane.config import KllmPeLaneConfig
 
+FIRST_REQUEST = ("from start to the first request", 1)  # a delay of each walk
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmMatmulPhaseConfig(Config):

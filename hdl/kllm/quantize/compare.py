@@ -10,7 +10,6 @@ from golden.fp16.format import FP16
 from golden.index.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN
 from golden.kllm.format import TokenKind
 from golden.kllm.isa import ROW_ELEMENTS
-from golden.kllm.timing import row_compare
 from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
@@ -77,9 +76,7 @@ class KllmRowCompare(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return row_compare()
+    timing = Timing(latency=1, start="row", unit="row")
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -1,6 +1,7 @@
 """Commands of Unit.QUANTIZE, decoded and checked."""
 
 import dataclasses
+from fractions import Fraction
 
 from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import stream
@@ -10,7 +11,6 @@ from golden.fp16.format import FP16
 from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.format import TokenKind
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus, Norm, Opcode, OutlierMode
-from golden.kllm.timing import quantize_decode
 from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
@@ -66,9 +66,8 @@ class KllmQuantizeDecode(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return quantize_decode()
+    # One command at a time; the next one after its job.
+    timing = Timing(latency=3, interval=Fraction(4), start="command", end="job", unit="command")
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

@@ -8,7 +8,6 @@ from amaranth.lib import data, stream
 from golden.config import Config, bounded, choice
 from golden.index.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN, INT_BITS
 from golden.kllm.isa import ROW_ELEMENTS
-from golden.kllm.timing import entry_writer
 from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
@@ -82,9 +81,7 @@ class KllmEntryWriter(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return entry_writer()
+    timing = Timing(latency=1, start="index or value", end="entries and beat", unit="row")
 
     def elaborate(self, platform) -> Module:
         m = Module()

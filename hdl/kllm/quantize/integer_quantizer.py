@@ -1,6 +1,7 @@
 """Unsigned integers of a token by exact division."""
 
 import dataclasses
+from fractions import Fraction
 
 from amaranth import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, stream
@@ -8,7 +9,6 @@ from amaranth.lib import data, stream
 from golden.config import Config, bounded, choice
 from golden.fp16.format import FP16
 from golden.index.format import INT_BITS
-from golden.kllm import timing
 from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
@@ -129,7 +129,14 @@ class KllmIntegerQuantizerConfig(Config):
 
     @property
     def timing(self) -> Timing:
-        return timing.integer_quantizer(self.stages, self.parts, _SCALE_STEPS)
+        """A row is divided in ``parts``; the scale takes _SCALE_STEPS steps of a division."""
+        return Timing(
+            latency=self.stages + self.parts - 1,
+            interval=Fraction(self.parts),
+            words=(("i", 1), ("o", 1)),
+            unit="row",
+            delays=(("from largest to scale", _SCALE_STEPS + 2),),
+        )
 
     @property
     def word_layout(self) -> data.StructLayout:

@@ -10,7 +10,6 @@ from golden.fp16.format import FP16
 from golden.index.format import K_MAX
 from golden.kllm.format import TokenKind
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus
-from golden.kllm.timing import row_splitter
 from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
@@ -87,9 +86,7 @@ class KllmRowSplitter(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return row_splitter()
+    timing = Timing(latency=1, end="beat", unit="row", delays=(("from i to its first outlier", 2),))
 
     def elaborate(self, platform) -> Module:
         m = Module()

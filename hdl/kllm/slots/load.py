@@ -7,7 +7,6 @@ from amaranth.lib import data, stream
 
 from golden.config import Config, bounded, nested
 from golden.fp16.format import FP16
-from golden.kllm import timing
 from golden.kllm.config import VectorShape
 from golden.kllm.isa import CommandStatus, Opcode
 from golden.timing import Timing
@@ -75,9 +74,7 @@ class KllmLoad(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.load()
+    timing = Timing(latency=2, start="command", end="read", unit="row")
 
     def elaborate(self, platform) -> Module:
         m = Module()

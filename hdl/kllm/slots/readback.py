@@ -35,6 +35,16 @@ class KllmReadbackConfig(Config):
     slot: SlotShape = nested(SlotShape, "the slots")
 
 
+def read_slot_cycles(length: int, outliers: int) -> int:
+    """From a READ_SLOT to its status, where memories answer in the next cycle and nothing stalls.
+
+    A word per cycle, and two cycles for each outlier, which is requested when the one before it
+    has left.
+    """
+    rows = -(-length // ROW_ELEMENTS)
+    return 11 + 5 * rows + 2 * outliers
+
+
 class KllmReadback(Block):
     """READ and READ_SLOT of golden.kllm.isa, as words of 32 bits.
 
@@ -51,7 +61,7 @@ class KllmReadback(Block):
     RANGE: rows is 0, a row leaves the vector memory, no such slot. SLOT_MISMATCH: the slot holds
     nothing. Both give no words. One word per cycle of READ: the block requests a row while the
     row before it leaves. READ_SLOT takes 11 cycles, 5 per row and 2 per outlier
-    (golden.kllm.timing.read_slot_cycles). Golden: golden.kllm.machine.
+    (``read_slot_cycles``). Golden: golden.kllm.machine.
 
     The engine returns entries after a slot's length as the slot stores them: the quantizer writes 0
     there. READ gives a word per cycle if the memory answers within 8 cycles. The status comes after

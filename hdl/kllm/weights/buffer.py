@@ -8,7 +8,6 @@ from amaranth.lib import data, stream
 
 from golden.config import Config, bounded
 from golden.fp16.format import FP16, FP32
-from golden.kllm import timing
 from golden.kllm.format import weight_beat_bits, weight_lane_words
 from golden.timing import Timing
 from hdl.bits import after
@@ -147,9 +146,8 @@ class KllmWeightBuffer(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.weight_buffer()
+    # Of a job of one group: from the last word of its first beat to that beat.
+    timing = Timing(latency=3, start="a beat's last word", end="w", unit="beat")
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

@@ -2,12 +2,12 @@
 
 import dataclasses
 import math
+from fractions import Fraction
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
 
 from golden.config import Config, bounded
-from golden.kllm import timing
 from golden.kllm.format import weight_word_place
 from golden.timing import Timing
 from hdl.block import Block
@@ -115,7 +115,8 @@ class KllmWeightStripe(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.weight_stripe(self.config.ports, self.config.slots)
+        interval = Fraction(1, min(self.config.ports, self.config.slots))
+        return Timing(latency=0, interval=interval, start="data_p", end="slot_s")
 
     def elaborate(self, platform) -> Module:
         config = self.config

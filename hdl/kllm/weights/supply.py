@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from fractions import Fraction
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
@@ -9,7 +10,6 @@ from amaranth.lib import data, stream
 
 from golden.config import Config, bounded, nested
 from golden.fp16.format import FP32
-from golden.kllm import timing
 from golden.kllm.config import LaneShape, PortShape
 from golden.timing import Timing
 from hdl.block import Block
@@ -203,8 +203,14 @@ class KllmWeightSupply(Block):
 
     @property
     def timing(self) -> Timing:
-        config = self.config
-        return timing.weight_supply(config.setup_cycles, config.ports.ports, config.slots)
+        """``setup_cycles`` is a division of the job's groups, a digit per cycle."""
+        return Timing(
+            latency=self.config.setup_cycles,
+            interval=Fraction(1, min(self.config.ports.ports, self.config.slots)),
+            start="job",
+            end="read_p",
+            unit="port word",
+        )
 
     def elaborate(self, platform) -> Module:
         config = self.config

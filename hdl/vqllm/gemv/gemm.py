@@ -9,8 +9,8 @@ from amaranth.lib import data, stream
 from golden.config import Config, bounded, flag, nested
 from golden.index.format import SCALE_EXPONENT_MAX, SCALE_EXPONENT_MIN
 from golden.timing import Timing
-from golden.vqllm import timing
 from golden.vqllm.config import ExchangeShape
+from golden.vqllm.timing import row_finish
 from hdl.block import Block
 from hdl.children import add
 from hdl.ports import In, Out
@@ -107,7 +107,7 @@ class VqGemm(Block):
     tokens of another length, until ``clear``.
 
     A group per cycle: a beat takes as many cycles as groups pass, or as its look-ups need. Latency
-    golden.vqllm.timing.gemm, from the last beat of a row to its last group.
+    ``timing``, from the last beat of a row to its last group.
     Source: VQ-LLM, sections II and V. Golden: golden.vqllm.product.by_dequantizing.
     """
 
@@ -124,7 +124,10 @@ class VqGemm(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.gemm(self.config.core.timing, self.config.scaled)
+        """A row's last beat leads to its last group: exact sums of the core, rounding."""
+        core = self.config.core.timing
+        latency = core.latency + row_finish(self.config.scaled).latency
+        return Timing(latency=latency, interval=core.interval, start="code", end="y", unit="beat")
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
