@@ -25,7 +25,7 @@ class Block(wiring.Component):
     Everything that shapes the hardware is in ``config``; two blocks of one class with equal
     configurations are one Verilog module. Subclasses set ``timing``: an attribute of the class, or
     a property where the configuration decides. What golden models, the planner or the simulator
-    need too stands in golden/<room>/timing.py. ``latency`` and ``throughput`` are its texts.
+    need too is in golden/<room>/timing.py. ``latency`` and ``throughput`` are its texts.
 
     Parameters
     ----------

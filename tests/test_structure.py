@@ -592,13 +592,14 @@ def timing_names(path: Path) -> set[tuple[str, str]]:
 
 
 def test_own_cycles_stand_in_the_block():
-    """A function of golden's timing has a user beside one block, its bench and its tests."""
+    """A function of golden's timing has a user besides one block, its bench and its tests."""
     blocks = {Path(inspect.getfile(block.component)) for block in BLOCKS.values()}
     users: dict[tuple[str, str], set[Path]] = {}
-    for package in ("golden", "hdl", "synth", "sim", "senbazuru"):
-        for path in sources(package):
-            for key in timing_names(path):
-                users.setdefault(key, set()).add(path)
+    packages = ("golden", "hdl", "synth", "sim", "senbazuru")
+    shared = (ROOT / "tb").glob("*/support/*.py")  # by benches and by commands of users
+    for path in [*shared, *(path for package in packages for path in sources(package))]:
+        for key in timing_names(path):
+            users.setdefault(key, set()).add(path)
     found = []
     for path in sorted((ROOT / "golden").glob("*/timing.py")):
         module = f"golden.{path.parent.name}.timing"
