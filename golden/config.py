@@ -9,9 +9,10 @@ import inspect
 import operator
 import sys
 import typing
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
+DECLARATION = "declaration"  # key of a field's metadata
 _SHOWN_MAX = 120  # letters of a refused value with fields of its own, and bits of an integer
 
 
@@ -19,16 +20,170 @@ class ConfigError(ValueError):
     """A field out of range; the message names class, field, range and value."""
 
 
+class Rule(typing.Protocol):
+    """States which values a field takes, in the words of the refusal."""
+
+    @property
+    def allowed(self) -> str: ...
+
+    def takes(self, value: Any) -> bool: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """Takes the integers from ``low`` to ``high``."""
+
+    low: int
+    high: int
+
+    @property
+    def allowed(self) -> str:
+        return f"{self.low}..{self.high}"
+
+    def takes(self, value: Any) -> bool:
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        return is_integer and self.low <= value <= self.high
+
+
+@dataclasses.dataclass(frozen=True)
+class PowerOfTwo(Range):
+    """Takes the powers of two from ``low`` to ``high``."""
+
+    @property
+    def allowed(self) -> str:
+        return f"a power of two in {super().allowed}"
+
+    def takes(self, value: Any) -> bool:
+        return super().takes(value) and not value & (value - 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class RealRange:
+    """Takes the numbers from ``low`` to ``high``."""
+
+    low: float
+    high: float
+
+    @property
+    def allowed(self) -> str:
+        return f"{self.low:g}..{self.high:g}"
+
+    def takes(self, value: Any) -> bool:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and self.low <= value <= self.high
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """Takes one of ``choices``, of the same type."""
+
+    choices: tuple[Any, ...]
+
+    @property
+    def allowed(self) -> str:
+        return " or ".join(map(str, self.choices))
+
+    def takes(self, value: Any) -> bool:
+        return any(type(value) is type(choice) and value == choice for choice in self.choices)
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """Takes the instances of ``kind``."""
+
+    kind: type
+
+    @property
+    def allowed(self) -> str:
+        return "true or false" if self.kind is bool else f"a {self.kind.__name__}"
+
+    def takes(self, value: Any) -> bool:
+        return isinstance(value, self.kind)
+
+
+@dataclasses.dataclass(frozen=True)
+class Declaration:
+    """What a field says of itself: the rule of its values, and its unit and use for its page."""
+
+    rule: Rule
+    meaning: str
+
+
+def declared(rule: Rule, meaning: str = "") -> dict[str, Declaration]:
+    """Metadata of a field, for one without a default: ``field(metadata=declared(...))``."""
+    return {DECLARATION: Declaration(rule, meaning)}
+
+
+def bounded(default: int, low: int, high: int, meaning: str = "") -> Any:
+    """A field of an integer in ``low``..``high``."""
+    return dataclasses.field(default=default, metadata=declared(Range(low, high), meaning))
+
+
+def power_of_two(default: int, low: int, high: int, meaning: str = "") -> Any:
+    """A field of a power of two in ``low``..``high``."""
+    return dataclasses.field(default=default, metadata=declared(PowerOfTwo(low, high), meaning))
+
+
+def real(default: float, low: float, high: float, meaning: str = "") -> Any:
+    """A field of a number in ``low``..``high``."""
+    return dataclasses.field(default=default, metadata=declared(RealRange(low, high), meaning))
+
+
+def choice(default: Any, choices: Iterable[Any], meaning: str = "") -> Any:
+    """A field of one of ``choices``."""
+    return dataclasses.field(default=default, metadata=declared(Choice(tuple(choices)), meaning))
+
+
+def flag(default: bool, meaning: str = "") -> Any:
+    """A field of true or false."""
+    return dataclasses.field(default=default, metadata=declared(Kind(bool), meaning))
+
+
+def nested(
+    make: "Callable[[], Config]", meaning: str = "", kind: "type[Config] | None" = None
+) -> Any:
+    """A field of another configuration, ``make()`` by default; ``make`` may be its class."""
+    rule = Kind(kind or typing.cast(type, make))
+    return dataclasses.field(default_factory=make, metadata=declared(rule, meaning))
+
+
+def _declared_first(own: Callable[[Any], None]) -> Callable[[Any], None]:
+    """``__post_init__`` ``own``, with the declarations of all fields checked before it."""
+
+    @functools.wraps(own)
+    def check(self: Any) -> None:
+        if type(self).__post_init__ is check:  # once, not in each super().__post_init__()
+            for name, each in declarations(type(self)).items():
+                if not each.rule.takes(getattr(self, name)):
+                    self._refuse(name, each.rule.allowed)
+        own(self)
+
+    return check
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
     """Base of every configuration: subclasses are frozen dataclasses that check themselves.
 
-    Subclasses call the ``_check_*`` helpers in ``__post_init__``; each raises ConfigError. A field
-    of a field is ``shape.size``: a holder may narrow a shape's range.
+    ``lanes: int = bounded(16, 1, 64, "elements per cycle")`` declares a field once: its check, its
+    row of a page and the test of its refusal follow. ``__post_init__`` holds the rules between
+    fields, by the ``_check_*`` helpers, and runs after the declarations have been checked. Each
+    raises ConfigError. A field of a field is ``shape.size``: a holder may narrow a shape's range.
     """
 
     # Properties that give a part which not every configuration has.
     conditional_parts: typing.ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        # A dataclass calls one __post_init__, and a subclass that forgets super() hides ours. So
+        # each __post_init__ is wrapped: the check cannot be left out, and comes before any use.
+        super().__init_subclass__(**keywords)
+        if "__post_init__" in cls.__dict__:
+            cls.__post_init__ = _declared_first(cls.__post_init__)  # type: ignore[method-assign]
+
+    @_declared_first
+    def __post_init__(self) -> None:
+        pass
 
     def _value(self, field: str) -> Any:
         return operator.attrgetter(field)(self)
@@ -50,43 +205,27 @@ class Config:
         """
         _check_parts(self)
 
+    def _check(self, field: str, rule: Rule) -> None:
+        if not rule.takes(self._value(field)):
+            self._refuse(field, rule.allowed)
+
     def _check_range(self, field: str, low: int, high: int) -> None:
-        value = self._value(field)
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            self._refuse(field, f"{low}..{high}")
+        self._check(field, Range(low, high))
 
     def _check_real(self, field: str, low: float, high: float) -> None:
-        value = self._value(field)
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not low <= value <= high
-        ):
-            self._refuse(field, f"{low:g}..{high:g}")
+        self._check(field, RealRange(low, high))
 
     def _check_choice(self, field: str, choices: Iterable[Any]) -> None:
-        choices = tuple(choices)
-        value = self._value(field)
-        if not any(type(value) is type(choice) and value == choice for choice in choices):
-            self._refuse(field, " or ".join(map(str, choices)))
+        self._check(field, Choice(tuple(choices)))
 
     def _check_shape(self, field: str, kind: "type[Config]") -> None:
-        if not isinstance(getattr(self, field), kind):
-            self._refuse(field, f"a {kind.__name__}")
+        self._check(field, Kind(kind))
 
     def _check_bool(self, field: str) -> None:
-        if not isinstance(getattr(self, field), bool):
-            self._refuse(field, "true or false")
+        self._check(field, Kind(bool))
 
     def _check_power_of_two(self, field: str, low: int, high: int) -> None:
-        value = self._value(field)
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int)
-            or not low <= value <= high
-            or value & (value - 1)
-        ):
-            self._refuse(field, f"a power of two in {low}..{high}")
+        self._check(field, PowerOfTwo(low, high))
 
     def describe(self) -> dict[str, Any]:
         """Fields as plain JSON values, nested configurations and formats included."""
@@ -126,6 +265,23 @@ class Config:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shape(Config):
     """Base of sizes that configurations hold as a field, each declared once; pages list them."""
+
+
+def declarations(cls: type) -> dict[str, Declaration]:
+    """The declarations of a configuration's fields; a new default alone keeps that of the base."""
+    return _declarations(cls)  # type: ignore[arg-type]
+
+
+@functools.cache
+def _declarations(cls: type) -> dict[str, Declaration]:
+    found = {}
+    for field in dataclasses.fields(cls):
+        for base in cls.__mro__:
+            known = base.__dict__.get("__dataclass_fields__", {}).get(field.name)
+            if known is not None and DECLARATION in known.metadata:
+                found[field.name] = known.metadata[DECLARATION]
+                break
+    return found
 
 
 @functools.lru_cache(maxsize=4096)

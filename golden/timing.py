@@ -2,8 +2,9 @@
 
 Pages print the numbers, benches assert them, and the simulator uses them.
 
-Each room states its blocks' timing in ``golden/<room>/timing.py``: one function per block, from
-the numbers that shape it to a Timing. Pure Python: no torch and no amaranth is loaded.
+A block of hdl has its own Timing. ``golden/<room>/timing.py`` has the cycles that golden models,
+the planner or the simulator need too, as functions of the numbers that shape a block. Pure Python:
+no torch and no amaranth is loaded.
 """
 
 import dataclasses

@@ -23,8 +23,9 @@ class Block(wiring.Component):
     """A component that ``hdl.back.emit`` converts once per (class, configuration).
 
     Everything that shapes the hardware is in ``config``; two blocks of one class with equal
-    configurations are one Verilog module. Subclasses set ``timing``, which comes from
-    golden/<room>/timing.py. ``latency`` and ``throughput`` are its texts.
+    configurations are one Verilog module. Subclasses set ``timing``: an attribute of the class, or
+    a property where the configuration decides. What golden models, the planner or the simulator
+    need too stands in golden/<room>/timing.py. ``latency`` and ``throughput`` are its texts.
 
     Parameters
     ----------
@@ -46,7 +47,7 @@ class Block(wiring.Component):
 
     @property
     def timing(self) -> Timing | None:
-        """Cycles of this block at its configuration, from golden/<room>/timing.py."""
+        """Cycles of this block at its configuration."""
         return None
 
     @property

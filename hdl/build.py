@@ -19,7 +19,7 @@ from golden import command
 from golden.config import Config, ConfigError
 from hdl.arguments import folder
 from hdl.back.deliver import Delivery, HasFiles, check_folder, check_identifier, deliver, write
-from hdl.back.emit import flat_ports
+from hdl.back.interface import Interface
 from hdl.back.separator import SEPARATORS, check_name, delivered_names
 from hdl.back.verilog import WRAPS, port_rows
 from hdl.kit.parts import (
@@ -121,7 +121,7 @@ def _check_top(name: str, config: Config, options) -> None:
     block = find(name).component(config)
     block._MustUse__silence = True  # it is not elaborated
     check_name(given, top, options.separator)
-    ports = ["clk", "rst", *(port.name for port in flat_ports(block))]
+    ports = Interface.of(block, ("clk", "rst")).names
     made = delivered_names(ports, options.separator).values()
     if top in ports or top.lower() in map(str.lower, made):
         raise ConfigError(f"{given} must not be {top!r}, a port of {name}")

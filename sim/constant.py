@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from golden.config import Config, ConfigError
+from golden.config import Choice, Config, ConfigError, declared
 
 KINDS = ("measured", "paper", "fitted", "assumed")
 
@@ -111,8 +111,8 @@ class Constant(Config):
     """
 
     value: float
-    unit: str
-    kind: str
+    unit: str = dataclasses.field(metadata=declared(Choice(tuple(UNITS))))
+    kind: str = dataclasses.field(metadata=declared(Choice(KINDS)))
     source: str
     low: float | None = None
     high: float | None = None
@@ -121,8 +121,6 @@ class Constant(Config):
         self._check_real("value", -math.inf, math.inf)
         if not math.isfinite(self.value):
             self._refuse("value", "a finite number")
-        self._check_choice("unit", UNITS)
-        self._check_choice("kind", KINDS)
         if not isinstance(self.source, str) or not self.source.strip():
             self._refuse("source", "a text that is not empty")
         if self.low is not None:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import ClassVar
 
-from golden.config import Config, ConfigError
+from golden.config import Config, ConfigError, bounded, choice, flag, power_of_two
 from sim.constant import Interval
 from sim.cost import Cost, Spent
 from sim.engine import Engine
@@ -37,20 +37,12 @@ CONSTANTS: dict[str, tuple[str, str]] = {
 class MatrixSettings(Config):
     """Choices of a chip of a matrix unit."""
 
-    cores: int = 264  # 1..65,536
-    split: bool = True  # a token's matrices and heads go to several cores; false: to one
-    weight_bits: int = 16  # of an element of a matrix: 4, 8 or 16
-    weight_group: int = 128  # elements that share an FP16 scale below 16 bits, 1..65,536
-    page_bytes: int = 4096  # of a page of the cache, a power of two in 256..65,536
-    max_tokens: int = 1 << 17  # longest sequence, 1..2**20
-
-    def __post_init__(self) -> None:
-        self._check_range("cores", 1, 1 << 16)
-        self._check_bool("split")
-        self._check_choice("weight_bits", (4, 8, 16))
-        self._check_range("weight_group", 1, 1 << 16)
-        self._check_power_of_two("page_bytes", 256, 65536)
-        self._check_range("max_tokens", 1, 1 << 20)
+    cores: int = bounded(264, 1, 1 << 16, "cores of the chip")
+    split: bool = flag(True, "a token's matrices and heads go to several cores; false: to one")
+    weight_bits: int = choice(16, (4, 8, 16), "of an element of a matrix")
+    weight_group: int = bounded(128, 1, 1 << 16, "elements that share an FP16 scale below 16 bits")
+    page_bytes: int = power_of_two(4096, 256, 65536, "of a page of the cache")
+    max_tokens: int = bounded(1 << 17, 1, 1 << 20, "longest sequence")
 
     @property
     def weight_bytes(self) -> float:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from golden.axi import timing as axi
 from golden.axi.format import PAGE_BYTES as BOUNDARY
-from golden.config import Config, ConfigError
+from golden.config import Config, ConfigError, bounded, power_of_two
 from golden.oaken.config import KvShape
 from golden.oaken.format import SCALE_BYTES
 from golden.paging.timing import page_table_cycles
@@ -45,30 +45,17 @@ _LOOK, _NEXT = page_table_cycles("READ", 0), page_table_cycles("NEXT", 0)
 class Window(Config):
     """A port to the memory with its queues, named as the MMU names them; and the memory."""
 
-    data_bits: int = 256  # of a word, a power of two in 64..1,024
-    page_bytes: int = 4096  # of a page, a power of two in 256..65,536
-    burst_beats: int = 64  # words of the longest burst, 1..256
-    outstanding: int = 16  # bursts in flight, 1..256
-    reads: int = 8  # READs in flight, 1..16
-    appends: int = 4  # APPENDs accepted and not complete, 1..16
-    dense_beats: int = 256  # words of the queue of dense records, 4..4,096
-    sparse_beats: int = 128  # of sparse records, 4..65,536
-    scale_beats: int = 64  # of scales, 4..4,096
-    latency: int = 100  # cycles from AR to the first word, 1..65,536
-    word_cycles: int = 1  # cycles of a word of the memory, 1..1,024
-
-    def __post_init__(self) -> None:
-        self._check_power_of_two("data_bits", 64, 1024)
-        self._check_power_of_two("page_bytes", 256, 65536)
-        self._check_range("burst_beats", 1, 256)
-        self._check_range("outstanding", 1, 256)
-        self._check_range("reads", 1, 16)
-        self._check_range("appends", 1, 16)
-        self._check_range("dense_beats", 4, 4096)
-        self._check_range("sparse_beats", 4, 65536)
-        self._check_range("scale_beats", 4, 4096)
-        self._check_range("latency", 1, 65536)
-        self._check_range("word_cycles", 1, 1024)
+    data_bits: int = power_of_two(256, 64, 1024, "of a word")
+    page_bytes: int = power_of_two(4096, 256, 65536, "of a page")
+    burst_beats: int = bounded(64, 1, 256, "words of the longest burst")
+    outstanding: int = bounded(16, 1, 256, "bursts in flight")
+    reads: int = bounded(8, 1, 16, "READs in flight")
+    appends: int = bounded(4, 1, 16, "APPENDs accepted and not complete")
+    dense_beats: int = bounded(256, 4, 4096, "words of the queue of dense records")
+    sparse_beats: int = bounded(128, 4, 65536, "of sparse records")
+    scale_beats: int = bounded(64, 4, 4096, "of scales")
+    latency: int = bounded(100, 1, 65536, "cycles from AR to the first word")
+    word_cycles: int = bounded(1, 1, 1024, "cycles of a word of the memory")
 
     @property
     def word_bytes(self) -> int:

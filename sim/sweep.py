@@ -23,6 +23,7 @@ from typing import Any
 from golden import command
 from golden.config import ConfigError
 from golden.files import claimed, replacing
+from golden.scheduler import add_scheduler, on_workers
 from sim.engine import NOT_SCALED
 from sim.points import Point, chip, point_rows, points
 from sim.run import write_csv
@@ -38,7 +39,6 @@ _ALSO = (
     "extrapolated",
 )
 _BLOCK = 32  # points that a worker takes at a time
-_PATIENCE = 5.0  # seconds between looks for lost workers
 
 
 def _kept(file: Path, wanted: Sequence[Point]) -> dict[int, dict[str, Any]]:
@@ -68,7 +68,7 @@ def _mapped(
 ) -> Iterator[tuple[int, list[dict[str, Any]]]]:
     """Blocks by number as they are done."""
     if scheduler is not None:
-        yield from _dask(blocks, scheduler)
+        yield from on_workers(point_rows, blocks, scheduler)
     elif workers == 1:
         yield from enumerate(map(point_rows, blocks))
     else:
@@ -79,34 +79,6 @@ def _mapped(
                     yield futures[done], done.result()
                 except concurrent.futures.BrokenExecutor:
                     raise ConfigError("a worker has ended; finished points stay") from None
-
-
-def _dask(
-    blocks: Sequence[list[Point]], address: str
-) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """A block of a lost worker goes to another. ConfigError: none is left, or one fails."""
-    try:
-        from distributed import Client, wait
-    except ImportError:
-        raise ConfigError("--scheduler needs the package distributed: pip install it") from None
-    try:
-        client = Client(address, timeout=10)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"--scheduler {address}: {error}") from None
-    with client:
-        left = {client.submit(point_rows, each, pure=False): n for n, each in enumerate(blocks)}
-        while left:
-            try:
-                done = wait(list(left), timeout=_PATIENCE, return_when="FIRST_COMPLETED").done
-            except TimeoutError:
-                done = set()
-            if not done and not client.nthreads():
-                raise ConfigError(f"--scheduler {address}: no worker is left; finished points stay")
-            for each in done:
-                number = left.pop(each)
-                if each.status != "finished":
-                    raise ConfigError(f"--scheduler {address}: {each.exception()!r}")
-                yield number, each.result()
 
 
 def pareto(
@@ -169,7 +141,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--more", nargs="+", default=["tokens_per_second"], metavar="FIELD", help="better if large"
     )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
-    parser.add_argument("--scheduler", metavar="ADDRESS", help="of Dask, in the place of processes")
+    add_scheduler(parser)
     options = parser.parse_args(arguments)
     if options.workers < 1:
         parser.error(f"--workers must be 1 or more, not {options.workers}")

@@ -7,7 +7,7 @@ of decoding takes one token of each sequence.
 import dataclasses
 from collections.abc import Iterable
 
-from golden.config import Config
+from golden.config import Config, Range, declared
 from sim.model import Model
 
 LINEAR, ATTENTION, OTHER = "linear", "attention", "other"
@@ -18,14 +18,9 @@ _MOST = 1 << 30
 class Part(Config):
     """``count`` sequences with ``new`` tokens each after ``context`` cached ones."""
 
-    count: int
-    new: int
-    context: int
-
-    def __post_init__(self) -> None:
-        self._check_range("count", 1, _MOST)
-        self._check_range("new", 1, _MOST)
-        self._check_range("context", 0, _MOST)
+    count: int = dataclasses.field(metadata=declared(Range(1, _MOST)))
+    new: int = dataclasses.field(metadata=declared(Range(1, _MOST)))
+    context: int = dataclasses.field(metadata=declared(Range(0, _MOST)))
 
 
 @dataclasses.dataclass(frozen=True)

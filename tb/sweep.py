@@ -13,6 +13,7 @@ every test passed at every seed, 1 if a test failed, 2 if pytest could not run, 
 """
 
 import argparse
+import dataclasses
 import json
 import re
 import subprocess
@@ -25,6 +26,7 @@ from pathlib import Path
 from golden import command
 from golden.config import ConfigError
 from golden.files import claimed_folder, kept_json, replacing
+from golden.scheduler import add_scheduler, on_workers
 from hdl.arguments import folder as folder_type
 from tb.simulate.sources import sources_digest
 
@@ -219,6 +221,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--together", type=int, default=5, help="seeds per pytest run (5)")
     place = ROOT / "build" / "sweep"
     parser.add_argument("--folder", type=folder_type, default=place, help="results")
+    add_scheduler(parser)
     options, selected = parser.parse_known_args(arguments)
     if not 1 <= options.first <= SEED_MAX:
         parser.error(f"first must be 1..{SEED_MAX}, not {options.first}")
@@ -236,18 +239,56 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
 
 
+@dataclasses.dataclass(frozen=True)
+class _Task:
+    """Some seeds for a worker; key: ``sources_key(selected)`` of the command."""
+
+    key: str
+    seeds: range
+    selected: list[str]
+    folder: Path
+    seeded_only: bool
+
+
+def _on_worker(task: _Task) -> list[dict]:
+    """The results of a task. SweepError: the sources here are not those of the command."""
+    if sources_key(task.selected) != task.key:
+        raise SweepError(f"the sources of this worker, in {ROOT}, are not those of the command")
+    task.folder.mkdir(parents=True, exist_ok=True)
+    return run_seeds(task.seeds, task.selected, task.folder, task.seeded_only)
+
+
+def _keep(results: list[dict], folder: Path) -> None:
+    for result in results:
+        with replacing(folder / f"seed-{result['seed']}.json") as part:
+            part.write_text(json.dumps(result) + "\n")
+
+
+def _by_workers(options: argparse.Namespace, selected: list[str], folder: Path) -> None:
+    """Run the seeds that are not kept on a scheduler's workers, and keep them."""
+    seeds = range(options.first, options.first + options.seeds)
+    tasks = [
+        _Task(sources_key(selected), chunk, selected, folder, chunk[0] != seeds[0])
+        for chunk in _chunks(seeds, options.together)
+        if any(_kept(folder / f"seed-{seed}.json") is None for seed in chunk)
+    ]
+    for number, found in on_workers(_on_worker, tasks, options.scheduler):
+        _keep(found, folder)
+        print(f"{tasks[number].seeds} is done, one of {len(tasks)}", flush=True)
+
+
 def _sweep(options: argparse.Namespace, selected: list[str], folder: Path) -> int:
     """Run the seeds that are not kept, with their folder claimed."""
     seeds = range(options.first, options.first + options.seeds)
+    if options.scheduler is not None:
+        _by_workers(options, selected, folder)
     results: list[dict] = []
     try:
         for chunk in _chunks(seeds, options.together):
             found = [_kept(folder / f"seed-{seed}.json") for seed in chunk]
             if None in found:
                 found = run_seeds(chunk, selected, folder, seeded_only=chunk[0] != seeds[0])
-                for result in found:
-                    with replacing(folder / f"seed-{result['seed']}.json") as part:
-                        part.write_text(json.dumps(result) + "\n")
+                _keep(found, folder)
             for result in found:
                 results.append(result)
                 print(

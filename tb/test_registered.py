@@ -38,6 +38,7 @@ SMALLEST = {
 _UNNAMED = re.compile(r"\\\$signal[^\s]*")
 
 
+@pytest.mark.telling(*ips())  # a part is inside of one
 @pytest.mark.parametrize("name", BLOCKS)
 def test_lint_and_netlist(name):
     block = BLOCKS[name]

@@ -9,7 +9,8 @@ import sys
 import time
 
 from tb.simulate.bytecode import _KEPT, bytecode_folder
-from tb.simulate.run import ROOT, _Runner
+from tb.simulate.run import ROOT
+from tb.simulate.runner import Runner
 
 
 def test_a_source_of_the_same_size_and_second_runs_anew(tmp_path):
@@ -53,8 +54,8 @@ def test_an_unchanged_tree_keeps_its_folder(tmp_path):
 
 
 def test_the_simulator_takes_it(monkeypatch):
-    runner = _Runner()
-    monkeypatch.setattr(_Runner.__base__, "_set_env_test", lambda _: None)
+    runner = Runner()
+    monkeypatch.setattr(Runner.__base__, "_set_env_test", lambda _: None)
     runner.env = {}
     runner._set_env_test()
     assert runner.env["PYTHONPYCACHEPREFIX"] == str(

@@ -234,16 +234,17 @@ def test_closed_stdout_is_no_fault(tmp_path):
     assert (found.returncode, found.stderr) == (0, "")
 
 
+COMMAND = ROOT / "golden" / "command.py"
 _MAIN = '\nif __name__ == "__main__":\n'
 
 
 def commands():
-    """Files of golden, hdl, sim, synth and tb that ``python -m`` runs."""
+    """Files that ``python -m`` runs, but for ``senbazuru`` itself, which runs one of these."""
     found = []
-    for package in ("golden", "hdl", "sim", "synth", "tb"):
+    for package in ("golden", "hdl", "sim", "synth", "tb", "senbazuru"):
         for path in sorted((ROOT / package).rglob("*.py")):
             is_command = path.name == "__main__.py" or _MAIN in path.read_text()
-            if is_command and path != ROOT / "golden" / "command.py":
+            if is_command and path not in (COMMAND, ROOT / "senbazuru" / "__main__.py"):
                 found.append(path)
     return found
 
@@ -259,6 +260,14 @@ def test_commands_end_so(path):
     name = module_of(path)
     last = path.read_text().strip().splitlines()[-1].strip()
     assert re.fullmatch(rf'(command\.)?run\("{re.escape(name)}", main\)', last), last
+
+
+def test_a_message_names_its_command():
+    """Seen to fail: ``tb.talk: `` from senbazuru.talk, whose name it had been."""
+    for path in sorted((ROOT / "senbazuru").rglob("*.py")):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for name in re.findall(r'print\(\s*f"(?:\\n)?(\w+(?:\.\w+)+): ', path.read_text()):
+            assert f"{module}.".startswith(f"{name}."), f"{module} prints {name}: "
 
 
 IMPORTS = {

@@ -4,7 +4,19 @@ import dataclasses
 
 import pytest
 
-from golden.config import Config, ConfigError
+from golden.config import (
+    Config,
+    ConfigError,
+    Range,
+    bounded,
+    choice,
+    declarations,
+    declared,
+    flag,
+    nested,
+    power_of_two,
+    real,
+)
 from hdl.registry import all_blocks
 
 
@@ -189,3 +201,95 @@ def test_a_field_for_a_configuration_refuses_everything_else(name):
     for base in (block.config, *block.configs.values()):
         for config in _holders(base).values():
             assert _accepted(config) == []
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Inner(Config):
+    size: int = bounded(4, 1, 8, "elements")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Declared(Config):
+    ports: int = dataclasses.field(metadata=declared(Range(1, 4), "ports of the memory"))
+    lanes: int = bounded(16, 2, 64, "elements per cycle, a divisor of 64")
+    width: int = power_of_two(8, 4, 16)
+    share: float = real(0.5, 0.0, 1.0)
+    mode: str = choice("a", ("a", "b"))
+    wide: bool = flag(False)
+    inner: Inner = nested(Inner, "what is inside")
+
+    def __post_init__(self) -> None:
+        if 64 % self.lanes:  # a use of the value, which 0 and text would end
+            self._refuse("lanes", "a divisor of 64")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Narrower(Declared):
+    lanes: int = 32
+    width: int = bounded(3, 1, 9)
+
+    def __post_init__(self) -> None:
+        """Leaves ``super`` out."""
+
+
+@pytest.mark.parametrize("kind", [Declared, Narrower])
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"ports": 5}, "ports must be 1..4, not 5"),
+        ({"lanes": 0}, "lanes must be 2..64, not 0"),
+        ({"lanes": "x"}, "lanes must be 2..64, not 'x'"),
+        ({"share": 2}, "share must be 0..1, not 2"),
+        ({"mode": "c"}, "mode must be a or b, not 'c'"),
+        ({"wide": 1}, "wide must be true or false, not 1"),
+        ({"inner": 3}, "inner must be a Inner, not 3"),
+    ],
+)
+def test_a_declaration_is_checked_first(kind, fields, message):
+    """Shown to fail: a check by ``Config.__post_init__`` alone, which a subclass leaves out."""
+    with pytest.raises(ConfigError) as error:
+        kind(**{"ports": 1} | fields)
+    assert str(error.value) == f"{kind.__name__}.{message}"
+
+
+def test_a_new_default_keeps_the_declaration_of_the_base():
+    assert declarations(Narrower)["lanes"] == declarations(Declared)["lanes"]
+    assert declarations(Narrower)["width"].rule == Range(1, 9)
+    assert Narrower(ports=1).width == 3
+
+
+def test_a_declared_field_is_as_any_other():
+    config = Declared(ports=1)
+    assert Declared.parse(config, ["lanes=8", "inner.size=2"]) == dataclasses.replace(
+        config, lanes=8, inner=Inner(size=2)
+    )
+    assert len({config, Declared(ports=1), Declared(ports=2)}) == 2
+    assert Declared.lanes == 16
+    assert config.describe() == {
+        "ports": 1,
+        "lanes": 16,
+        "width": 8,
+        "share": 0.5,
+        "mode": "a",
+        "wide": False,
+        "inner": {"size": 4},
+    }
+    with pytest.raises(TypeError, match="ports"):
+        Declared()
+
+
+def test_declarations_are_checked_once(monkeypatch):
+    """Of a class whose ``__post_init__`` calls super, too."""
+    seen = []
+    monkeypatch.setattr(Range, "takes", lambda rule, value: seen.append(value) or True)
+    Deep(ports=1, size=2)
+    assert seen == [4, 1, 16, 8, 2]  # of the inner one first
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Deep(Declared):
+    width: int = power_of_two(8, 4, 16)
+    size: int = bounded(1, 1, 2)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()

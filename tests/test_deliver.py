@@ -7,9 +7,12 @@ Shown to fail, by what was planted:
 - a reset that does not override: ``test_the_circuit_is_that_of_yosys``;
 - files written in place: ``test_a_write_that_fails``;
 - no lock: ``test_two_processes``;
-- no waivers: ``test_lint_is_silent``.
+- no waivers: ``test_lint_is_silent``;
+- a wrapper, and a header, that ask the block for the texts of its ports again:
+  ``test_a_delivery_asks_a_block_once``.
 """
 
+import collections
 import fcntl
 import json
 import os
@@ -21,6 +24,7 @@ from pathlib import Path
 
 import pytest
 
+import hdl.ports
 from golden.config import ConfigError
 from hdl.back import deliver
 from hdl.back.deliver import check_folder, package, write
@@ -139,6 +143,20 @@ def test_the_text_is_for_a_reader(designs):
         for field in find(design.name).config.describe():
             assert field in header
         assert "Senbazuru" in header
+
+
+@pytest.mark.parametrize("name", ["axi_read_port", "kllm_scaler"])
+def test_a_delivery_asks_a_block_once(name, monkeypatch):
+    """Text, shape and kind of each port, for header, description, wrapper and names together."""
+    asked: collections.Counter = collections.Counter()
+    steps = hdl.ports._steps
+    monkeypatch.setattr(
+        hdl.ports, "_steps", lambda block, path: asked.update([path]) or steps(block, path)
+    )
+    each = find(name)
+    deliver.deliver(each.component(smallest(each)), name, wrap="axi")
+    assert asked
+    assert set(asked.values()) == {3}
 
 
 def test_lint_is_silent(designs, tmp_path):

@@ -301,11 +301,8 @@ MEASURING.remove("senbazuru.runs.power")  # its ``--json`` takes no file
 @pytest.mark.parametrize("name", MEASURING)
 def test_a_second_measurement_into_one_file_is_refused(name, tmp_path, monkeypatch, capsys):
     module = importlib.import_module(name)
-    for step in ("simulate", "measure", "_sweep", "_tables", "soak"):
+    for step in ("simulate", "measure", "_sweep", "_tables", "soak", "report", "_report"):
         monkeypatch.setattr(module, step, _no_work, raising=False)
-    if (ROOT / "senbazuru" / "runs" / "measure" / f"{name.rpartition('.')[2]}.py").exists():
-        measure = importlib.import_module(f"senbazuru.runs.measure.{name.rpartition('.')[2]}")
-        monkeypatch.setattr(measure, "report", _no_work)
     file = tmp_path / "cycles.json"
     with claimed(file), pytest.raises(SystemExit) as status:
         module.main(["--json", str(file)])
@@ -357,13 +354,12 @@ def test_a_second_measurement_of_lanes_is_refused(tmp_path, monkeypatch, capsys)
 @pytest.mark.parametrize(("name", "step"), [("kits", "judge"), ("fusesoc", "_judge")])
 def test_a_second_run_of_kits_is_refused(name, step, tmp_path, monkeypatch, capsys):
     """Each removes the folder of a kit before it writes it."""
-    measure = importlib.import_module(f"senbazuru.runs.measure.{name}")
-    monkeypatch.setattr(measure, "_FOLDER", tmp_path / "runs")
-    monkeypatch.setattr(measure, step, _no_work)
-    monkeypatch.setattr(measure, "available", lambda _: True)
+    module = importlib.import_module(f"senbazuru.runs.{name}")
+    monkeypatch.setattr(module, "_FOLDER", tmp_path / "runs")
+    monkeypatch.setattr(module, step, _no_work)
+    monkeypatch.setattr(module, "available", lambda _: True)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: True)
-    main = importlib.import_module(f"senbazuru.runs.{name}").main
-    _refused_folder(main, ["stream_skid"], tmp_path / "runs", capsys)
+    _refused_folder(module.main, ["stream_skid"], tmp_path / "runs", capsys)
 
 
 def test_a_second_run_that_writes_baselines_is_refused(tmp_path, monkeypatch, capsys):

@@ -1,4 +1,4 @@
-"""Every command of tb/runs prepares its run and prints its report, with the simulation left out.
+"""Every command of senbazuru.runs prepares its run and prints its report, without simulation.
 
 A stand-in for the simulator answers with figures of the form that the bench writes. It checks the
 names of the arguments. Sizes are small, and pages are copies. The figures mean nothing here.
@@ -17,6 +17,7 @@ Shown to fail:
 """
 
 import dataclasses
+import functools
 import importlib
 import inspect
 import json
@@ -31,6 +32,7 @@ import torch
 import tb.simulate.run
 from golden.kllm.layer.shape import LayerOptions
 from golden.kllm.timing import lane_cycles
+from golden.llm import checkpoint
 from golden.llm.capture import Captured
 from golden.llm.million.example import Seen
 from golden.million.config import PqShape, RateShape
@@ -40,9 +42,8 @@ from hdl.million.decode_engine import MillionDecodeEngineConfig
 from hdl.registry import find
 from hdl.vqllm.attend.attention import VqAttentionConfig
 from hdl.vqllm.plan_search import Estimate, resources
-from senbazuru.runs import cycles
-from senbazuru.runs.measure import vq_attention
-from senbazuru.runs.measure import vq_plans_other as others
+from senbazuru.runs import cycles, vq, vq_kv
+from senbazuru.runs import vq_plans_other as others
 from senbazuru.runs.soak.check import Mismatch
 from senbazuru.runs.soak.faults import FAULTS
 from senbazuru.runs.soak.run import Figures, constants, soak_config
@@ -50,11 +51,14 @@ from synth.modules import Mapped, MappedDesign
 from synth.power import GROUPS
 from tb.kllm.test_layer import packed
 from tb.million import test_example
+from tb.million.support import trains
 from tb.vqllm import test_one_image
+from tb.vqllm.support import attention_engines, heads
 
+ROOT = tb.simulate.run.ROOT
 COMMANDS = sorted(
     path.stem if path.stem != "__main__" else path.parent.name
-    for path in (tb.simulate.run.ROOT / "senbazuru" / "runs").rglob("*.py")
+    for path in (ROOT / "senbazuru" / "runs").rglob("*.py")
     if 'if __name__ == "__main__":' in path.read_text()
 )
 MEASURING = [name for name in COMMANDS if name == "layer" or name.endswith("_rates")]
@@ -171,32 +175,53 @@ FIGURES = {  # bench -> the file that it writes, and how
 }
 
 
-def measuring(name):
-    """The module that measures for a command."""
-    is_apart = (tb.simulate.run.ROOT / "senbazuru" / "runs" / "measure" / f"{name}.py").exists()
-    package = "senbazuru.runs.measure" if is_apart else "senbazuru.runs"
-    return importlib.import_module(f"{package}.{name}")
-
-
 PAGE = pytest.mark.parametrize("page", [[], ["--page"]])
+_STEPS = ("build_model", "run_model", "simulate")
+SIMULATOR = {name: getattr(tb.simulate.run, name) for name in _STEPS}
+
+
+def module_of(name):
+    """The module of a command."""
+    return importlib.import_module(f"senbazuru.runs.{'soak.__main__' if name == 'soak' else name}")
+
+
+@functools.cache
+def users():
+    """Modules that commands run and that have the simulator by name.
+
+    All are imported before the first of them meets a stand-in, which it would keep.
+    """
+    found = [*(ROOT / "senbazuru" / "runs").rglob("*.py"), *(ROOT / "tb").glob("*/support/*.py")]
+    names = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in found
+        if "from tb.simulate.run import" in path.read_text()
+    ]
+    return [tb.simulate.run, *map(importlib.import_module, names)]
+
+
+def replace_simulator(monkeypatch, **functions):
+    """Each function of SIMULATOR by another one, wherever a command finds it."""
+    for module in users():
+        for name in functions.keys() & vars(module).keys():
+            monkeypatch.setattr(module, name, functions[name])
 
 
 @pytest.fixture
 def command(request, monkeypatch, tmp_path):
     """The command that the test is named after, without simulator and true page.
 
-    ``measure`` is the module that measures. ``main`` checks that the command rewrites its page with
-    ``--page``, and only then. Shown to fail: all but engine_rates rewrote it at each run.
+    ``ran`` are the benches that it has run, ``given`` their parameters. ``main`` checks that the
+    command rewrites its page with ``--page``, and only then. Shown to fail: all but engine_rates
+    rewrote it at each run.
     """
-    name = request.function.__name__.removeprefix("test_")
-    module = importlib.import_module(
-        "senbazuru.runs.soak.__main__" if name == "soak" else f"senbazuru.runs.{name}"
-    )
-    measure = module if name == "soak" else measuring(name)
-    ran = []
+    test = request.function.__name__.removeprefix("test_")
+    name = max((each for each in COMMANDS if test.startswith(each)), key=len)
+    module = module_of(name)
+    ran, given = [], []
 
     def made(block, **options):
-        inspect.signature(tb.simulate.run.build_model).bind(block, **options)
+        inspect.signature(SIMULATOR["build_model"]).bind(block, **options)
         block._MustUse__silence = True  # nothing elaborates it
         return block
 
@@ -204,24 +229,19 @@ def command(request, monkeypatch, tmp_path):
         file, figures = FIGURES[bench]
         (tmp_path / file).write_text(json.dumps(figures(params or {})))
         ran.append(bench)
+        given.append(params)
         return tmp_path
 
     def run_model(model, bench, **options):
-        inspect.signature(tb.simulate.run.run_model).bind(model, bench, **options)
+        inspect.signature(SIMULATOR["run_model"]).bind(model, bench, **options)
         assert options["config"] == model.config
         return run(bench, options["params"])
 
     def simulate(block, bench, **options):
-        inspect.signature(tb.simulate.run.simulate).bind(made(block), bench, **options)
+        inspect.signature(SIMULATOR["simulate"]).bind(made(block), bench, **options)
         return run(bench, options["params"])
 
-    def same(name, value):
-        if hasattr(measure, name):
-            monkeypatch.setattr(measure, name, value)
-
-    same("build_model", made)
-    same("run_model", run_model)
-    same("simulate", simulate)
+    replace_simulator(monkeypatch, build_model=made, run_model=run_model, simulate=simulate)
     monkeypatch.setattr(cycles, "FOLDER", tmp_path / "cycles")
     page = tmp_path / "page.md"
     if hasattr(module, "PAGE"):
@@ -236,7 +256,7 @@ def command(request, monkeypatch, tmp_path):
         return status
 
     return types.SimpleNamespace(
-        name=f"senbazuru.runs.{name}", main=main, measure=measure, ran=ran, page=page
+        name=f"senbazuru.runs.{name}", main=main, module=module, ran=ran, given=given, page=page
     )
 
 
@@ -255,6 +275,12 @@ def figures(command, tmp_path):
     return read
 
 
+def mapped(design, libraries, jobs=None):
+    """A design of one module, in the place of ``synth.modules.map_modules``."""
+    module = Mapped(cells=9, flip_flops=5, um2=2e5, levels=4, children={}, seconds=0.5)
+    return MappedDesign(design, {design.name: module}, {}, libraries.library.nand2.area, 5.0)
+
+
 def test_demo(command, monkeypatch, capsys):
     def captured(_, ids, names):
         return {name: Captured(torch.randn(len(ids), 70), torch.randn(64, 70)) for name in names}
@@ -262,21 +288,15 @@ def test_demo(command, monkeypatch, capsys):
     lane = find("kllm_pe_lane")
 
     def converted(block, name):  # a small lane in the place of Table I's
-        assert block.config == lane.config
+        assert (block.config, name) == (lane.config, "kllm_pe_lane")
         block._MustUse__silence = True  # it is not elaborated
         return convert(lane.component(lane.configs["small"]), name)
 
-    def mapped(design, libraries, jobs):
-        module = Mapped(cells=9, flip_flops=5, um2=2e5, levels=4, children={}, seconds=0.5)
-        assert design.name == "kllm_pe_lane"
-        return MappedDesign(design, {"kllm_pe_lane": module}, {}, libraries.library.nand2.area, 5.0)
-
-    monkeypatch.setattr(command.measure, "load", lambda: Captured)
-    monkeypatch.setattr(Captured, "model", None, raising=False)
-    monkeypatch.setattr(command.measure, "tokens", lambda _, text, count: torch.zeros(count))
-    monkeypatch.setattr(command.measure, "capture_inputs", captured)
-    monkeypatch.setattr(command.measure, "map_modules", mapped)
-    monkeypatch.setattr(command.measure, "convert", converted)
+    monkeypatch.setattr(checkpoint, "load", lambda: types.SimpleNamespace(model=None))
+    monkeypatch.setattr(checkpoint, "tokens", lambda _, text, count: torch.zeros(count))
+    monkeypatch.setattr("golden.llm.capture.capture_inputs", captured)
+    monkeypatch.setattr("synth.modules.map_modules", mapped)
+    monkeypatch.setattr("hdl.back.verilog.convert", converted)
     assert command.main(["--tokens", "2"]) == 0
     assert len(command.ran) == 2
     assert "lane area, W4A4: 0.200 mm2" in capsys.readouterr().out
@@ -309,7 +329,7 @@ def test_accelerator_rates(command, figures, config, capsys):
 @PAGE
 def test_kits(command, monkeypatch, page, tmp_path, capsys):
     """A kit whose fault 2 is not found, and one that does not pass."""
-    measure = command.measure
+    measure = command.module
     mutants = [
         types.SimpleNamespace(number=n, fault="inv", wire="w", source="s") for n in (1, 2, 3)
     ]
@@ -344,7 +364,7 @@ def test_kits(command, monkeypatch, page, tmp_path, capsys):
 @PAGE
 def test_fusesoc(command, monkeypatch, page, tmp_path, capsys):
     """A project that passes until a word is changed, and one that never fails."""
-    measure = command.measure
+    measure = command.module
 
     def write_kit(name, folder):
         (folder / "vectors").mkdir(parents=True)
@@ -373,7 +393,7 @@ def test_fusesoc(command, monkeypatch, page, tmp_path, capsys):
 
 @PAGE
 def test_weight_rates(command, figures, monkeypatch, page):
-    monkeypatch.setattr(command.measure, "_JOBS", ((576, 64, 1), (64, 520, 4)))
+    monkeypatch.setattr(command.module, "_JOBS", ((576, 64, 1), (64, 520, 4)))
     assert command.main(page) == 0
     assert command.ran
     assert [(figure.bound, figure.cycles) for figure in figures()] == [(9, 10)] * 2
@@ -381,10 +401,10 @@ def test_weight_rates(command, figures, monkeypatch, page):
 
 @PAGE
 def test_lane_rates(command, figures, monkeypatch, page):
-    monkeypatch.setattr(command.measure, "LENGTHS", (64,))
-    monkeypatch.setattr(command.measure, "OUTPUTS", (32, 64))
+    monkeypatch.setattr(command.module, "LENGTHS", (64,))
+    monkeypatch.setattr(command.module, "OUTPUTS", (32, 64))
     monkeypatch.setattr(
-        command.measure, "_emission", lambda: [("one", 1.0, 1), ("sixteen", 16.0, 16)]
+        command.module, "_emission", lambda: [("one", 1.0, 1), ("sixteen", 16.0, 16)]
     )
     assert command.main(page) == 0
     assert len(command.ran) == 2
@@ -397,7 +417,7 @@ def test_lane_rates(command, figures, monkeypatch, page):
 
 @PAGE
 def test_kv_rates(command, figures, monkeypatch, page):
-    monkeypatch.setattr(command.measure, "RUNS", ((2, 1, 2, 20),))
+    monkeypatch.setattr(command.module, "RUNS", ((2, 1, 2, 20),))
     assert command.main(page) == 0
     assert command.ran
     appends, reads, both = figures()
@@ -410,7 +430,7 @@ def test_kv_rates(command, figures, monkeypatch, page):
 def test_million(command, figures, monkeypatch, tmp_path, capsys):
     small = test_example.SMALL
     test_example.packed(tmp_path / "pack")
-    monkeypatch.setitem(command.measure.CONFIGS, "smollm2", small)
+    monkeypatch.setitem(command.module.CONFIGS, "smollm2", small)
     assert command.main(["--pack", str(tmp_path / "pack")]) == 0
     assert command.ran
     assert "8 steps: " in capsys.readouterr().out
@@ -424,11 +444,11 @@ def test_million(command, figures, monkeypatch, tmp_path, capsys):
 @PAGE
 def test_million_rates(command, figures, monkeypatch, page, tmp_path):
     small = test_example.SMALL
-    monkeypatch.setattr(command.measure, "CONFIGS", {"16, 64": small})
-    monkeypatch.setattr(command.measure, "BUSY_KEYS", (12,))
-    monkeypatch.setattr(command.measure, "PREFILLS", 3)
-    monkeypatch.setattr(command.measure, "PAIRS", 2)
-    monkeypatch.setattr(importlib.import_module("senbazuru.runs.million_rates"), "KEYS", (4, 9, 99))
+    monkeypatch.setattr(command.module, "CONFIGS", {"16, 64": small})
+    monkeypatch.setattr(command.module, "BUSY_KEYS", (12,))
+    monkeypatch.setattr(trains, "PREFILLS", 3)
+    monkeypatch.setattr(trains, "PAIRS", 2)
+    monkeypatch.setattr(command.module, "KEYS", (4, 9, 99))
     assert command.main(["--keys", "10", *page]) == 0
     assert len(command.ran) == 2
     found = figures()
@@ -437,7 +457,7 @@ def test_million_rates(command, figures, monkeypatch, page, tmp_path):
     assert [figure.cycles for figure in found[3:]] == [2 * CYCLES] * 2
     assert found[3].bound == 2 * 2 * 2 * 64
     apart = dataclasses.replace(small, kv_apart=True)
-    monkeypatch.setattr(command.measure, "APART", {"16, 64": apart})
+    monkeypatch.setattr(command.module, "APART", {"16, 64": apart})
     assert command.main(["--apart", "--keys", "10", *page]) == 0
     assert len(command.ran) == 3  # no run of the encoder
     assert [figure.configuration["kv_apart"] for figure in figures()] == [True, True]
@@ -449,12 +469,12 @@ def test_vq_tables(command, figures, monkeypatch, page):
         block._MustUse__silence = True
         return types.SimpleNamespace(kge=1.5, flip_flops=20, macro_bits=30)
 
-    pair = command.measure.PAIRS["gptvq2"]
+    pair = command.module.PAIRS["gptvq2"]
     small = dataclasses.replace(pair, sizes=((3, 64), (4, 128)))
-    monkeypatch.setattr(command.measure, "PAIRS", {"gptvq2": small})
-    monkeypatch.setattr(command.measure, "AREAS", ("gptvq2",))
-    monkeypatch.setattr(command.measure, "ERROR_SHAPE", (8, 64))
-    monkeypatch.setattr(command.measure, "synthesize", synthesized)
+    monkeypatch.setattr(command.module, "PAIRS", {"gptvq2": small})
+    monkeypatch.setattr(command.module, "AREAS", ("gptvq2",))
+    monkeypatch.setattr(command.module, "ERROR_SHAPE", (8, 64))
+    monkeypatch.setattr(command.module, "synthesize", synthesized)
     assert command.main(page) == 0
     assert len(command.ran) == 4
     # The load, the tables of a slice of 64 columns, and three rows.
@@ -465,7 +485,7 @@ def test_vq_tables(command, figures, monkeypatch, page):
 
 def vq_pack(name):
     """A pack of one matrix for an engine, whose figures mean nothing."""
-    engine = importlib.import_module("senbazuru.runs.measure.vq").engine_of(name)
+    engine = vq.engine_of(name)
     layout = {
         "job": {name: 0 for name, _ in engine.job_layout},
         "bounds": {"memory": 100, "products": 300},
@@ -480,16 +500,15 @@ def vq_pack(name):
 @PAGE
 def test_vq(command, figures, monkeypatch, page, capsys):
     """Weights, then K and V; a run that differs from golden fails the command at its end."""
-    measure = command.measure
+    measure = command.module
     monkeypatch.setattr(measure, "_packs", lambda model, name, *_: iter([vq_pack(name)]))
     words = torch.zeros(4, 3, 64, dtype=torch.int64)
     seen = Seen(words, words + 0x3C00, words[:, :, None].expand(4, 3, 3, 64))
-    kv = importlib.import_module("senbazuru.runs.measure.vq_kv")
     codes = [torch.zeros(4, 3, 32, dtype=torch.int64)] * 2
     outputs = torch.full((3, 3, 64), 0x3C00)
-    monkeypatch.setattr(kv, "captured", lambda *_: kv.Layer(seen, ((), ())))
-    monkeypatch.setattr(kv, "encode", lambda layer, config: codes)
-    monkeypatch.setattr(kv, "run", lambda *_: ([1000, 7000], outputs))
+    monkeypatch.setattr(vq_kv, "captured", lambda *_: vq_kv.Layer(seen, ((), ())))
+    monkeypatch.setattr(vq_kv, "encode", lambda layer, config: codes)
+    monkeypatch.setattr(vq_kv, "run", lambda *_: ([1000, 7000], outputs))
     options = ["--model", "smollm2", "--only", "quip4", "aqlm3", "cq4"]
     assert command.main([*options, *page]) == 0
     assert len(command.ran) == 2
@@ -506,45 +525,35 @@ def test_vq(command, figures, monkeypatch, page, capsys):
     def differs(*_):
         raise AssertionError("1 of 1 cocotb tests failed")
 
-    monkeypatch.setattr(kv, "run", differs)
+    monkeypatch.setattr(vq_kv, "run", differs)
     assert command.main(options) == 1
     captured = capsys.readouterr()
     assert "senbazuru.runs.vq: smollm2, cq4: 1 of 1 cocotb tests failed" in captured.err
     assert "2 runs, 1 differ from golden" in captured.out
-    with pytest.raises(SystemExit):
-        command.main(["--pack", "somewhere"])
-    assert "--pack needs --only with one method of weights" in capsys.readouterr().err
 
 
 @PAGE
 def test_vq_rates(command, figures, monkeypatch, page):
-    monkeypatch.setattr(command.measure, "SIZES", ((8, 64),))
+    monkeypatch.setattr(command.module, "SIZES", ((8, 64),))
     assert command.main(["--config", "gptvq2_x4", *page]) == 0
     assert len(command.ran) == 3
     assert [figure.parameters["split"] for figure in figures()] == [1, 2, 4]
     assert {figure.cycles for figure in figures()} == {CYCLES}
 
 
-def _silent(block):
-    block._MustUse__silence = True  # nothing elaborates it
-    return block
-
-
 @PAGE
 def test_vq_plans(command, figures, monkeypatch, page, capsys):
-    build = command.measure.BUILDS["few banks"]
+    build = command.module.BUILDS["few banks"]
     matrices = tuple(dataclasses.replace(each, rows=8, columns=64) for each in build.matrices)
     small = dataclasses.replace(build, matrices=matrices, tiers=((0, 64), (8, 16)))
-    monkeypatch.setattr(command.measure, "BUILDS", {"few banks": small})
-    monkeypatch.setattr(command.measure, "HELD_OUT", 1)
-    monkeypatch.setattr(others, "_cycles", lambda *_: CYCLES)
-    monkeypatch.setattr(others, "build_model", lambda block, **_: _silent(block))
+    monkeypatch.setattr(command.module, "BUILDS", {"few banks": small})
+    monkeypatch.setattr(command.module, "HELD_OUT", 1)
     monkeypatch.setattr(others, "_GEMM", ((8, 64, 2, 0.5),))
     monkeypatch.setattr(others, "_GEMV", ((8, 64, 0.5),))
-    spent = vq_attention.Spent(tokens=8, others=(3 * CYCLES, CYCLES), alone=CYCLES)
+    spent = heads.Spent(tokens=8, others=(3 * CYCLES, CYCLES), alone=CYCLES)
     monkeypatch.setattr(others, "attended", lambda *_: [spent] * 3)
     assert command.main(page) == 0
-    assert len(command.ran) == 1
+    assert len(command.ran) == 1 + 4 + 11  # a build, and each plan for gemm and gemv
     assert [figure.cycles for figure in figures()] == [CYCLES] * (4 + 4 + 11 + 6)
     assert all(figure.bound <= figure.predicted for figure in figures() if figure.bound)
     out = capsys.readouterr().out
@@ -554,14 +563,11 @@ def test_vq_plans(command, figures, monkeypatch, page, capsys):
     assert "| 2,048 register bits | 8 x 64, skew 0.5 | 10 |" in out  # no network with 16
     assert "| no register bits | 8 x 64, skew 0.5 | 4 |" in out
     assert "| plans held out | 1 |" in out
-    with pytest.raises(SystemExit):
-        command.main(["--only", "no build"])
-    assert "--only must be one of few banks" in capsys.readouterr().err
 
 
 def test_plans_of_held_out_builds_have_a_row_of_their_own(monkeypatch):
     """Shown to fail: they were among those that a hash holds out, and among the others."""
-    measure = importlib.import_module("senbazuru.runs.measure.vq_plans")
+    measure = module_of("vq_plans")
     monkeypatch.setattr(measure, "HELD_OUT", 2)
     work, found = Work(matrix=MatrixShape(rows=8, columns=64)), []
     for build, spent in (("few banks", 100), ("small tiles of pairs", 80)):
@@ -600,13 +606,13 @@ def test_a_budget_decides_which_layout_is_the_fastest():
 @PAGE
 def test_vq_ablation(command, figures, monkeypatch, page, capsys):
     """Two tiles; codebooks that lead come once, and before for each 16 of 32 rows."""
-    measure = command.measure
+    measure = command.module
     weight = torch.randn(32, 512, generator=torch.Generator().manual_seed(3))
     monkeypatch.setattr(measure, "_weight", lambda rows: weight[:rows])
     cases = (("gemv", "gptvq2_x4"), ("gemm", "gptvq2"), ("attention", "cq4"))
     monkeypatch.setattr(measure, "CASES", cases)
-    spent = [vq_attention.Spent(tokens=n, others=(3 * CYCLES, CYCLES)) for n in (16, 32)]
-    monkeypatch.setattr(measure, "attended", lambda *_: spent)
+    spent = [heads.Spent(tokens=n, others=(3 * CYCLES, CYCLES)) for n in (16, 32)]
+    monkeypatch.setattr(attention_engines, "measure", lambda *_: spent)
     assert command.main(["--rows", "32", *page]) == 0
     assert len(command.ran) == 2 + 4
     assert len(figures()) == 6 + 4 + 2
@@ -640,21 +646,17 @@ def test_vq_attention(command, figures, monkeypatch, page, capsys):
     decode = MillionDecodeEngineConfig(pq=pq, rate=rate, max_keys=16)
     engines = {"passes": VqAttentionConfig(shape=shape), "tables": tables, "decoding": decode}
 
-    def mapped(design, libraries):
-        module = Mapped(cells=9, flip_flops=5, um2=2e5, levels=4, children={}, seconds=0.5)
-        return MappedDesign(design, {"part": module}, {}, libraries.library.nand2.area, 5.0)
-
     def converted(block, name):
         block._MustUse__silence = True  # nothing elaborates it
         module = types.SimpleNamespace(name=name, block=block)
         return types.SimpleNamespace(name=name, modules=[module])
 
-    measure = command.measure
+    measure = command.module
     monkeypatch.setattr(measure, "ENGINES", engines)
     monkeypatch.setattr(measure, "LONGEST", 16)
     monkeypatch.setattr(measure, "convert", converted)
     monkeypatch.setattr(measure, "map_modules", mapped)
-    monkeypatch.setattr(importlib.import_module(command.name), "TOKENS", (4, 16))
+    monkeypatch.setattr(command.module, "TOKENS", (4, 16))
     assert command.main(page) == 0
     decoding = ["tb.million.tb_decode_run"] * 2
     assert command.ran == ["tb.vqllm.tb_attention_run", "tb.million.tb_replay", *decoding]
@@ -665,19 +667,13 @@ def test_vq_attention(command, figures, monkeypatch, page, capsys):
     # Two passes of K and of V: codebooks of 64 words, and codes of 2 or of 8.
     assert [figure.bound for figure in found[:4]] == [3 * 4 * 66, None, 3 * 4 * 72, None]
     assert "| **total** |" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        command.main(["--tokens", "3"])
-    assert "--tokens must be 4 or more" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        command.main(["--page", "--latency", "3"])
-    assert "--page: the page has the standard cases" in capsys.readouterr().err
 
 
 @PAGE
 def test_vq_batch(command, figures, monkeypatch, page):
-    monkeypatch.setattr(command.measure, "MEASURED", (3, 64))
-    monkeypatch.setattr(command.measure, "RUNS", (1, 64))
-    monkeypatch.setattr(command.measure, "PASSES", (1, 2))
+    monkeypatch.setattr(command.module, "MEASURED", (3, 64))
+    monkeypatch.setattr(command.module, "RUNS", (1, 64))
+    monkeypatch.setattr(command.module, "PASSES", (1, 2))
     assert command.main(page) == 0
     assert len(command.ran) == 4
     # Products of 3 rows of 2 beats, and the load of 2 x 256 entries, 4 in a word
@@ -692,40 +688,22 @@ def test_mmu_rates(command, figures, page):
     assert {figure.parameters.get("appends") for figure in figures()} == {None, 8}
 
 
-def test_mmu_rates_of_a_sweep(monkeypatch, tmp_path, capsys):
+def test_mmu_rates_of_a_sweep(command, figures):
     """A figure for each MMU, latency and run. Shown to fail: the latency left out of a figure."""
-    measure = importlib.import_module("senbazuru.runs.mmu_rates")
-    ran = []
-
-    def run_model(model, bench, **options):
-        ran.append(options["params"]["latencies"])
-        (tmp_path / "rates.json").write_text(json.dumps(mmu_rates(options["params"])))
-        return tmp_path
-
-    def build_model(block):
-        block._MustUse__silence = True  # nothing elaborates it
-
-    monkeypatch.setattr(measure, "build_model", build_model)
-    monkeypatch.setattr(measure, "run_model", run_model)
-    file = tmp_path / "mmu.json"
-    assert measure.main(["--sweep", "--json", str(file)]) == 0
-    assert ran == [list(measure.SWEEP_LATENCIES)] * len(measure.SWEEP)
-    found = cycles.load(file)
-    keys = [(f.parameters, f.configuration, f.span) for f in found]
-    assert all(key not in keys[:n] for n, key in enumerate(keys))
-    assert {f.parameters["memory_latency"] for f in found} == set(measure.SWEEP_LATENCIES)
-    with pytest.raises(SystemExit):
-        measure.main(["--sweep", "--page"])
-    assert "--page must not be given with --sweep" in capsys.readouterr().err
+    measure = command.module
+    assert command.main(["--sweep"]) == 0
+    latencies = [params["latencies"] for params in command.given]
+    assert latencies == [list(measure.SWEEP_LATENCIES)] * len(measure.SWEEP)
+    assert {f.parameters["memory_latency"] for f in figures()} == set(measure.SWEEP_LATENCIES)
 
 
 @PAGE
 def test_dequant_rates(command, figures, monkeypatch, page):
-    monkeypatch.setattr(command.measure, "_READS", ((1, 0, 10), (2, 1, 100)))
+    monkeypatch.setattr(command.module, "_READS", ((1, 0, 10), (2, 1, 100)))
     assert command.main(page) == 0
-    assert len(command.ran) == len(command.measure._CONFIGS)
+    assert len(command.ran) == len(command.module._CONFIGS)
     found = figures()
-    assert len(found) == 2 * len(command.measure._CONFIGS)
+    assert len(found) == 2 * len(command.module._CONFIGS)
     # The page's first row: 16 beats after a latency of 14 cycles.
     assert found[0].predicted == 30
     assert all(figure.predicted is None for figure in found if figure.parameters["skipped"])
@@ -747,7 +725,7 @@ def test_lane_power(command, monkeypatch, tmp_path, page):
         power = types.SimpleNamespace(cycle_pj=8.0)
         return types.SimpleNamespace(power=power, to_json=lambda: figure)
 
-    module = importlib.import_module(command.name)
+    module = command.module
     monkeypatch.setattr(module, "library_sets", lambda sets: dict.fromkeys(sets, "libraries"))
     monkeypatch.setattr(module, "delays_of", lambda libraries: None)
     monkeypatch.setattr(module, "measure_lane", measure_lane)
@@ -769,19 +747,16 @@ def test_lane_power(command, monkeypatch, tmp_path, page):
 
 
 @pytest.mark.parametrize("arguments", [["--lanes", "8", "64"], ["--page"]])
-def test_engine_rates(command, figures, monkeypatch, arguments, capsys):
-    monkeypatch.setattr(command.measure, "LENGTHS", (1024,))
+def test_engine_rates(command, figures, monkeypatch, arguments):
+    monkeypatch.setattr(command.module, "LENGTHS", (1024,))
     assert command.main(arguments) == 0
     assert len(command.ran) == len(figures()) // 2
     found = [figure.predicted for figure in figures()]
     assert (found[:2], found[-2:]) == ([22, 3 * 128], [23, 3 * 16])
-    with pytest.raises(SystemExit):
-        command.main(["--page", "--lanes", "8"])
-    assert "--page: the page has all lanes: no --lanes" in capsys.readouterr().err
 
 
 def test_real(command, monkeypatch, capsys):
-    cache = command.measure.BLOCKS["oaken_kv_engine"].configs["smollm2"].cache
+    cache = find("oaken_kv_engine").configs["smollm2"].cache
 
     def kv(_, ids):
         size = len(ids), cache.kv.elements
@@ -790,11 +765,10 @@ def test_real(command, monkeypatch, capsys):
     def windows(_, text, count, length, skip=0):
         return [torch.zeros(length) for _ in range(count)]
 
-    monkeypatch.setattr(command.measure, "load", lambda: Captured)
-    monkeypatch.setattr(Captured, "model", None, raising=False)
-    monkeypatch.setattr(command.measure, "windows", windows)
-    monkeypatch.setattr(command.measure, "capture_kv", kv)
-    monkeypatch.setattr(command.measure, "CALIBRATION", (1, 2))
+    monkeypatch.setattr(checkpoint, "load", lambda: types.SimpleNamespace(model=None))
+    monkeypatch.setattr(checkpoint, "windows", windows)
+    monkeypatch.setattr("golden.llm.capture.capture_kv", kv)
+    monkeypatch.setattr(command.module, "CALIBRATION", (1, 2))
     assert command.main(["--tokens", "2", "--layers", "0,7"]) == 0
     assert command.ran
     assert "every bit" in capsys.readouterr().out
@@ -812,7 +786,7 @@ def test_soak(command, fault, monkeypatch, capsys):
             raise Mismatch("found")
         return Figures(**{**numbers, "statuses": {"READ": {"OK": 7}, "OPEN": {"FULL": 7}}})
 
-    monkeypatch.setattr(command.measure, "soak", soak)
+    monkeypatch.setattr(command.module, "soak", soak)
     assert command.main(["--page"] if fault is None else ["--fault", fault]) == 0
     assert ("pages taken" if fault is None else "") in capsys.readouterr().out
 
@@ -913,20 +887,11 @@ def test_a_prediction_is_whole():
         cycles.predicted(lane_cycles, 1.5)
 
 
-def test_commands_that_measure_save_their_cycles(capsys):
-    assert len(MEASURING) > 6
-    for name in MEASURING:
-        with pytest.raises(SystemExit):
-            importlib.import_module(f"senbazuru.runs.{name}").main(["--help"])
-        assert "--json FILE" in capsys.readouterr().out, name
-
-
 @pytest.mark.parametrize("name", MEASURING)
 def test_a_file_that_cannot_be_written_is_refused_first(name, tmp_path, monkeypatch, capsys):
     """One line and exit status 2, before anything is built or simulated."""
-    module = importlib.import_module(f"senbazuru.runs.{name}")
-    for step in ("build_model", "run_model", "simulate"):
-        monkeypatch.setattr(module, step, None, raising=False)
+    module = module_of(name)
+    replace_simulator(monkeypatch, **dict.fromkeys(SIMULATOR))
     (tmp_path / "file").write_text("")
     for wrong, line in (
         (tmp_path, "must be a file, not "),
@@ -942,23 +907,23 @@ def test_a_file_that_cannot_be_written_is_refused_first(name, tmp_path, monkeypa
 @pytest.mark.parametrize("name", MEASURING)
 def test_cycles_are_saved_last(name):
     """A file that can no longer be written costs the cycles, not the tables or the page."""
-    text = inspect.getsource(measuring(name))
+    text = inspect.getsource(module_of(name))
     assert (
         text.index("write_page(options.page, ")
         < re.search(r"    save\(\s*options\.json", text).start()
     )
 
 
-@pytest.mark.parametrize("name", [*MEASURING, "soak.__main__"])
+@pytest.mark.parametrize("name", [*MEASURING, "soak"])
 def test_a_page_without_a_place_is_refused_first(name, tmp_path, monkeypatch, capsys):
     """One line and exit status 2, before anything is built or simulated.
 
     Shown to fail: the measurement ended with a ValueError, or its table was dropped in silence.
     """
-    module = importlib.import_module(f"senbazuru.runs.{name}")
+    module = module_of(name)
     monkeypatch.setattr(module, "PAGE", tmp_path / "page.md")
-    for step in ("build_model", "run_model", "simulate", "soak"):
-        monkeypatch.setattr(module, step, None, raising=False)
+    monkeypatch.setattr(module, "soak", None, raising=False)
+    replace_simulator(monkeypatch, **dict.fromkeys(SIMULATOR))
     for line in ("No such file or directory", "the page has no section '"):
         with pytest.raises(SystemExit) as status:
             module.main(["--page"])
@@ -967,43 +932,78 @@ def test_a_page_without_a_place_is_refused_first(name, tmp_path, monkeypatch, ca
         (tmp_path / "page.md").write_text("no section\n")
 
 
+_WHOLE = "must be a whole number from 1 on, not"
+_PRODUCT = "must be N/M where M divides N, such as 4/2, not"
+REFUSED = {
+    "accelerator_rates": {
+        "--size -5": f"argument --size: {_WHOLE} '-5'",
+        "--size x": f"argument --size: {_WHOLE} 'x'",
+        "--size 4097": "--size must be 1..4096, the elements of a slot of table1",
+        "--latency 0": f"argument --latency: {_WHOLE} '0'",
+        "--tokens 4-2": f"{_PRODUCT} '4-2'",
+        "--tokens 4/3": f"{_PRODUCT} '4/3'",
+        "--tokens 0/0": f"{_PRODUCT} '0/0'",
+        "--tokens 64/1": "--tokens: N must be 1..16, the slots of table1",
+        "--part 5": "--part must divide 16 lanes, 24 ports and 4096 outputs",
+        "--page --part 2": "the page has no section 'cycles_table1_part2'",
+        "--page --size 64": "--page: the page has the standard cases: no --size",
+        "--page --tokens 1/1": "--page: the page has the standard cases: no --tokens",
+    },
+    "engine_rates": {"--page --lanes 8": "--page: the page has all lanes: no --lanes"},
+    "layer": {"--pack ": "argument --pack: must name a folder, not ''"},
+    "mmu_rates": {"--sweep --page": "--page must not be given with --sweep, which has no table"},
+    "vq": {"--pack somewhere": "--pack needs --only with one method of weights"},
+    "vq_ablation": {"--page --only gemv,aqlm3": "--page needs all cases"},
+    "vq_attention": {
+        "--tokens 3": "--tokens must be 128 or more",
+        "--page --latency 3": "--page: the page has the standard cases: no --tokens, no --latency",
+    },
+    "vq_plans": {
+        "--only no": "--only must be one of few banks, ",
+        "--page --only no": "--page needs all builds",
+    },
+}
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--size", "-5"], "argument --size: must be a whole number from 1 on, not '-5'"),
-        (["--size", "x"], "argument --size: must be a whole number from 1 on, not 'x'"),
-        (["--size", "4097"], "--size must be 1..4096, the elements of a slot of table1"),
-        (["--latency", "0"], "argument --latency: must be a whole number from 1 on, not '0'"),
-        (["--tokens", "4-2"], "must be N/M where M divides N, such as 4/2, not '4-2'"),
-        (["--tokens", "4/3"], "must be N/M where M divides N, such as 4/2, not '4/3'"),
-        (["--tokens", "0/0"], "must be N/M where M divides N, such as 4/2, not '0/0'"),
-        (["--tokens", "64/1"], "--tokens: N must be 1..16, the slots of table1"),
-        (["--part", "5"], "--part must divide 16 lanes, 24 ports and 4096 outputs"),
-        (["--page", "--part", "2"], "the page has no section 'cycles_table1_part2'"),
-        (["--page", "--size", "64"], "--page: the page has the standard cases: no --size"),
-        (["--page", "--tokens", "1/1"], "--page: the page has the standard cases: no --tokens"),
-    ],
+    ("name", "words"), [(name, words) for name in REFUSED for words in REFUSED[name]]
 )
-def test_accelerator_rates_refuses(arguments, message, capsys):
-    """Shown to fail: ValueError of numpy for a size below 0, and of int() for ``4-2``."""
-    module = importlib.import_module("senbazuru.runs.accelerator_rates")
+def test_a_command_refuses(name, words, monkeypatch, capsys):
+    """One line and exit status 2, before anything is built or simulated.
+
+    Shown to fail: ValueError of numpy for a size below 0, and of int() for ``4-2``. An empty pack
+    was the caller's folder.
+    """
+    replace_simulator(monkeypatch, **dict.fromkeys(SIMULATOR))
     with pytest.raises(SystemExit) as status:
-        module.main(arguments)
+        module_of(name).main([word.replace(",", " ") for word in words.split(" ")])
     assert status.value.code == 2
-    assert message in capsys.readouterr().err.splitlines()[-1]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert REFUSED[name][words] in line
 
 
-def test_an_empty_pack_is_refused(capsys):
-    """Shown to fail: the folder of the caller was taken for the pack."""
-    with pytest.raises(SystemExit):
-        importlib.import_module("senbazuru.runs.layer").main(["--pack", ""])
-    assert "argument --pack: must name a folder, not ''" in capsys.readouterr().err
+def test_build_report(tmp_path):
+    """Shown to fail: benches of senbazuru were missing, and counted as ``tests``."""
+    report = tmp_path / "tests.xml"
+    cases = [
+        f'<testcase classname="{module}" name="a"><properties><property name="processor" '
+        'value="2"/></properties></testcase>'
+        for module in ("tb.qet.test_swap", "senbazuru.talk.test_talk", "tests.test_isa")
+    ]
+    report.write_text(f"<testsuite>{''.join(cases)}</testsuite>")
+    module = module_of("build_report")
+    benches = module.bench_tables(report)["build_benches"]
+    assert "| `senbazuru/talk/test_talk.py` | 1 | 2 |\n| `tb/qet/test_swap.py` | 1 | 2 |" in benches
+    assert "tests/" not in benches
+    rooms = module.room_tables(report)["build_rooms"]
+    for row in ("| `senbazuru/talk` | 1 | 2 |", "| `tests` | 1 | 2 |", "| all | 3 | 6 |"):
+        assert row in rooms
 
 
 def test_every_command_has_a_case():
     cases = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
-    assert COMMANDS
-    assert set(COMMANDS) - cases == {"build_report", "power"}  # tests/synth has theirs
+    assert len(MEASURING) > 6
+    assert set(COMMANDS) - cases == {"power"}  # tests/synth has its
 
 
 @PAGE
@@ -1025,14 +1025,14 @@ def test_qet(command, figures, page, capsys, monkeypatch):
     def differs(*_):
         raise AssertionError("o: word 3")
 
-    monkeypatch.setattr(command.measure._Runs, "_run", differs)
+    monkeypatch.setattr(command.module._Runs, "_run", differs)
     assert command.main(["--only", "row_63"]) == 1
     assert capsys.readouterr().err == "senbazuru.runs.qet: o: word 3\n"
 
 
 @PAGE
 def test_qet_rates(command, figures, monkeypatch, page, capsys):
-    monkeypatch.setattr(command.measure, "_CASES", {"smollm2": (16, (64,))})
+    monkeypatch.setattr(command.module, "_CASES", {"smollm2": (16, (64,))})
     assert command.main(["--config", "smollm2", *page]) == 0
     assert len(command.ran) == 2
     assert {figure.cycles for figure in figures()} == {CYCLES}

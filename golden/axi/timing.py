@@ -19,23 +19,3 @@ def read_interval(burst_beats: int, outstanding: int, latency: int) -> Fraction:
     after it was taken, and brings ``burst_beats`` words.
     """
     return max(Fraction(1), Fraction(latency + 3 + burst_beats, burst_beats * outstanding))
-
-
-def write_port() -> Timing:
-    return Timing(
-        latency=3,
-        start="command",
-        end="axi__aw and axi__w",
-        delays=(("from i to axi__w", 1), ("from axi__b to done", 1)),
-    )
-
-
-def lite_registers() -> Timing:
-    """A read and a write at the same time."""
-    return Timing(
-        latency=2,
-        start="the last of address and data",
-        end="the answer",
-        unit="read and one write",
-        words=tuple((f"axil__{channel}", 1) for channel in ("aw", "w", "b", "ar", "r")),
-    )

@@ -7,19 +7,15 @@ import dataclasses
 import functools
 from fractions import Fraction
 
-from golden.config import Config
+from golden.config import Config, Range, declared
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FloatFormat(Config):
     """sign, ``exp_bits`` of biased exponent, ``frac_bits`` of trailing significand."""
 
-    exp_bits: int  # 3..8
-    frac_bits: int  # 2..23
-
-    def __post_init__(self) -> None:
-        self._check_range("exp_bits", 3, 8)
-        self._check_range("frac_bits", 2, 23)
+    exp_bits: int = dataclasses.field(metadata=declared(Range(3, 8), "bits of the exponent"))
+    frac_bits: int = dataclasses.field(metadata=declared(Range(2, 23), "bits of the fraction"))
 
     @property
     def bits(self) -> int:

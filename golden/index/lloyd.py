@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from golden.config import Config
+from golden.config import Config, bounded, choice, flag, real
 
 _CHUNK = {"cpu": 1 << 18, "cuda": 1 << 26}  # distances held at a time
 _SEED_SAMPLES = 16  # k-means++ draws its seeds from this many samples per entry
@@ -70,18 +70,11 @@ class Training(Config):
     few: quantizers accept fewer than 39 training vectors per entry
     """
 
-    seed: int = 0
-    seeds: str = "plus_plus"
-    iterations: int = 25
-    tolerance: float = 1e-4
-    few: bool = False
-
-    def __post_init__(self) -> None:
-        self._check_range("seed", 0, (1 << 63) - 1)
-        self._check_choice("seeds", ("plus_plus", "random"))
-        self._check_range("iterations", 0, 1 << 20)
-        self._check_real("tolerance", 0.0, 1.0)
-        self._check_bool("few")
+    seed: int = bounded(0, 0, (1 << 63) - 1)
+    seeds: str = choice("plus_plus", ("plus_plus", "random"))
+    iterations: int = bounded(25, 0, 1 << 20)
+    tolerance: float = real(1e-4, 0.0, 1.0)
+    few: bool = flag(False)
 
 
 DEFAULT = Training()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from golden.config import Config, ConfigError
+from golden.config import Config, ConfigError, bounded
 from golden.fp16.format import FP16
 from golden.fp16.ops import float_from_bits
 from golden.index import lloyd
@@ -31,14 +31,11 @@ _SUB_MAX = 256  # elements of a part that the limbs have room for
 class ProductShape(Config):
     """Parts and codes of a vector."""
 
-    dim: int = 128  # elements of a vector, a multiple of subspaces
-    subspaces: int = 64  # M
-    bits: int = 8  # of a code
+    dim: int = bounded(128, 1, 1 << 16, "elements of a vector, a multiple of subspaces")
+    subspaces: int = bounded(64, 1, 1 << 16, "M")
+    bits: int = bounded(8, CODE_BITS_MIN, CODE_BITS_MAX, "of a code")
 
     def __post_init__(self) -> None:
-        self._check_range("dim", 1, 1 << 16)
-        self._check_range("subspaces", 1, 1 << 16)
-        self._check_range("bits", CODE_BITS_MIN, CODE_BITS_MAX)
         if self.dim % self.subspaces:
             self._refuse("dim", f"a multiple of subspaces = {self.subspaces}")
 

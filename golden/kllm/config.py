@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from golden.config import Shape
+from golden.config import Shape, bounded, choice, nested
 from golden.index.format import INT_BITS, K_MAX
 from golden.kllm.format import (
     PRODUCTS,
@@ -18,28 +18,18 @@ from golden.kllm.isa import ROW_ELEMENTS
 class VectorShape(Shape):
     """The vector memory: rows of 16 FP16 words."""
 
-    rows: int = 4096  # rows of the vector memory, 1..65536
-
-    def __post_init__(self) -> None:
-        self._check_range("rows", 1, 1 << 16)
+    rows: int = bounded(4096, 1, 1 << 16, "rows of the vector memory")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SlotShape(Shape):
     """The slots: quantized tokens of indices or of unsigned integers, with outliers."""
 
-    slots: int = 16  # tokens held, 2..256
-    elements: int = 4096  # longest token, 16..16383
-    outliers_max: int = 64  # most outliers of a token, 1..16383
-    bits_a: int = 4  # bits of an activation index, 2..4
-    integer_bits: int = 8  # bits of an unsigned integer, 4 or 8; 0: no integers
-
-    def __post_init__(self) -> None:
-        self._check_range("slots", 2, 256)
-        self._check_range("elements", ROW_ELEMENTS, K_MAX)
-        self._check_range("outliers_max", 1, K_MAX)
-        self._check_range("bits_a", 2, 4)
-        self._check_choice("integer_bits", (0, *INT_BITS))
+    slots: int = bounded(16, 2, 256, "tokens held")
+    elements: int = bounded(4096, ROW_ELEMENTS, K_MAX, "longest token")
+    outliers_max: int = bounded(64, 1, K_MAX, "most outliers of a token")
+    bits_a: int = bounded(4, 2, 4, "bits of an activation index")
+    integer_bits: int = choice(8, (0, *INT_BITS), "bits of an unsigned integer; 0: no integers")
 
     @property
     def rows(self) -> int:
@@ -51,16 +41,10 @@ class SlotShape(Shape):
 class LaneShape(Shape):
     """The PE lanes: how many, and what one weight beat of a lane is."""
 
-    lanes: int = 16  # PE lanes, 1..64
-    columns: int = 32  # output columns of a lane, 1..64
-    elements: int = 16  # elements of the reduction axis per beat, 1..16
-    bits_b: int = 4  # bits of a weight index, 2..4
-
-    def __post_init__(self) -> None:
-        self._check_range("lanes", 1, 64)
-        self._check_range("columns", 1, 64)
-        self._check_range("elements", 1, 16)
-        self._check_range("bits_b", 2, 4)
+    lanes: int = bounded(16, 1, 64, "PE lanes")
+    columns: int = bounded(32, 1, 64, "output columns of a lane")
+    elements: int = bounded(16, 1, 16, "elements of the reduction axis per beat")
+    bits_b: int = bounded(4, 2, 4, "bits of a weight index")
 
     @property
     def group_outputs(self) -> int:
@@ -72,12 +56,10 @@ class LaneShape(Shape):
 class PortShape(Shape):
     """The memories of weight images, each with a read port."""
 
-    ports: int = 24  # weight read ports, 1..64
-    bits: int = 1024  # bits of a port word, 8..4096, a multiple of 8
+    ports: int = bounded(24, 1, 64, "weight read ports")
+    bits: int = bounded(1024, 8, 4096, "bits of a port word, a multiple of 8")
 
     def __post_init__(self) -> None:
-        self._check_range("ports", 1, 64)
-        self._check_range("bits", 8, 4096)
         if self.bits % 8:
             self._refuse("bits", "a multiple of 8")
 
@@ -110,28 +92,21 @@ class MachineConfig(Shape):
     ``slot.outliers_max`` is also the longest token of DIRECT.
     """
 
-    lane: LaneShape = dataclasses.field(default_factory=LaneShape)  # the PE lanes
-    slot: SlotShape = dataclasses.field(default_factory=_slot)  # the activation slots
-    vectors: VectorShape = dataclasses.field(default_factory=VectorShape)  # the vector memory
-    ports: PortShape = dataclasses.field(default_factory=PortShape)  # the weight memories
-    product: str = "rounded"  # words of the lanes' table: rounded, fixed16 or fixed12
-    softmax_elements: int = 4096  # longest row of SOFTMAX, 16..16383
-    replay_beats: int = 256  # longest tokens that may share weights, in beats, 1..16383
+    lane: LaneShape = nested(LaneShape, "the PE lanes")
+    slot: SlotShape = nested(_slot, "the activation slots", SlotShape)
+    vectors: VectorShape = nested(VectorShape, "the vector memory")
+    ports: PortShape = nested(PortShape, "the weight memories")
+    product: str = choice("rounded", PRODUCTS, "words of the lanes' table")
+    softmax_elements: int = bounded(4096, ROW_ELEMENTS, K_MAX, "longest row of SOFTMAX")
+    replay_beats: int = bounded(256, 1, K_MAX, "longest tokens that may share weights, in beats")
 
     def __post_init__(self) -> None:
-        self._check_shape("lane", LaneShape)
         if self.lane.columns % ROW_ELEMENTS:
             self._refuse("lane.columns", f"a multiple of {ROW_ELEMENTS}")
         if ROW_ELEMENTS % self.lane.elements:
             self._refuse("lane.elements", f"a divisor of {ROW_ELEMENTS}")
-        self._check_shape("slot", SlotShape)
         self._check_choice("slot.integer_bits", INT_BITS)
-        self._check_shape("vectors", VectorShape)
-        self._check_shape("ports", PortShape)
         self._check_power_of_two("ports.bits", 32, 1024)
-        self._check_choice("product", PRODUCTS)
-        self._check_range("softmax_elements", ROW_ELEMENTS, K_MAX)
-        self._check_range("replay_beats", 1, K_MAX)
 
     @property
     def lanes(self) -> int:

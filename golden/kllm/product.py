@@ -6,7 +6,7 @@ A bench measures it on the accelerator, and a simulator predicts its cycles from
 import dataclasses
 from collections.abc import Sequence
 
-from golden.config import Config
+from golden.config import Config, bounded, flag
 from golden.kllm.assembler import Assembler, Slots, Vector
 from golden.kllm.config import MachineConfig, outlier_count
 from golden.kllm.isa import ROW_ELEMENTS, Norm, Opcode, OutlierMode, Outliers, Statistics, row_count
@@ -24,18 +24,15 @@ class ProductCase(Config):
     norm: with the statistic of an RMS norm, folded into the scales
     """
 
-    tokens: int = 1
+    tokens: int = bounded(1, 1, 1 << 16)
     at_a_time: int = 1
-    online: bool = True
-    norm: bool = False
+    online: bool = flag(True)
+    norm: bool = flag(False)
 
     def __post_init__(self) -> None:
-        self._check_range("tokens", 1, 1 << 16)
         self._check_range("at_a_time", 1, self.tokens)
         if self.tokens % self.at_a_time:
             self._refuse("at_a_time", f"a divisor of {self.tokens} tokens")
-        self._check_bool("online")
-        self._check_bool("norm")
 
 
 def product_program(

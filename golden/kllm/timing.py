@@ -8,14 +8,11 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from golden.attention.timing import softmax
-from golden.axi import timing as axi
-from golden.index.timing import table, table_row
-from golden.kllm.isa import ROW_ELEMENTS, MatmulMode, Norm
-from golden.stream.timing import fifo
+from golden.index.timing import table_row
+from golden.kllm.isa import MatmulMode, Norm
 from golden.timing import Timing
 
 _ROW = 16  # elements
-_FIRST_REQUEST = ("from start to the first request", 1)
 
 
 def vector_lanes(width: int) -> Timing:
@@ -61,21 +58,6 @@ def slot_fill(bits_a: int, slots: int, function: int) -> int:
     return max(entries + function, (slots - 1) * 2 * entries) + 1
 
 
-def slot_rows(width: int, stages: int) -> Timing:
-    """Rows of slot 1, and single words: rows of slot 0 wait for their outliers' function."""
-    cycles = function_cycles(stages).values()
-    rows = table(width, _ROW)
-    return dataclasses.replace(
-        rows,
-        start="entries_1",
-        end="rows_1",
-        delays=(
-            ("from element to y, the least", min(cycles)),
-            ("from element to y, the most", max(cycles)),
-        ),
-    )
-
-
 def result_rows(width: int) -> Timing:
     """``width`` elements per cycle."""
     return Timing(
@@ -105,32 +87,6 @@ def function_decode() -> Timing:
     return Timing(latency=7, interval=Fraction(8), start="command", end="job", unit="command")
 
 
-def concat() -> Timing:
-    """A beat of pairs leaves in the cycle after both of its inputs came."""
-    return Timing(latency=1, start="i_a", unit="beat")
-
-
-def scaler(stages: int) -> Timing:
-    """``stages`` registers from the sums to the output."""
-    return Timing(latency=stages)
-
-
-def outlier() -> Timing:
-    """From the word with last to the sum of column 0; columns leave one per cycle."""
-    return Timing(latency=3)
-
-
-def integer_quantizer(stages: int, parts: int, scale_steps: int) -> Timing:
-    """A row is divided in ``parts``; the scale takes ``scale_steps`` steps of a division."""
-    return Timing(
-        latency=stages + parts - 1,
-        interval=Fraction(parts),
-        words=(("i", 1), ("o", 1)),
-        unit="row",
-        delays=(("from largest to scale", scale_steps + 2),),
-    )
-
-
 def dispatcher(command_words: int) -> Timing:
     """From a command's last word to its engine, where the command waits for none before it."""
     return Timing(
@@ -142,72 +98,9 @@ def dispatcher(command_words: int) -> Timing:
     )
 
 
-def accelerator(command_words: int, words_held: int, storage: str) -> Timing:
-    """Of LOADs of one row, whose engine is idle. The host writes a word in every access.
-
-    A word passes the registers, their queue of ``words_held`` words in ``storage`` and the
-    dispatcher. The engine then requests the row. The last cycles are those of the status.
-    Other commands take the cycles of their units after the dispatcher's.
-    """
-    registers, port, row = axi.lite_registers(), axi.read_port(True), load()
-    steps = (
-        registers.latency - 1,  # the word enters the queue a cycle before the answer
-        fifo(words_held, storage).latency,
-        dispatcher(command_words).latency,
-        row.latency,
-        port.latency,
-    )
-    return Timing(
-        latency=sum(steps),
-        interval=max(registers.interval * command_words, dispatcher(command_words).interval),
-        start="a LOAD's last word on host__w",
-        end="data__ar",
-        unit="command",
-        delays=(("from its final data__r to idle", port.delay("from axi__r to o") + 2),),
-    )
-
-
-def load() -> Timing:
-    return Timing(latency=2, start="command", end="read", unit="row")
-
-
 def readback() -> Timing:
     """Of READ: a row is on order while the words of the row before it leave."""
     return Timing(latency=2, start="command", end="row_request")
-
-
-def read_slot_cycles(length: int, outliers: int) -> int:
-    """From a READ_SLOT to its status, where memories answer in the next cycle and nothing stalls.
-
-    A word per cycle, and two cycles for each outlier, which is requested when the one before it
-    has left.
-    """
-    rows = -(-length // ROW_ELEMENTS)
-    return 11 + 5 * rows + 2 * outliers
-
-
-def slot_memory() -> Timing:
-    return Timing(latency=2, start="a request", end="its answer", unit="read and one write")
-
-
-def weight_stripe(ports: int, slots: int) -> Timing:
-    return Timing(latency=0, interval=Fraction(1, min(ports, slots)), start="data_p", end="slot_s")
-
-
-def weight_supply(setup_cycles: int, ports: int, slots: int) -> Timing:
-    """``setup_cycles``: a division of the job's groups, a digit per cycle."""
-    return Timing(
-        latency=setup_cycles,
-        interval=Fraction(1, min(ports, slots)),
-        start="job",
-        end="read_p",
-        unit="port word",
-    )
-
-
-def weight_buffer() -> Timing:
-    """Of a job of one group: from the last word of its first beat to that beat."""
-    return Timing(latency=3, start="a beat's last word", end="w", unit="beat")
 
 
 def orizuru(levels: int, architecture: str) -> Timing:
@@ -223,66 +116,12 @@ def orizuru(levels: int, architecture: str) -> Timing:
     )
 
 
-def norm_sums(bits_a: int, sums: int) -> Timing:
-    """One cycle per bin of the codebook, then ``sums`` words of ``value``.
-
-    ``token`` and ``value`` are taken at once.
-    """
-    bins = 1 << bits_a
-    return Timing(
-        latency=bins + 4,
-        start="a token's last beat",
-        end="token",
-        unit="beat",
-        delays=(
-            ("from token to the first value", 1),
-            ("from a faulty token's last beat to token", 3),
-            ("from a token's last beat to the next job", bins + sums + 5),
-        ),
-    )
-
-
-def norm_finish_cycles(convert: int, fma: int, divide: int, rsqrt: int, layer_norm: bool) -> int:
-    """Cycles from the cycle after the last sum to the token's word of o."""
-    multiply_adds, quotients = (5, 2) if layer_norm else (3, 1)
-    return convert + multiply_adds * (fma + 1) + quotients * (divide + 1) + rsqrt + 1
-
-
-def norm_finish(rms_cycles: int, layer_cycles: int, sums: int) -> Timing:
-    """One token at a time: its ``sums`` words of value, then the operations one by one."""
-    return Timing(
-        latency=1 + rms_cycles,
-        latency_max=1 + layer_cycles,
-        interval=Fraction(sums + 1 + rms_cycles + 1),
-        start="a token's last value",
-        unit="token of RMSNorm",
-        delays=(("from a faulty token to o", 1),),
-    )
-
-
-def norm_stats(reduce_cycles: int, rms_cycles: int, layer_cycles: int) -> Timing:
-    """``reduce_cycles`` from the last beat to the next job; then the floating-point part."""
-    return Timing(
-        latency=reduce_cycles + rms_cycles,
-        latency_max=reduce_cycles + layer_cycles,
-        start="a token's last beat",
-        unit="beat",
-        delays=(("from a token's last beat to the next job", reduce_cycles),),
-    )
-
-
 def function_cycles(stages: int) -> dict[str, int]:
     """Cycles of each function, ``stages`` registers per operator."""
     operators = {
         "EXP": 2, "RECIPROCAL": 3, "SQRT": 3, "RSQRT": 3, "SILU": 6, "GELU": 9,
     }  # fmt: skip
     return {"IDENTITY": 1, "RELU": 1} | {name: n * stages for name, n in operators.items()}
-
-
-def function_pipeline(stages: int) -> Timing:
-    """Words of one function follow each other; ``function_cycles`` has each function's."""
-    cycles = function_cycles(stages).values()
-    return Timing(latency=min(cycles), latency_max=max(cycles))
 
 
 def matmul_supply(groups: int) -> int:
@@ -300,22 +139,6 @@ def matmul_ticket(tokens: int = 0, answer: int = 0) -> int:
     ``tokens`` descriptors, each ``answer`` cycles after its request; DIRECT reads none: 0.
     """
     return 1 + (tokens + answer + 1 if tokens else 0)
-
-
-def matmul() -> Timing:
-    """The least latency: DIRECT of one group. ``matmul_supply`` has that of each command."""
-    return Timing(
-        latency=matmul_supply(1),
-        start="command.valid",
-        end="supply",
-        unit="beat",
-        delays=(
-            ("from the last slot_descriptor to slot_entry_request, without fold_norm", 3),
-            ("from a row's last y_0 to its write", 1),
-            ("from a command's last write to its status", 3),
-            ("from a packet's last codebook to the turn of the next command", 2),
-        ),
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -386,143 +209,6 @@ def lane_cycles(shape: LaneTiming, job: LaneJob, jobs: int = 1) -> int:
     first = 2 + steps - 1 + lane_latency(shape, job.mode)
     further = max(steps, shape.columns * shape.gap(job.mode), 2)
     return first + (job.outputs - 1) * shape.gap(job.mode) + (jobs - 1) * further
-
-
-def lane_codebook() -> Timing:
-    """Words of the table of products leave in the cycle in which they come."""
-    return Timing(latency=0, end="product", delays=(("from a packet's last word to loaded", 1),))
-
-
-def lane_control() -> Timing:
-    """Of a job's last beat; a beat with several outliers has further steps before it leaves."""
-    return Timing(
-        latency=0,
-        start="a",
-        end="step",
-        unit="step",
-        delays=(("from a job's last step to info", 1),),
-    )
-
-
-def lane_dense(shape: LaneTiming) -> Timing:
-    """From a packet's last beat to the sum of column 0; counting overlaps reducing."""
-    integer = (("in integer mode", 6 + shape.integer_words),) if shape.integer_words else ()
-    return Timing(
-        latency=6 + shape.words,
-        start="a packet's last i",
-        unit="beat",
-        delays=(*integer, ("from a sum to the next", shape.gap(MatmulMode.KMEANS))),
-    )
-
-
-def lane_finish(stages: int) -> Timing:
-    """``stages`` registers of the scaler. A status takes 1 cycle after the last y."""
-    return Timing(
-        latency=stages,
-        start="s_b",
-        end="y",
-        unit="column",
-        delays=(("from a job's last y to its status", 1),),
-    )
-
-
-def row_lookup(digits: int) -> Timing:
-    """Of a beat, and of a beat of integers: its last digit leaves ``digits - 1`` cycles later."""
-    integer = (("cycles of a beat in integer mode", digits),) if digits > 1 else ()
-    return Timing(latency=1, unit="beat", delays=integer)
-
-
-def select_column() -> Timing:
-    """From the beat with ``enter`` to its sum: tree, accumulator, ``held``."""
-    return Timing(latency=3, start="row", end="held", unit="beat")
-
-
-def pe_lane(shape: LaneTiming) -> Timing:
-    """Of one job in an idle lane; ``lane_cycles`` has those of a sequence."""
-    modes = [("of a direct product", MatmulMode.DIRECT)]
-    if shape.integer_words:
-        modes.append(("of integers", MatmulMode.INTEGER))
-    return Timing(
-        latency=lane_latency(shape, MatmulMode.KMEANS),
-        start="a job's last a",
-        end="y",
-        unit="beat",
-        delays=(
-            *((what, lane_latency(shape, mode)) for what, mode in modes),
-            ("from a column's y to the next", shape.gap(MatmulMode.KMEANS)),
-            ("from a job's last y to its status", 1),
-        ),
-    )
-
-
-def row_gather() -> Timing:
-    return Timing(latency=1, start="y", unit="word")
-
-
-def row_walk() -> Timing:
-    """The memory's latency is not included."""
-    return Timing(latency=0, start="a row", unit="word", delays=(_FIRST_REQUEST,))
-
-
-def entry_walk() -> Timing:
-    """The memory's latency is not included."""
-    return Timing(
-        latency=0,
-        start="a row of entries",
-        end="a",
-        unit="beat",
-        delays=(_FIRST_REQUEST, ("from start to the first beat, if direct", 1)),
-    )
-
-
-def descriptor_walk() -> Timing:
-    """The memory's latency is not included."""
-    return Timing(
-        latency=0,
-        start="descriptor",
-        unit="descriptor",
-        delays=(_FIRST_REQUEST, ("from the last descriptor to done", 1)),
-    )
-
-
-def outlier_walk() -> Timing:
-    """The memory's latency is not included. The cycles of one count."""
-    return Timing(
-        latency=0,
-        start="outlier",
-        end="x",
-        unit="word",
-        delays=(("from count to its first request", 1), ("of each count in addition", 1)),
-    )
-
-
-def job_walk() -> Timing:
-    """Of slots; the memory's latency is not included. The interval is that of direct jobs."""
-    return Timing(
-        latency=1,
-        start="descriptor",
-        end="job and count",
-        unit="job, if direct",
-        delays=(
-            _FIRST_REQUEST,
-            ("from start to the first job, if direct", 1),
-            ("from a job to the next request", 1),
-        ),
-    )
-
-
-def matmul_collect() -> Timing:
-    return Timing(
-        latency=0,
-        start="row",
-        end="write",
-        unit="row",
-        delays=(
-            ("from ticket, as offered, to the first row", 1),
-            ("of each job in addition", 1),
-            ("from the last lane_status to status", 2),
-        ),
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -615,111 +301,6 @@ class FunctionCycles:
         return rows * _ROW // self.width
 
 
-def functional_unit(width: int, bits_a: int, stages: int) -> Timing:
-    """With a memory that answers in 1 cycle. The least latency: BINARY of one row.
-
-    ``FunctionCycles`` has the cycles of each command.
-    """
-    cycles = FunctionCycles(width, bits_a, stages, 1)
-    return Timing(
-        latency=cycles.rows(1),
-        interval=Fraction(1, width),
-        start="command",
-        end="status",
-        unit="element",
-        delays=(
-            ("of a refused command", cycles.refused),
-            ("of FUNCTION_CODEBOOK", cycles.codebook),
-            ("of SOFTMAX of one row", cycles.softmax(1, 1)),
-        ),
-    )
-
-
-def matmul_issue() -> Timing:
-    """The least latency: DIRECT of one group. ``matmul_supply`` has that of each command.
-
-    The interval: the same, with walks of one cycle.
-    """
-    ticket = 1 + matmul_ticket()
-    return Timing(
-        latency=matmul_supply(1),
-        start="command, as offered,",
-        end="supply",
-        interval=Fraction(matmul_supply(1) + ticket + 4),
-        unit="command",
-        delays=(
-            ("from supply to ticket of DIRECT, if released", ticket),
-            ("from ticket to start, without fold_norm", 0),
-            ("from the end of the walks to the end of the command", 1),
-            ("from the last codebook to its ticket", 1),
-        ),
-    )
-
-
-def matmul_check() -> Timing:
-    """The sizes in registers; the fault follows from them and from the command."""
-    return Timing(latency=1, start="command", end="every output", unit="command")
-
-
-def quantize_decode() -> Timing:
-    """One command at a time; the next one after its job."""
-    return Timing(latency=3, interval=Fraction(4), start="command", end="job", unit="command")
-
-
-def token_walk() -> Timing:
-    """Tokens without a first pass; a first pass adds a cycle per row."""
-    return Timing(
-        latency=0, start="job, as offered,", end="token", unit="token",
-        delays=(("from token to its first request", 1),),
-    )  # fmt: skip
-
-
-def entry_writer() -> Timing:
-    return Timing(latency=1, start="index or value", end="entries and beat", unit="row")
-
-
-def outlier_bounds() -> Timing:
-    """``done`` comes after the pops of its token; a pop of each tree may come in a cycle."""
-    return Timing(latency=1, start="done", unit="pop of each tree")
-
-
-def first_pass() -> Timing:
-    return Timing(latency=0, start="row", end="x or integer", unit="row")
-
-
-def token_maximum() -> Timing:
-    return Timing(
-        latency=2, start="i", end="largest", unit="row",
-        delays=(("from largest to status", 1), ("from largest to the next row", 1)),
-    )  # fmt: skip
-
-
-def token_scheduler() -> Timing:
-    return Timing(
-        latency=0, start="token", end="finish", unit="request",
-        delays=(("from token to its first request", 1),),
-    )  # fmt: skip
-
-
-def row_compare() -> Timing:
-    return Timing(latency=1, start="row", unit="row")
-
-
-def row_splitter() -> Timing:
-    return Timing(
-        latency=1, end="beat", unit="row", delays=(("from i to its first outlier", 2),)
-    )
-
-
-def split_cycles(outliers: int, last: bool) -> int:
-    """Cycles of one row: an outlier per cycle, and after those of a last row the mark."""
-    return max(1, outliers + (last and outliers > 0))
-
-
-def descriptor_writer() -> Timing:
-    return Timing(latency=1, interval=Fraction(2), start="finish", end="descriptor", unit="token")
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuantizerCycles:
     """Cycles from a command of Unit.QUANTIZE to its status, at most; 0 or more tokens fail.
@@ -785,8 +366,3 @@ class QuantizerCycles:
     def refused(self, slots: int = 0) -> int:
         """A command that reads nothing; ``slots`` become not valid."""
         return 5 + max(1, 2 * slots)
-
-
-def quantizer() -> Timing:
-    """Of a command that is refused; QuantizerCycles has the others."""
-    return Timing(latency=6, start="command", end="status", unit="row of either pass")

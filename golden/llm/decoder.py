@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn, Self
 
-from golden.config import Config, ConfigError
+from golden.config import Config, ConfigError, Range, bounded, declared, flag
 
 _MOST = 1 << 30
 _LINEARS = ("q", "k", "v", "o", "gate", "up", "down")
@@ -98,19 +98,25 @@ class Decoder(Config):
 
     name: str  # of its file or folder
     architecture: str  # model_type of its configuration
-    hidden: int  # elements of a token
-    layers: int  # decoder layers
-    heads: int  # query heads
+    hidden: int = dataclasses.field(metadata=declared(Range(1, _MOST), "elements of a token"))
+    layers: int = dataclasses.field(metadata=declared(Range(1, _MOST), "decoder layers"))
+    heads: int = dataclasses.field(metadata=declared(Range(1, _MOST), "query heads"))
     kv_heads: int  # key and value heads, a divisor of heads
-    head_size: int  # elements of a head
-    intermediate: int  # elements inside the feed-forward network, of one expert
-    vocabulary: int  # words of the vocabulary
-    gated: bool = True  # gate and up, or one matrix in their place
-    tied: bool = False  # the head is the table of embeddings
-    experts: int = 1  # feed-forward networks of a layer
+    head_size: int = dataclasses.field(metadata=declared(Range(1, _MOST), "elements of a head"))
+    intermediate: int = dataclasses.field(
+        metadata=declared(
+            Range(1, _MOST), "elements inside the feed-forward network, of one expert"
+        )
+    )
+    vocabulary: int = dataclasses.field(
+        metadata=declared(Range(1, _MOST), "words of the vocabulary")
+    )
+    gated: bool = flag(True, "gate and up, or one matrix in their place")
+    tied: bool = flag(False, "the head is the table of embeddings")
+    experts: int = bounded(1, 1, _MOST, "feed-forward networks of a layer")
     active: int = 1  # experts that a token passes
-    window: int = 0  # tokens that a token attends, itself included; 0: all
-    positions: int = 0  # longest context that the configuration states; 0: none
+    window: int = bounded(0, 0, _MOST, "tokens that a token attends, itself included; 0: all")
+    positions: int = bounded(0, 0, _MOST, "longest context that the configuration states; 0: none")
     activation: str = "silu"  # in the feed-forward network, as transformers spells it
     norm: str = "RMSNorm"  # before attention and before the feed-forward network
     qk_norm: bool = False  # q and k are normalised before RoPE
@@ -118,17 +124,10 @@ class Decoder(Config):
     rope: str = "default"  # type of RoPE; empty: positions are learned
 
     def __post_init__(self) -> None:
-        for name in ("hidden", "layers", "heads", "head_size", "intermediate", "vocabulary"):
-            self._check_range(name, 1, _MOST)
         self._check_range("kv_heads", 1, self.heads)
         if self.heads % self.kv_heads:
             self._refuse("kv_heads", f"a divisor of {self.heads} heads")
-        self._check_bool("gated")
-        self._check_bool("tied")
-        self._check_range("experts", 1, _MOST)
         self._check_range("active", 1, self.experts)
-        self._check_range("window", 0, _MOST)
-        self._check_range("positions", 0, _MOST)
 
     @classmethod
     def of(cls, name: str, fields: Any) -> Self:

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from golden.config import Config, Shape
+from golden.config import Config, Shape, bounded, choice, flag, nested, power_of_two
 from golden.paging.config import CacheConfig, RecordKind, VectorRecords
 
 
@@ -10,14 +10,11 @@ from golden.paging.config import CacheConfig, RecordKind, VectorRecords
 class PqShape(Shape):
     """Product quantization of the vector of one head."""
 
-    head_dim: int = 128  # d: elements of a head, a multiple of subspaces, 16..256
-    subspaces: int = 64  # M: parts of a vector, each with a codebook, 4..128
-    bits: int = 8  # nbits: bits of a code, 4..12
+    head_dim: int = bounded(128, 16, 256, "d: elements of a head, a multiple of subspaces")
+    subspaces: int = bounded(64, 4, 128, "M: parts of a vector, each with a codebook")
+    bits: int = bounded(8, 4, 12, "nbits: bits of a code")
 
     def __post_init__(self) -> None:
-        self._check_range("head_dim", 16, 256)
-        self._check_range("subspaces", 4, 128)
-        self._check_range("bits", 4, 12)
         if self.head_dim % self.subspaces:
             self._refuse("head_dim", f"a multiple of subspaces = {self.subspaces}")
 
@@ -59,14 +56,11 @@ class WindowShape(Shape):
     Without keep and block no token is recent: an APPEND encodes its token at once.
     """
 
-    sinks: int = 4  # first tokens of a sequence that stay exact, 0..64
-    keep: int = 0  # recent tokens that stay exact, 0..256
-    block: int = 32  # tokens that are encoded together, 0..256
+    sinks: int = bounded(4, 0, 64, "first tokens of a sequence that stay exact")
+    keep: int = bounded(0, 0, 256, "recent tokens that stay exact")
+    block: int = bounded(32, 0, 256, "tokens that are encoded together")
 
     def __post_init__(self) -> None:
-        self._check_range("sinks", 0, 64)
-        self._check_range("keep", 0, 256)
-        self._check_range("block", 0, 256)
         if self.keep and not self.block:
             self._refuse("block", "1..256 where keep is not 0")
 
@@ -90,30 +84,19 @@ class WindowShape(Shape):
 class HeadShape(Shape):
     """Heads of a layer."""
 
-    heads: int = 8  # KV heads, 1..128
-    group: int = 4  # query heads of each KV head, 1..16
-
-    def __post_init__(self) -> None:
-        self._check_range("heads", 1, 128)
-        self._check_range("group", 1, 16)
+    heads: int = bounded(8, 1, 128, "KV heads")
+    group: int = bounded(4, 1, 16, "query heads of each KV head")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RateShape(Shape):
     """What the engines do per cycle."""
 
-    macs: int = 64  # B: products per cycle with the codebook, a power of two in 4..256
-    keys: int = 1  # P: keys per cycle: 1, 2 or 4
-    queries: int = 4  # L: queries of a KV head side by side, 1..8
-    window_macs: int = 32  # products per cycle with exact rows, a power of two in 4..256
-    lanes: int = 16  # words per beat of q, K, V and outputs, a power of two in 4..64
-
-    def __post_init__(self) -> None:
-        self._check_power_of_two("macs", 4, 256)
-        self._check_choice("keys", (1, 2, 4))
-        self._check_range("queries", 1, 8)
-        self._check_power_of_two("window_macs", 4, 256)
-        self._check_power_of_two("lanes", 4, 64)
+    macs: int = power_of_two(64, 4, 256, "B: products per cycle with the codebook")
+    keys: int = choice(1, (1, 2, 4), "P: keys per cycle")
+    queries: int = bounded(4, 1, 8, "L: queries of a KV head side by side")
+    window_macs: int = power_of_two(32, 4, 256, "products per cycle with exact rows")
+    lanes: int = power_of_two(16, 4, 64, "words per beat of q, K, V and outputs")
 
     def parts(self, pq: PqShape) -> int:
         """Words of ``macs`` elements in a vector."""
@@ -136,23 +119,18 @@ class RateShape(Shape):
 class MillionConfig(Config):
     """What is kept and attended; the arithmetic follows from it."""
 
-    pq: PqShape = PqShape()
-    head: HeadShape = HeadShape()
-    window: WindowShape = WindowShape()
+    pq: PqShape = nested(PqShape)
+    head: HeadShape = nested(HeadShape)
+    window: WindowShape = nested(WindowShape)
     sequences: int = 1  # sequences open at a time, 1..256
     layers: int = 32  # layers of the model, 1..256
-    max_tokens: int = 32768  # longest sequence, 1..32768
+    max_tokens: int = bounded(32768, 1, 32768, "longest sequence")
     pages: int = 4096  # pages of memory, head.heads..2**20
     page_bytes: int = 4096  # bytes of a page, a power of two in 256..65536
-    scope_heads: bool = False  # a codebook for each KV head instead of one for all
-    scope_layers: bool = True  # a LOAD serves one layer; false: all layers
+    scope_heads: bool = flag(False, "a codebook for each KV head instead of one for all")
+    scope_layers: bool = flag(True, "a LOAD serves one layer; false: all layers")
 
     def __post_init__(self) -> None:
-        for field, kind in (("pq", PqShape), ("head", HeadShape), ("window", WindowShape)):
-            self._check_shape(field, kind)
-        self._check_range("max_tokens", 1, 32768)
-        self._check_bool("scope_heads")
-        self._check_bool("scope_layers")
         _ = self.cache  # refuses the other fields
 
     @property

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 
 import golden.paging.config
+from golden.config import bounded, choice, nested
 from golden.oaken.format import BLOCK_MAX, SCALE_BYTES
 from golden.paging.config import RecordKind, RecordShape
 
@@ -27,14 +28,11 @@ class KvShape(RecordShape):
     as layers.
     """
 
-    heads: int = 8  # KV heads of a layer, 1..128
-    head_dim: int = 128  # elements of a head, a multiple of block, 16..1024
-    block: int = 64  # elements that share a count byte: 16, 32 or 64
+    heads: int = bounded(8, 1, 128, "KV heads of a layer")
+    head_dim: int = bounded(128, 16, 1024, "elements of a head, a multiple of block")
+    block: int = choice(64, (16, 32, 64), "elements that share a count byte")
 
     def __post_init__(self) -> None:
-        self._check_range("heads", 1, 128)
-        self._check_choice("block", (16, 32, 64))
-        self._check_range("head_dim", 16, 1024)
         if self.head_dim % self.block:
             self._refuse("head_dim", f"a multiple of block = {self.block}")
 
@@ -70,11 +68,7 @@ class KvShape(RecordShape):
 class CacheConfig(golden.paging.config.CacheConfig):
     """Capacity of the paged cache of Oaken's vectors."""
 
-    kv: KvShape = KvShape()
-
-    def __post_init__(self) -> None:
-        self._check_shape("kv", KvShape)
-        super().__post_init__()
+    kv: KvShape = nested(KvShape)
 
 
 assert BLOCK_MAX == 64  # six bits of index

@@ -36,36 +36,15 @@ def quant_engine(lanes: int, scale_stages: int) -> Timing:
     )
 
 
-def zero_remove() -> Timing:
-    """From the last beat of a block to the block."""
-    return Timing(latency=3, unit="beat")
-
-
-def sparse_chunks() -> Timing:
-    return Timing(latency=1, unit="chunk")
-
-
 def zero_insert() -> Timing:
     """From a word of the sparse records to the first beat that it completes."""
     return Timing(latency=3, start="a word", unit="beat")
-
-
-def group_dequantizer(stages: int) -> Timing:
-    return Timing(latency=stages, unit="beat")
-
-
-def token_parameters(stages: int) -> Timing:
-    return Timing(latency=stages, start="scale", unit="token")
 
 
 def dequant_engine(scale_stages: int, stages: int) -> Timing:
     """Scales and records are prepared next to each other, then ``stages`` registers."""
     ahead = max(zero_insert().latency, scale_stages + 1)
     return Timing(latency=ahead + stages + 1, start="a request", unit="beat")
-
-
-def scale_buffer() -> Timing:
-    return Timing(latency=2)
 
 
 def kv_read_cycles(scale_stages: int, stages: int, sparse_beats: int, memory: int) -> int:
@@ -112,15 +91,3 @@ def kv_append_latency(lanes: int, scale_stages: int, slots: int, words: int, mem
     """
     header = quant_engine(lanes, scale_stages).delay("from a vector's last beat to its header")
     return header + 5 + kv_append_cycles(slots, words, memory)
-
-
-def kv_engine(scale_stages: int, stages: int, sparse_beats: int) -> Timing:
-    """With a memory that answers in the next cycle. Beats of ``o`` follow at full rate, also from
-    one head to the next, if each head has at least ``kv_head_cycles()`` of them."""
-    return Timing(
-        latency=kv_read_cycles(scale_stages, stages, sparse_beats, 1),
-        start="a READ",
-        end="its first beat of o",
-        unit="beat",
-        delays=(("from a READ's last beat to its status", 3),),
-    )

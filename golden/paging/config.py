@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from golden.config import Config
+from golden.config import Config, Range, bounded, declared, nested, power_of_two
 
 BYTES_MAX = 4095  # bytes of a record: 12 bits
 STREAMS_MAX = 1 << 20  # words of one RAM
@@ -15,12 +15,11 @@ class RecordKind(Config):
 
     name: str  # of the channel that carries it
     least: int  # bytes of the shortest, 1..most
-    most: int  # bytes of the longest, 1..4095
+    most: int = dataclasses.field(metadata=declared(Range(1, BYTES_MAX), "bytes of the longest"))
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.isidentifier():
             self._refuse("name", "an identifier")
-        self._check_range("most", 1, BYTES_MAX)
         self._check_range("least", 1, self.most)
 
     @property
@@ -112,20 +111,15 @@ class VectorRecords(RecordShape):
 class CacheConfig(Config):
     """Capacity of the paged cache."""
 
-    kv: RecordShape = VectorRecords()
-    sequences: int = 4  # sequences open at a time, 1..256
-    layers: int = 32  # layers of the model, 1..256
+    kv: RecordShape = nested(VectorRecords, kind=RecordShape)
+    sequences: int = bounded(4, 1, 256, "sequences open at a time")
+    layers: int = bounded(32, 1, 256, "layers of the model")
     pages: int = 4096  # pages of memory, as many as records of a vector or more, 1..2**20
-    page_bytes: int = 4096  # bytes of a page, a power of two in 256..65536
-    max_tokens: int = 4096  # longest sequence, 1..2**20
+    page_bytes: int = power_of_two(4096, 256, 65536, "bytes of a page")
+    max_tokens: int = bounded(4096, 1, 1 << 20, "longest sequence")
 
     def __post_init__(self) -> None:
-        self._check_shape("kv", RecordShape)
-        self._check_range("sequences", 1, 256)
-        self._check_range("layers", 1, 256)
         self._check_range("pages", self.kv.slots, 1 << 20)  # else no token finds room
-        self._check_power_of_two("page_bytes", 256, 65536)
-        self._check_range("max_tokens", 1, 1 << 20)
         if 2 * self.kv.record_bytes_max > self.page_bytes:
             # So that a record takes at most one new page, and that a page starts a record.
             self._refuse("page_bytes", f"at least two records, {2 * self.kv.record_bytes_max}")

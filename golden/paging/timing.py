@@ -1,8 +1,5 @@
 """Timing of the paged memory's blocks, as functions of their numbers."""
 
-from collections.abc import Sequence
-from fractions import Fraction
-
 from golden.paging.config import RecordShape
 from golden.timing import Timing
 
@@ -16,24 +13,6 @@ def page_table_cycles(op: str, slots: int, *, extended: int = 0, freed: int = 0)
     fixed = {"READ": 5, "TRIM_CHECK": 3, "BEGIN": 3, "EXTEND": 3, "FREE_STREAM": 3}
     by_size = {"COMMIT": 2 + slots, "ABORT": 2 + extended, "TRIM_STREAM": 5 + 2 * freed}
     return (fixed | by_size).get(op, 2)
-
-
-def page_table(slots: int, pages: int) -> Timing:
-    """The longest is a TRIM_STREAM of all pages but two; the next command comes with the answer."""
-    longest = max(
-        page_table_cycles("COMMIT", slots),
-        page_table_cycles("ABORT", slots, extended=slots),
-        page_table_cycles("TRIM_STREAM", slots, freed=max(pages - 2, 0)),
-    )
-    return Timing(
-        latency=2,
-        latency_max=longest,
-        interval=Fraction(2),
-        start="command",
-        end="response",
-        unit="command",
-        words=(("command", 1), ("response", 1)),
-    )
 
 
 def mmu(kv: RecordShape, beats: tuple[int, ...]) -> Timing:
@@ -54,16 +33,3 @@ def mmu(kv: RecordShape, beats: tuple[int, ...]) -> Timing:
     if beats[kv.kinds.index(first)] > 32:
         latency += 1
     return Timing(latency=latency, start="a READ", end=f"its first word of {first.name}")
-
-
-def mmu_trim_cycles(vectors: int, checks: int, streams: Sequence[int]) -> int:
-    """Cycles from a TRIM to its status, where nothing else is in flight.
-
-    ``vectors``: 2 per layer. ``checks``: the vectors whose bound the token reaches. ``streams``:
-    the page table's cycles for each stream of these vectors. Without checks the token is below the
-    bound of the sequence; the TRIM then takes 9 cycles.
-    """
-    if not checks:
-        return 9
-    check = page_table_cycles("TRIM_CHECK", 0) + 2
-    return 10 + 2 * vectors + checks * check + sum(cycles + 2 for cycles in streams)

@@ -6,7 +6,7 @@ Source: QET, sections 3.2 and 4.1.
 import dataclasses
 from fractions import Fraction
 
-from golden.config import Config, ConfigError
+from golden.config import Config, ConfigError, Range, bounded, choice, declared, flag
 from golden.fp16.format import FP16, FP32
 from golden.index.format import SCALE_EXPONENT_MAX, SCALE_EXPONENT_MIN
 
@@ -34,12 +34,8 @@ class Stage(Config):
     After ``levels`` compare-swaps ``2**levels`` neighbouring columns are a network of their own.
     """
 
-    levels: int = 3  # l: compare-swaps of each element, 0..5
-    entries: int = 256  # k: entries of each codebook, 1..65,536
-
-    def __post_init__(self) -> None:
-        self._check_range("levels", 0, LEVELS_MAX)
-        self._check_range("entries", 1, ENTRIES_MAX)
+    levels: int = bounded(3, 0, LEVELS_MAX, "l: compare-swaps of each element")
+    entries: int = bounded(256, 1, ENTRIES_MAX, "k: entries of each codebook")
 
     @property
     def parts(self) -> int:
@@ -60,24 +56,21 @@ class QetShape(Config):
     ``2**levels * group`` columns. Columns that fill no tile are padded, and counted.
     """
 
-    rows: int  # n
-    columns: int  # d
-    element_bits: int = 32  # a: 32 or 16
-    group: int = 8  # d / m: columns of a codebook
+    rows: int = dataclasses.field(metadata=declared(Range(1, 1 << 24), "n: rows of the matrix"))
+    columns: int = dataclasses.field(
+        metadata=declared(Range(1, 1 << 24), "d: columns of the matrix")
+    )
+    element_bits: int = choice(32, ELEMENT_BITS, "a: bits of an element")
+    group: int = bounded(8, 1, 256, "d / m: columns of a codebook")
     stages: tuple[Stage, ...] = (Stage(),)  # r of them, 1..4
     entry_bits: int = 10  # a': bits of an element of an entry, 2..16; 0: those of an element
-    by_group: bool = False  # each codebook has a range of its own, not each stage
+    by_group: bool = flag(False, "each codebook has a range of its own, not each stage")
 
     def __post_init__(self) -> None:
-        self._check_range("rows", 1, 1 << 24)
-        self._check_range("columns", 1, 1 << 24)
-        self._check_choice("element_bits", ELEMENT_BITS)
-        self._check_range("group", 1, 256)
         if not 1 <= len(self.stages) <= STAGES_MAX:
             self._refuse("stages", f"1..{STAGES_MAX} of them")
         if type(self.entry_bits) is not int or self.entry_bits:
             self._check_range("entry_bits", 2, 16)
-        self._check_bool("by_group")
 
     @property
     def tile(self) -> int:

@@ -3,7 +3,7 @@
 import dataclasses
 import enum
 
-from golden.config import Config
+from golden.config import Config, nested, power_of_two
 from golden.qet.config import TileShape
 
 
@@ -31,12 +31,8 @@ class Fault(enum.IntFlag):
 class ImageShape(Config):
     """Tiles, and words of memory."""
 
-    shape: TileShape = dataclasses.field(default_factory=TileShape)
-    data_bits: int = 512  # of a word of memory, a power of two in 64..1024
-
-    def __post_init__(self) -> None:
-        self._check_shape("shape", TileShape)
-        self._check_power_of_two("data_bits", 64, 1024)
+    shape: TileShape = nested(TileShape)
+    data_bits: int = power_of_two(512, 64, 1024, "of a word of memory")
 
     @property
     def word_bytes(self) -> int:

@@ -22,7 +22,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from golden.config import Config, ConfigError
+from golden.config import Config, ConfigError, Range, bounded, declared
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index import lloyd
 from golden.index.lloyd import Training
@@ -116,20 +116,16 @@ class RotatedShape(Config):
     the number of its cell. All stored numbers have ``element_bits``.
     """
 
-    rows: int
-    columns: int
+    rows: int = dataclasses.field(metadata=declared(Range(1, 1 << 24)))
+    columns: int = dataclasses.field(metadata=declared(Range(1, 1 << 16)))
     element_bits: int = 32
-    group: int = 8
-    entries: int = 256
+    group: int = bounded(8, 1, 256)
+    entries: int = bounded(256, 1, ENTRIES_MAX)
     cells: int = 1
 
     def __post_init__(self) -> None:
-        self._check_range("rows", 1, 1 << 24)
-        self._check_range("columns", 1, 1 << 16)
         if self.element_bits not in ELEMENT_BITS:
             self._refuse("element_bits", "16 or 32")
-        self._check_range("group", 1, 256)
-        self._check_range("entries", 1, ENTRIES_MAX)
         self._check_range("cells", 1, self.rows)
 
     @property

@@ -17,16 +17,6 @@ def swap(levels: int) -> Timing:
     return Timing(latency=max(levels, 1), unit="beat")
 
 
-def unswap() -> Timing:
-    """One register after all levels: a level selects, and does not compare."""
-    return Timing(latency=1, unit="beat")
-
-
-def decoder(has_sums: bool) -> Timing:
-    """Look-up and unswap; where words are sums, products, sum and rounding."""
-    return Timing(latency=5 if has_sums else 2, start="row", end="o", unit="row")
-
-
 def nearest_depth(group: int) -> int:
     """From the read of an entry to the comparison of its distance.
 
@@ -54,11 +44,6 @@ def encoder(stages: tuple[Stage, ...], group: int) -> Timing:
         latency += 0 if is_final else group + 6  # the differences, their rounding, and unswap
         longest = max(longest, encode_stage(stage, group, is_final))
     return Timing(latency=latency, interval=Fraction(longest), start="x", end="o", unit="row")
-
-
-def gemv() -> Timing:
-    """A row of a tile per cycle at most (``gemv_bound``); the status of a job."""
-    return Timing(latency=1, start="the last y of a job", end="status", unit="row")
 
 
 def gemv_bound(rows: int, tiles: int, books: Fraction, codes: Fraction, entries: int) -> int:

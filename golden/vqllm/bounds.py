@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.vqllm.config import MatrixShape
 from golden.vqllm.format import ImageShape, Plan, layout
 from golden.vqllm.image import part_look_ups, tiers
@@ -22,22 +22,15 @@ from golden.vqllm.timing import PartWork, read_once
 class EngineShape(Config):
     """What an engine does in a cycle, and where entries lie."""
 
-    lookups: int = 16  # codes of a beat, 1..64
-    banks: int = 16  # SRAM banks, entry j in bank j % banks, 1..64
-    registers: int = 0  # n_reg: hottest entries in registers, which any number may read at once
-    macs: int = 64  # products per cycle, 1..4,096
-    lanes: int = 16  # partial sums added per cycle, 1..4,096
-    port_bits: int = 256  # W: bits of the memory port per cycle, 8..4,096
-    split: int = 1  # partial sums of each output, 1..1,024
-
-    def __post_init__(self) -> None:
-        self._check_range("lookups", 1, 64)
-        self._check_range("banks", 1, 64)
-        self._check_range("registers", 0, 1 << 16)
-        self._check_range("macs", 1, 4096)
-        self._check_range("lanes", 1, 4096)
-        self._check_range("port_bits", 8, 4096)
-        self._check_range("split", 1, 1024)
+    lookups: int = bounded(16, 1, 64, "codes of a beat")
+    banks: int = bounded(16, 1, 64, "SRAM banks, entry j in bank j % banks")
+    registers: int = bounded(
+        0, 0, 1 << 16, "n_reg: hottest entries in registers, which any number may read at once"
+    )
+    macs: int = bounded(64, 1, 4096, "products per cycle")
+    lanes: int = bounded(16, 1, 4096, "partial sums added per cycle")
+    port_bits: int = bounded(256, 8, 4096, "W: bits of the memory port per cycle")
+    split: int = bounded(1, 1, 1024, "partial sums of each output")
 
 
 def bank_cycles(codes: Tensor, engine: EngineShape) -> int:

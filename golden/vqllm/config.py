@@ -6,7 +6,18 @@ VQ<x, y, z> of the paper (Table I) is ``VqShape(size=x, entries=y, stages=z)``.
 import dataclasses
 import math
 
-from golden.config import Config, Shape
+from golden.config import (
+    Config,
+    Kind,
+    Range,
+    Shape,
+    bounded,
+    choice,
+    declared,
+    flag,
+    nested,
+    power_of_two,
+)
 from golden.million.config import PqShape
 
 _WORD_BITS = 16  # of an FP16 element of a codebook
@@ -32,24 +43,22 @@ class VqShape(Shape):
     A codebook serves a tile of the matrix, and 0 means that the tile spans it.
     """
 
-    size: int = 8  # x: elements of a vector, 1..16
-    entries: int = 256  # y: entries of a codebook, a power of two in 4..65,536
-    stages: int = 2  # z: codes of a vector, 1..4; their entries are added
-    tile_rows: int = 0  # rows that share the codebooks, 1..1,048,576; 0: all
-    tile_columns: int = 0  # columns that share them, a multiple of size; 0: all
-    lattice: bool = False  # E8P of 8 elements: 256 entries are looked up, signs and a shift applied
+    size: int = bounded(8, 1, 16, "x: elements of a vector")
+    entries: int = bounded(256, 4, 1 << 16, "y: entries of a codebook, a power of two")
+    stages: int = bounded(2, 1, 4, "z: codes of a vector; their entries are added")
+    tile_rows: int = bounded(0, 0, 1 << 20, "rows that share the codebooks; 0: all")
+    tile_columns: int = bounded(
+        0, 0, 1 << 20, "columns that share them, a multiple of size; 0: all"
+    )
+    lattice: bool = flag(
+        False, "E8P of 8 elements: 256 entries are looked up, signs and a shift applied"
+    )
 
     def __post_init__(self) -> None:
-        self._check_range("size", 1, 16)
-        self._check_range("entries", 4, 1 << 16)
         if self.entries & (self.entries - 1):
             self._refuse("entries", "a power of two in 4..65536")
-        self._check_range("stages", 1, 4)
-        self._check_range("tile_rows", 0, 1 << 20)
-        self._check_range("tile_columns", 0, 1 << 20)
         if self.tile_columns % self.size:
             self._refuse("tile_columns", f"a multiple of size = {self.size}")
-        self._check_bool("lattice")
         if self.lattice:
             for field, only in (("size", 8), ("entries", 1 << 16)):
                 if getattr(self, field) != only:
@@ -114,16 +123,15 @@ class VqShape(Shape):
 class ExchangeShape(Shape):
     """Lanes that each dequantize a vector, and how many elements a lane multiplies at a time."""
 
-    size: int = 8  # x: elements of a vector, 2..16
-    need: int = 2  # y: elements that a lane takes at a time; size / need is a power of two from 2
-    lanes: int = 8  # a multiple of size / need in 2..64
+    size: int = bounded(8, 2, 16, "x: elements of a vector")
+    need: int = bounded(
+        2, 1, 8, "y: elements that a lane takes at a time; size / need is a power of two from 2"
+    )
+    lanes: int = bounded(8, 2, 64, "a multiple of size / need")
 
     def __post_init__(self) -> None:
-        self._check_range("size", 2, 16)
-        self._check_range("need", 1, 8)
         if self.size % self.need or self.pieces < 2 or self.pieces & (self.pieces - 1):
             self._refuse("need", f"size = {self.size} divided by a power of two from 2 on")
-        self._check_range("lanes", 2, 64)
         if self.lanes % self.pieces:
             self._refuse("lanes", f"a multiple of size / need = {self.pieces}")
 
@@ -165,14 +173,11 @@ class Tile:
 class MatrixShape(Config):
     """A matrix of ``rows`` outputs and ``columns`` inputs, or of tokens and channels."""
 
-    rows: int
-    columns: int  # a multiple of vq.size
-    vq: VqShape = dataclasses.field(default_factory=VqShape)
+    rows: int = dataclasses.field(metadata=declared(Range(1, 1 << 20), "rows of the matrix"))
+    columns: int = dataclasses.field(metadata=declared(Range(1, 1 << 20), "a multiple of vq.size"))
+    vq: VqShape = nested(VqShape)
 
     def __post_init__(self) -> None:
-        self._check_shape("vq", VqShape)
-        self._check_range("rows", 1, 1 << 20)
-        self._check_range("columns", 1, 1 << 20)
         if self.columns % self.vq.size:
             self._refuse("columns", f"a multiple of vq.size = {self.vq.size}")
 
@@ -231,15 +236,12 @@ class Work(Config):
     head. It runs once for K and once for V, for each of ``heads``.
     """
 
-    matrix: MatrixShape
-    operation: str = "gemv"  # gemv, gemm or attention
-    vectors: int = 1  # batch or tokens or queries of a KV head, 1..65,536
+    matrix: MatrixShape = dataclasses.field(metadata=declared(Kind(MatrixShape)))
+    operation: str = choice("gemv", ("gemv", "gemm", "attention"), "what is computed")
+    vectors: int = bounded(1, 1, 1 << 16, "batch or tokens or queries of a KV head")
     heads: int = 1  # KV heads of attention, 1..1,024
 
     def __post_init__(self) -> None:
-        self._check_shape("matrix", MatrixShape)
-        self._check_choice("operation", ("gemv", "gemm", "attention"))
-        self._check_range("vectors", 1, 1 << 16)
         self._check_range("heads", 1, 1024 if self.operation == "attention" else 1)
         if self.operation == "attention" and self.matrix.vq.stages > 1:
             self._refuse("matrix.vq.stages", "1 for attention")
@@ -259,55 +261,46 @@ class Work(Config):
 class Budget(Config):
     """What an engine may take. Bits count both sides of a double buffer."""
 
-    register_bits: int = 1 << 18  # flip-flops for entries and exchanges, 0..2**30
-    sram_bits: int = 1 << 23  # 0..2**36
-    ports: int = 256  # memories of one read per cycle, 1..65,536
-    multipliers: int = 256  # 1..65,536
-    data_bits: int = 512  # W: bits per cycle of the memory port, a power of two in 64..1024
-    latency: int = 40  # cycles from a request to its word, 1..4,096
-
-    def __post_init__(self) -> None:
-        self._check_range("register_bits", 0, 1 << 30)
-        self._check_range("sram_bits", 0, 1 << 36)
-        self._check_range("ports", 1, 1 << 16)
-        self._check_range("multipliers", 1, 1 << 16)
-        self._check_power_of_two("data_bits", 64, 1024)
-        self._check_range("latency", 1, 4096)
+    register_bits: int = bounded(1 << 18, 0, 1 << 30, "flip-flops for entries and exchanges")
+    sram_bits: int = bounded(1 << 23, 0, 1 << 36, "bits of the memories")
+    ports: int = bounded(256, 1, 1 << 16, "memories of one read per cycle")
+    multipliers: int = bounded(256, 1, 1 << 16, "products per cycle")
+    data_bits: int = power_of_two(512, 64, 1024, "W: bits per cycle of the memory port")
+    latency: int = bounded(40, 1, 4096, "cycles from a request to its word")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan(Config):
     """How an engine does its work: the sizes that are generated, and those of its registers."""
 
-    method: str = "dequantize"  # or "tables": x . C once, then look-ups
-    fusion: str = "none"  # of layouts: none, exchange (network) or buffer (memory)
+    method: str = choice(
+        "dequantize", ("dequantize", "tables"), "tables: x . C once, then look-ups"
+    )
+    fusion: str = choice(
+        "none",
+        ("none", "exchange", "buffer"),
+        "what brings elements to other lanes: exchange is a network, buffer a memory",
+    )
     need: int = 0  # elements of a vector multiplied at a time with a fusion, 1..8; else 0
-    cores: int = 1  # a power of two in 1..16
-    lookups: int = 8  # codes of a beat of a core, a multiple of the stages in 1..128
-    side: int = 1  # vectors side by side, 1..64
-    groups: int = 1  # of them that a beat of a gemm meets in turn, a power of two in 1..64
-    banks: int = 8  # of each core, a power of two in 1..64
+    cores: int = power_of_two(1, 1, 16, "cores side by side")
+    lookups: int = bounded(8, 1, 128, "codes of a beat of a core, a multiple of the stages")
+    side: int = bounded(1, 1, 64, "vectors side by side")
+    groups: int = power_of_two(1, 1, 64, "of them that a beat of a gemm meets in turn")
+    banks: int = power_of_two(8, 1, 64, "of each core")
     registers: int = 0  # n_reg: entries of each stage in registers, 0..256
-    shared: int = 256  # n_shared: entries of each stage on chip, at least registers and 1
+    shared: int = bounded(
+        256, 1, 1 << 16, "n_shared: entries of each stage on chip, at least registers and 1"
+    )
     split: int = 1  # parts of the columns, a divisor of cores
-    rows: int = 256  # rows of a job of a core, 1..65,536
+    rows: int = bounded(256, 1, 1 << 16, "rows of a job of a core")
     lanes: int = 1  # sums of cores that are added per cycle, a power of two up to cores
     builders: int = 0  # entries of tables per cycle, a divisor of the vectors; 0 without tables
 
     def __post_init__(self) -> None:
-        self._check_choice("method", ("dequantize", "tables"))
-        self._check_choice("fusion", ("none", "exchange", "buffer"))
-        self._check_power_of_two("cores", 1, 16)
-        self._check_range("lookups", 1, 128)
-        self._check_range("side", 1, 64)
-        self._check_power_of_two("groups", 1, 64)
-        self._check_power_of_two("banks", 1, 64)
-        self._check_range("shared", 1, 1 << 16)
         self._check_range("registers", 0, min(256, self.shared))
         self._check_range("split", 1, self.cores)
         if self.cores % self.split:
             self._refuse("split", f"a divisor of cores = {self.cores}")
-        self._check_range("rows", 1, 1 << 16)
         self._check_power_of_two("lanes", 1, self.cores)
         self._check_range("builders", *((1, 64) if self.method == "tables" else (0, 0)))
         self._check_range("need", *((0, 0) if self.fusion == "none" else (1, 8)))
@@ -320,20 +313,15 @@ class AttendShape(Shape):
     A pass takes all tokens. K has ``passes`` of them, and so has V.
     """
 
-    pq: PqShape = dataclasses.field(default_factory=PqShape)  # a code per channel group
-    groups: int = 8  # channel groups of a pass, a divisor of pq.subspaces, 4..128
-    queries: int = 4  # queries of a KV head side by side, 1..8
-    data_bits: int = 256  # of a memory word, a power of two in 64..1024; divides a pass's entries
-    max_tokens: int = 4096  # longest context, 1..32,768
+    pq: PqShape = nested(PqShape, "a code per channel group")
+    groups: int = bounded(8, 4, 128, "channel groups of a pass, a divisor of pq.subspaces")
+    queries: int = bounded(4, 1, 8, "queries of a KV head side by side")
+    data_bits: int = power_of_two(256, 64, 1024, "of a memory word; divides a pass's entries")
+    max_tokens: int = bounded(4096, 1, 32768, "longest context")
 
     def __post_init__(self) -> None:
-        self._check_shape("pq", PqShape)
-        self._check_range("groups", 4, 128)
         if self.pq.subspaces % self.groups:
             self._refuse("groups", f"a divisor of pq.subspaces = {self.pq.subspaces}")
-        self._check_range("queries", 1, 8)
-        self._check_power_of_two("data_bits", 64, 1024)
-        self._check_range("max_tokens", 1, 32768)
         row = self.groups * self.pq.sub * _WORD_BITS
         if row % self.data_bits or self.data_bits % (self.pq.sub * _WORD_BITS):
             self._refuse("data_bits", f"a divisor of {row}, of whole entries")

@@ -14,7 +14,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 
-from golden.config import Config
+from golden.config import Config, bounded, real
 from golden.vqllm.config import MatrixShape
 
 _WORD_BITS = 16  # of a weight that is not quantized
@@ -24,16 +24,10 @@ _WORD_BITS = 16  # of a weight that is not quantized
 class Engine(Config):
     """What works in a cycle: ``macs * batch`` multipliers."""
 
-    macs: int = 32  # weights of a beat, 1..4,096
-    batch: int = 1  # tokens side by side, 1..64
-    port_bits: int = 512  # of the memory port, 8..4,096
-    look_cycles: float = 1.0  # mean cycles of the look-ups of a beat, 1..64
-
-    def __post_init__(self) -> None:
-        self._check_range("macs", 1, 4096)
-        self._check_range("batch", 1, 64)
-        self._check_range("port_bits", 8, 4096)
-        self._check_real("look_cycles", 1, 64)
+    macs: int = bounded(32, 1, 4096, "weights of a beat")
+    batch: int = bounded(1, 1, 64, "tokens side by side")
+    port_bits: int = bounded(512, 8, 4096, "of the memory port")
+    look_cycles: float = real(1.0, 1, 64, "mean cycles of the look-ups of a beat")
 
 
 def gemv_cycles(shape: MatrixShape, engine: Engine, tokens: int) -> dict[str, int]:

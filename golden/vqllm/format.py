@@ -20,7 +20,7 @@ import itertools
 from collections.abc import Mapping
 from typing import ClassVar
 
-from golden.config import Config, ConfigError
+from golden.config import Config, ConfigError, bounded, flag, nested, power_of_two
 from golden.vqllm.config import NAMED, ExchangeShape, MatrixShape, VqShape
 
 ADDRESS_BITS = 48  # of the addresses of a descriptor
@@ -86,21 +86,16 @@ class ImageShape(Config):
 
     conditional_parts: ClassVar[tuple[str, ...]] = ("exchange",)
 
-    vq: VqShape = dataclasses.field(default_factory=VqShape)
-    lookups: int = 8  # codes of a beat, a multiple of vq.stages in 1..64
-    data_bits: int = 512  # of a word of memory, a power of two in 64..1024
-    cores: int = 1  # a power of two in 1..16
-    rows: int = 256  # most rows of a stripe in a core, 1..65,536
+    vq: VqShape = nested(VqShape)
+    lookups: int = bounded(8, 1, 64, "codes of a beat, a multiple of vq.stages")
+    data_bits: int = power_of_two(512, 64, 1024, "of a word of memory")
+    cores: int = power_of_two(1, 1, 16, "cores side by side")
+    rows: int = bounded(256, 1, 1 << 16, "most rows of a stripe in a core")
     need: int = 0  # elements of a vector that are multiplied at a time; 0: all
 
     def __post_init__(self) -> None:
-        self._check_shape("vq", VqShape)
-        self._check_range("lookups", 1, 64)
         if self.lookups % self.vq.stages:
             self._refuse("lookups", f"a multiple of vq.stages = {self.vq.stages}")
-        self._check_power_of_two("data_bits", 64, 1024)
-        self._check_power_of_two("cores", 1, 16)
-        self._check_range("rows", 1, 1 << 16)
         if self.need:
             _ = self.exchange  # the ranges of both
 
@@ -166,14 +161,11 @@ class ImageShape(Config):
 class Plan(Config):
     """Run-time numbers of a job."""
 
-    registers: int = 0  # n_reg: entries of each stage in registers, 0..256
-    shared: int = 256  # n_shared: entries of each stage on chip, 1..65,536
-    split: int = 1  # parts of the columns, a power of two in 1..16
+    registers: int = bounded(0, 0, 256, "n_reg: entries of each stage in registers")
+    shared: int = bounded(256, 1, 1 << 16, "n_shared: entries of each stage on chip")
+    split: int = power_of_two(1, 1, 16, "parts of the columns")
 
     def __post_init__(self) -> None:
-        self._check_range("registers", 0, 256)
-        self._check_range("shared", 1, 1 << 16)
-        self._check_power_of_two("split", 1, 16)
         if self.registers > self.shared:
             self._refuse("registers", f"at most shared = {self.shared}")
 
@@ -182,18 +174,11 @@ class Plan(Config):
 class VqPackConfig(Config):
     """An engine and a plan, as golden.llm.pack writes images for them."""
 
-    image: ImageShape = dataclasses.field(default_factory=ImageShape)
-    plan: Plan = dataclasses.field(default_factory=Plan)
-    banks: int = 16  # of the SRAM of a core, a power of two in 1..64
-    lanes: int = 1  # sums of cores that are added per cycle, 1..16
-    scaled: bool = True  # rows have scales
-
-    def __post_init__(self) -> None:
-        self._check_shape("image", ImageShape)
-        self._check_shape("plan", Plan)
-        self._check_power_of_two("banks", 1, 64)
-        self._check_range("lanes", 1, 16)
-        self._check_bool("scaled")
+    image: ImageShape = nested(ImageShape)
+    plan: Plan = nested(Plan)
+    banks: int = power_of_two(16, 1, 64, "of the SRAM of a core")
+    lanes: int = bounded(1, 1, 16, "sums of cores that are added per cycle")
+    scaled: bool = flag(True, "rows have scales")
 
 
 # Matrices of a decoder layer that golden.llm.pack takes, by default those of the FFN.

@@ -304,6 +304,149 @@ def _held_cycles(looked: float, variance: float, held: int) -> float:
     return held + _excess(IN_FLIGHT * (looked - held), IN_FLIGHT * variance) / IN_FLIGHT
 
 
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """A part of a job on the busiest core."""
+
+    beats: int
+    cycles: float  # of its look-ups, with what they wait for
+    far: float  # look-ups of memory
+
+
+class _Decoding:
+    """What the engines of a plan read and spend that decode the vectors of a matrix.
+
+    lanes : vectors of a beat
+    pieces : words of a beat in its layout
+    held : groups of vectors that a beat is held for
+    repeats : times that all codes are read
+    beat_bytes, word_bytes : of the codes of a beat, and of a word of memory
+    book, load : words of memory of the codebooks of a load, and its cycles
+    described : words of memory of a descriptor
+    answer : cycles from a look-up to the answer of memory
+    row_parts : cores that share the rows
+    start : cycles before the first look-up
+    """
+
+    def __init__(self, work: Work, plan: Plan, budget: Budget, beats: Beats):
+        vq = work.matrix.vq
+        self.work, self.plan, self.budget, self.beats = work, plan, budget, beats
+        self.lanes = plan.lookups // vq.stages
+        self.pieces = vq.size // plan.need if plan.need else 1
+        self.held = beat_least(work, plan) // self.pieces
+        self.repeats = math.ceil(math.ceil(work.vectors / plan.side) / self.held)
+        self.beat_bytes = math.ceil(plan.lookups * vq.code_bits / 8)
+        self.word_bytes = budget.data_bits // 8
+        self.book = vq.load_words(plan.shared, self.word_bytes)
+        entries = vq.load_beats(plan.shared, self.word_bytes, plan.banks)
+        self.load = load_cycles(entries, self.book, budget.latency)
+        self.described = math.ceil(DESCRIPTOR_BITS / budget.data_bits)
+        self.answer = budget.latency + _ANSWER
+        self.row_parts = plan.cores // plan.split
+        self.jobs = core_jobs(work, plan)
+        self.followers = _followers(self.jobs)
+        self.start = self._start(self.jobs[0])
+
+    def _start(self, job: Job) -> float:
+        """The last codes of a core come after its codebooks."""
+        rounds = _BURST_WORDS * (math.ceil(self.book / _BURST_WORDS) - 1)
+        after = min(_BURST_WORDS, max(0.0, self.codes(job) / job.cores - rounds))
+        return self.budget.latency + _FIRST_LOAD + max(self.load, self.turn(job) - after)
+
+    def codes(self, job: Job) -> float:
+        """Words of codes of all cores that have such a job."""
+        beats = math.ceil(job.whole / self.lanes)
+        return job.rows * self.row_parts * beats * self.beat_bytes / self.word_bytes
+
+    def turn(self, job: Job) -> float:
+        """Words of memory between a core's codebooks and its next ones, of all cores.
+
+        Codebooks that several cores load are read once.
+        """
+        ahead = min(_BURST_WORDS * math.ceil(self.book / _BURST_WORDS), _CODES_IN_FLIGHT)
+        words = job.books * self.book + job.cores * self.described
+        return words + min(self.codes(job), job.cores * ahead)
+
+    def next_load(self, job: Job) -> float:
+        """Cycles of the load for ``job``, which goes on during the part before it."""
+        return max((self.load + _LOAD) * job.loads, self.turn(job) * job.loads)
+
+    def part(self, job: Job) -> _Part:
+        beats, cycles, far = self.beats, 0.0, 0.0
+        whole, held_beats = 0, IN_FLIGHT - 1  # that may begin before a beat has its answer
+        for count, filled in job_beats(self.work, self.plan, job):
+            whole += count
+            variance, waits = beats.variance[filled], beats.waits[filled]
+            expected = _held_cycles(beats.cycles[filled], variance, self.held * self.pieces)
+            late = _excess(self.answer - held_beats * expected, held_beats * variance)
+            cycles += count * (expected + late * waits / (1 + held_beats * waits))
+            far += count * filled * self.work.matrix.vq.stages * beats.far
+        cycles = max(cycles, far * (self.budget.latency + _FAR) / FAR_IN_FLIGHT)
+        return _Part(whole, cycles, far)
+
+    def looked(self, parts: Sequence[_Part]) -> tuple[float, float]:
+        """Cycles of the look-ups of all parts, and of those of the last one.
+
+        No load follows the last part, and its last answers of memory end it.
+        """
+        looked, spent = 0.0, 0.0
+        for job, follower, part in zip(self.jobs, self.followers, parts, strict=True):
+            spent = max(part.cycles, self.next_load(follower))
+            looked += (job.count - job.passes) * max(part.cycles, self.next_load(job))
+            looked += job.passes * spent
+        job = self.jobs[-1]
+        words = job.rows * self.row_parts * job.whole * self.work.matrix.vq.stages
+        answers = words * self.beats.far
+        ending = max(parts[-1].cycles, self.answer * min(1.0, answers) + answers)
+        return looked + (ending - spent), ending
+
+    def known(self, ending: float) -> float:
+        """Cycles to the end of the last part: each descriptor is read after the one before it."""
+        latency = self.budget.latency
+        parts = sum(job.count for job in self.jobs) * self.repeats
+        known = ending + (parts - 1) * (latency + _NEXT_PART) + latency + _FIRST_LOAD
+        return known + (self.load if self.jobs[-1].loads or parts == 1 else 0)
+
+    def memory(self, parts: Sequence[_Part]) -> float:
+        """The last codebooks come near the end, and their beats follow.
+
+        No single entry comes before the first codebooks, and before it only the words of two parts.
+        """
+        jobs, shape, latency = self.jobs, self.work.matrix, self.budget.latency
+        beat_bytes, word_bytes = self.beat_bytes, self.word_bytes
+        words = 0.0
+        for job, part in zip(jobs, parts, strict=True):
+            held = part.beats * beat_bytes
+            beside = self.described + math.ceil(held / word_bytes) - held / word_bytes
+            words += job.count * job.cores * beside
+            words += self.book * job.count * job.books * job.loads
+        if not jobs[0].loads:
+            words += self.book * shape.grid[0] * jobs[0].books
+        words += shape.rows * _row_beats(shape, self.lanes) * beat_bytes / word_bytes
+        answers = shape.rows * shape.vectors * shape.vq.stages * self.beats.far
+        words += answers
+        early = self.turn(jobs[0]) + self.turn(self.followers[0])
+        bursts = port_bursts(self.plan.cores, FAR_IN_FLIGHT)
+        trips = answers * max(1.0, (latency + _FAR) / bursts)
+        tail = max(0.0, parts[-1].cycles - parts[-1].far * self.plan.cores) * jobs[-1].loads
+        singles = self.answer * min(1.0, answers) + max(trips, words - early)
+        return max((latency + words) * self.repeats + tail, self.start + singles * self.repeats)
+
+    @property
+    def reduction(self) -> float:
+        """No sum comes before the first codebooks."""
+        cores = max(1, self.plan.split / self.plan.lanes)
+        return self.start + self.work.matrix.rows * cores * self.held * self.repeats
+
+    @property
+    def through(self) -> int:
+        """Cycles from a beat of codes to its row."""
+        vq = self.work.matrix.vq
+        core = gemv_core(self.lanes * (self.plan.need or vq.size), vq.summed)
+        laid = layout_latency(self.plan.fusion, self.pieces)
+        return core.latency + 1 + row_finish(False).latency + laid
+
+
 def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str, float]:
     """Cycles by resource, and the fill: the work takes their maximum, and the fill.
 
@@ -313,90 +456,16 @@ def plan_terms(work: Work, plan: Plan, budget: Budget, beats: Beats) -> dict[str
         return _attention_terms(work, plan, budget)
     if plan.method == "tables":
         return _table_terms(work, plan, budget)
-    shape, vq = work.matrix, work.matrix.vq
-    passes, lanes = math.ceil(work.vectors / plan.side), plan.lookups // vq.stages
-    pieces = vq.size // plan.need if plan.need else 1
-    held = beat_least(work, plan) // pieces
-    repeats = math.ceil(passes / held)
-    beat_bytes, word_bytes = math.ceil(plan.lookups * vq.code_bits / 8), budget.data_bits // 8
-    book = vq.load_words(plan.shared, word_bytes)
-    load = load_cycles(vq.load_beats(plan.shared, word_bytes, plan.banks), book, budget.latency)
-    jobs, answer = core_jobs(work, plan), budget.latency + _ANSWER
-    described = math.ceil(DESCRIPTOR_BITS / budget.data_bits)
-    row_parts = plan.cores // plan.split
-
-    def codes(job: Job) -> float:
-        """Words of codes of all cores that have such a job."""
-        return job.rows * row_parts * math.ceil(job.whole / lanes) * beat_bytes / word_bytes
-
-    def turn(job: Job) -> float:
-        """Words of memory between a core's codebooks and its next ones, of all cores.
-
-        Codebooks that several cores load are read once.
-        """
-        ahead = min(_BURST_WORDS * math.ceil(book / _BURST_WORDS), _CODES_IN_FLIGHT)
-        return job.books * book + job.cores * described + min(codes(job), job.cores * ahead)
-
-    # The last codes of a core come after its codebooks.
-    rounds = _BURST_WORDS * (math.ceil(book / _BURST_WORDS) - 1)
-    after = min(_BURST_WORDS, max(0.0, codes(jobs[0]) / jobs[0].cores - rounds))
-    start = budget.latency + _FIRST_LOAD + max(load, turn(jobs[0]) - after)
-    looked, products, words, cycles, far = 0.0, 0, 0.0, 0.0, 0.0
-    for job, follower in zip(jobs, _followers(jobs), strict=True):
-        cycles, far, whole = 0.0, 0.0, 0
-        for count, filled in job_beats(work, plan, job):
-            whole += count
-            variance, waits = beats.variance[filled], beats.waits[filled]
-            expected = _held_cycles(beats.cycles[filled], variance, held * pieces)
-            held_beats = IN_FLIGHT - 1  # that may begin before a beat has its answer
-            late = _excess(answer - held_beats * expected, held_beats * variance)
-            cycles += count * (expected + late * waits / (1 + held_beats * waits))
-            far += count * filled * vq.stages * beats.far
-        products += job.count * whole * held * pieces
-        held_bytes = whole * beat_bytes
-        words += (
-            job.count
-            * job.cores
-            * (described + math.ceil(held_bytes / word_bytes) - held_bytes / word_bytes)
-        )
-        cycles = max(cycles, far * (budget.latency + _FAR) / FAR_IN_FLIGHT)
-        # The next codebooks are loaded meanwhile.
-        same, shortest = (
-            max((load + _LOAD) * each.loads, turn(each) * each.loads) for each in (job, follower)
-        )
-        looked += (job.count - job.passes) * max(cycles, same)
-        looked += job.passes * max(cycles, shortest)
-        words += book * job.count * job.books * job.loads
-    # No load follows the last job, and its last answers of memory end it.
-    answers = jobs[-1].rows * row_parts * jobs[-1].whole * vq.stages * beats.far
-    ending = max(cycles, answer * min(1.0, answers) + answers)
-    looked += ending - max(cycles, shortest)
-    # Each descriptor is read after the one before it, whatever the core does.
-    parts = sum(job.count for job in jobs) * repeats
-    known = ending + (parts - 1) * (budget.latency + _NEXT_PART) + budget.latency + _FIRST_LOAD
-    known += load if jobs[-1].loads or parts == 1 else 0
-    tail = max(0.0, cycles - far * plan.cores) * jobs[-1].loads
-    if not jobs[0].loads:
-        words += book * shape.grid[0] * jobs[0].books
-    words += shape.rows * _row_beats(shape, plan.lookups // vq.stages) * beat_bytes / word_bytes
-    answers = shape.rows * shape.vectors * vq.stages * beats.far
-    words += answers
-    early = turn(jobs[0]) + turn(_followers(jobs)[0])
-    trips = answers * max(1.0, (budget.latency + _FAR) / port_bursts(plan.cores, FAR_IN_FLIGHT))
-    macs = plan.lookups // vq.stages * (plan.need or vq.size)
-    through = gemv_core(macs, vq.summed).latency + 1 + row_finish(False).latency
+    engine = _Decoding(work, plan, budget, beats)
+    parts = [engine.part(job) for job in engine.jobs]
+    looked, ending = engine.looked(parts)
+    products = sum(job.count * part.beats for job, part in zip(engine.jobs, parts, strict=True))
     return {
-        # The last codebooks come near the end, and their beats follow. No single entry comes before
-        # the first codebooks, and before it only the words of two parts.
-        "memory": max(
-            (budget.latency + words) * repeats + tail,
-            start + (answer * min(1.0, answers) + max(trips, words - early)) * repeats,
-        ),
-        "look-ups": max(start + looked * repeats, known),
-        "products": float(products * repeats),
-        # No sum comes before the first codebooks.
-        "reduction": start + shape.rows * max(1, plan.split / plan.lanes) * held * repeats,
-        "fill": float(_JOB + budget.latency + through + layout_latency(plan.fusion, pieces)),
+        "memory": engine.memory(parts),
+        "look-ups": max(engine.start + looked * engine.repeats, engine.known(ending)),
+        "products": float(products * engine.pieces * engine.held * engine.repeats),
+        "reduction": engine.reduction,
+        "fill": float(_JOB + budget.latency + engine.through),
     }
 
 
@@ -613,12 +682,6 @@ def table_cycles(
     return free + table_gemv(tables.lookups, scaled).latency
 
 
-def gemm(core: Timing, scaled: bool) -> Timing:
-    """Of the last beat of a row and the last group: exact sums of ``gemv_core``, rounding."""
-    latency = core.latency + row_finish(scaled).latency
-    return Timing(latency=latency, interval=core.interval, start="code", end="y", unit="beat")
-
-
 def attend_fill(shape: AttendShape, tokens: int, entries: int, memory_latency: int) -> int:
     """Cycles of a train of KV heads beyond the bounds of its heads, but for the switches.
 
@@ -641,11 +704,6 @@ def _attend_fill(macs: int, outputs: int, memory_latency: int) -> int:
 def reduce() -> Timing:
     """Sum, queue: of the last sums of a row."""
     return Timing(latency=1, start="part_0", end="sum", unit="row")
-
-
-def gemv() -> Timing:
-    """A job's rows one per cycle at most (golden.vqllm.bounds); its status."""
-    return Timing(latency=1, start="the last y of a job", end="status", unit="row")
 
 
 @dataclasses.dataclass(frozen=True)

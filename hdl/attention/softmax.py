@@ -7,7 +7,7 @@ from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
 from golden.attention.timing import softmax
-from golden.config import Config
+from golden.config import Config, bounded, choice
 from golden.fp16.format import FP16, FP32
 from golden.timing import Timing
 from hdl.attention.parts import LOWEST_KEY, WEIGHT_BITS, fixed_point, inside, largest
@@ -30,12 +30,10 @@ _RECIPROCAL_STAGES = 10
 class AttentionSoftmaxConfig(Config):
     """Length of a row, and scores per beat."""
 
-    width: int = 8  # scores per beat: 4, 8 or 16
-    elements: int = 4096  # longest row with its padding, 16..65535, a multiple of width
+    width: int = choice(8, (4, 8, 16), "scores per beat")
+    elements: int = bounded(4096, 16, 65535, "longest row with its padding, a multiple of width")
 
     def __post_init__(self) -> None:
-        self._check_choice("width", (4, 8, 16))
-        self._check_range("elements", 16, 65535)
         if self.elements % self.width:
             self._refuse("elements", f"a multiple of width {self.width}")
 

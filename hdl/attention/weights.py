@@ -8,7 +8,7 @@ from amaranth import Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream
 
 from golden.attention.timing import weights
-from golden.config import Config
+from golden.config import Config, bounded, choice
 from golden.fp16.format import FP16
 from golden.timing import Timing
 from hdl.attention.parts import LOWEST_KEY, WEIGHT_BITS, fixed_point, inside, largest
@@ -35,16 +35,10 @@ _ROWS = 2  # rows that the block holds; also totals that wait
 class AttentionWeightsConfig(Config):
     """Length of a row, and what a beat carries."""
 
-    keys: int = 1  # P: past keys per beat: 1, 2 or 4
-    queries: int = 4  # L: queries side by side, 1..8
-    past: int = 32768  # most past keys of a row, 1..65536
-    window: int = 36  # most exact keys of a row, 1..320
-
-    def __post_init__(self) -> None:
-        self._check_choice("keys", (1, 2, 4))
-        self._check_range("queries", 1, 8)
-        self._check_range("past", 1, 65536)
-        self._check_range("window", 1, 320)
+    keys: int = choice(1, (1, 2, 4), "P: past keys per beat")
+    queries: int = bounded(4, 1, 8, "L: queries side by side")
+    past: int = bounded(32768, 1, 65536, "most past keys of a row")
+    window: int = bounded(36, 1, 320, "most exact keys of a row")
 
     @property
     def beats(self) -> int:

@@ -7,7 +7,6 @@ from typing import ClassVar
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.axi import timing
 from golden.axi.format import (
     ID_WORD,
     LEVELS_COMMAND_MOST,
@@ -17,7 +16,7 @@ from golden.axi.format import (
     RESP_SLVERR,
     Register,
 )
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.timing import Timing
 from hdl.axi.signature import axi_lite
 from hdl.block import Block
@@ -34,17 +33,11 @@ _RAM_FROM = 32  # words of a queue from which on it is a RAM
 class AxiLiteRegistersConfig(Config):
     """Depths of the register file's queues; above 32 words a queue is a RAM."""
 
-    address_bits: int = 12  # bits of AWADDR and ARADDR, 5..64
-    version: int = 0x0001_0000  # word of VERSION, 0..2**32 - 1
-    command_depth: int = 64  # words, 1..65535
-    status_depth: int = 64  # words, 1..65535
-    readback_depth: int = 64  # words, 1..65535
-
-    def __post_init__(self) -> None:
-        self._check_range("address_bits", 5, 64)
-        self._check_range("version", 0, (1 << 32) - 1)
-        for field in ("command_depth", "status_depth", "readback_depth"):
-            self._check_range(field, 1, 65_535)
+    address_bits: int = bounded(12, 5, 64, "bits of AWADDR and ARADDR")
+    version: int = bounded(0x0001_0000, 0, (1 << 32) - 1, "word of VERSION")
+    command_depth: int = bounded(64, 1, 65_535, "words")
+    status_depth: int = bounded(64, 1, 65_535, "words")
+    readback_depth: int = bounded(64, 1, 65_535, "words")
 
     @property
     def word_layout(self) -> data.StructLayout:
@@ -90,9 +83,14 @@ class AxiLiteRegisters(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.lite_registers()
+    # A read and a write at the same time.
+    timing = Timing(
+        latency=2,
+        start="the last of address and data",
+        end="the answer",
+        unit="read and one write",
+        words=tuple((f"axil__{channel}", 1) for channel in ("aw", "w", "b", "ar", "r")),
+    )
 
     def elaborate(self, platform) -> Module:
         config = self.config

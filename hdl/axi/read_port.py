@@ -7,6 +7,7 @@ from amaranth.lib import data, stream
 
 from golden.axi import timing
 from golden.axi.format import BURST_INCR, CACHE_NORMAL, Resp
+from golden.config import bounded, flag
 from golden.timing import Timing
 from hdl.axi.port import AxiPortConfig
 from hdl.axi.signature import Axi4Read, axi4_read
@@ -22,14 +23,9 @@ from hdl.stream.skid import skid
 class AxiReadPortConfig(AxiPortConfig):
     """Widths and bursts of one read port."""
 
-    length_bits: int = 24  # bits of a command's number of words, 1..32
-    buffered: bool = True  # a skid buffer between R and o: no combinational path
-    responses: bool = False  # o has the response itself in place of error
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_bool("buffered")
-        self._check_bool("responses")
+    length_bits: int = bounded(24, 1, 32, "bits of a command's number of words")
+    buffered: bool = flag(True, "a skid buffer between R and o: no combinational path")
+    responses: bool = flag(False, "o has the response itself in place of error")
 
     @property
     def read_signature(self) -> Axi4Read:

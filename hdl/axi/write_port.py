@@ -6,8 +6,8 @@ from typing import NamedTuple
 from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 
-from golden.axi import timing
 from golden.axi.format import BURST_INCR, CACHE_NORMAL, Resp
+from golden.config import bounded
 from golden.timing import Timing
 from hdl.axi.port import AxiPortConfig
 from hdl.axi.signature import Axi4Write, axi4_write
@@ -25,7 +25,7 @@ _OWED_LAYOUT = data.StructLayout({"is_final": 1, "is_void": 1})
 class AxiWritePortConfig(AxiPortConfig):
     """Widths and bursts of one write port."""
 
-    length_bits: int = 24  # bits of a command's number of bytes, 1..32
+    length_bits: int = bounded(24, 1, 32, "bits of a command's number of bytes")
 
     @property
     def write_signature(self) -> Axi4Write:
@@ -139,9 +139,12 @@ class AxiWritePort(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.write_port()
+    timing = Timing(
+        latency=3,
+        start="command",
+        end="axi__aw and axi__w",
+        delays=(("from i to axi__w", 1), ("from axi__b to done", 1)),
+    )
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Protocol
 
 from golden.config import ConfigError
-from hdl.back.emit import EmittedModule, flat_ports, keeper
+from hdl.back.emit import EmittedModule, keeper
 from hdl.back.keywords import KEYWORDS
 from hdl.back.licence import LICENCE
 from hdl.back.module import Module
@@ -37,7 +37,6 @@ from hdl.back.verilog import Design, convert
 from hdl.back.waivers import control_file, found, wrapper_waivers
 from hdl.back.write import read
 from hdl.block import Block
-from hdl.ports import member_text
 
 _DIGITS = 12  # of the hash in a module's name
 
@@ -125,6 +124,7 @@ class _Names:
         ports: dict[str, str],
     ):
         self.blocks: dict[str, EmittedModule] = {m.name: m for m in design.modules}
+        self.interface = design.interface
         self.modules, self.prefix, self.ports = modules, prefix, ports
         self.final = {top: f"{prefix}{top}"}
         self.texts: dict[str, str] = {}  # final name -> text
@@ -141,19 +141,17 @@ class _Names:
         emitted = self.blocks.get(name)
         block = emitted.block if emitted else None
         lines = []
-        meanings: dict[str, str] = {}
-        if block is not None:
+        if emitted is not None and block is not None:
             lines += comment(f"{type(block).__name__}: {_summary(block)}")
             lines += _configuration(block.config.describe())
-            ports = flat_ports(block)
             names = self.ports if name in self.final else {}
+            _order_ports(module, [names.get(port, port) for port in emitted.ports])
+        if name in self.final:
             meanings = {
-                names.get(port.name, port.name): renamed(member_text(block, port.path), names)
-                for port in ports
+                names.get(port.name, port.name): renamed(port.meaning, names)
+                for port in self.interface.ports
                 if port.path[-1] not in ("valid", "ready")
             }
-            _order_ports(module, [names.get(port.name, port.name) for port in ports])
-        if name in self.final:
             text = "\n".join([*render(module, self.final, meanings), ""])
             self.texts[self.final[name]] = text
             self.order.append(name)
@@ -263,9 +261,8 @@ def package(design: Design, prefix: str = "", separator: str = SEPARATORS[0]) ->
     separator: of the names of the top's ports (``hdl.back.separator``). ConfigError: it gives two
     ports one name or makes a keyword, or there is a wrapper, whose names have none.
     """
-    block, name = design.modules[-1].block, design.modules[-1].name
-    known = [[each["name"] for each in design.inner[kind]] for kind in ("ports", "streams")]
-    changed = delivered_names(known[0], separator, known[1])
+    interface, name = design.interface, design.modules[-1].name
+    changed = delivered_names(interface.names, separator, interface.streams)
     if changed and design.name != name:
         raise ConfigError("--separator is for ports without a wrapper: those of --wrap have no __")
     outer, kept, modules = design.wrapper, keeper(), {}
@@ -287,7 +284,7 @@ def package(design: Design, prefix: str = "", separator: str = SEPARATORS[0]) ->
         raise ConfigError(f"--as: a module inside is called {twice[0]!r} too; choose another name")
     final = names.final[name]
     top = f"{prefix}{design.name}"
-    head = _header(design, block, top, names, _instances(modules, name))
+    head = _header(design, interface.block, top, names, _instances(modules, name))
     parts = ["\n".join([*head, ""])]
     if outer:
         outer = outer.replace(f"module {name}_axi(", f"module {top} (")

@@ -60,6 +60,7 @@ class EmittedModule:
     name: str
     block: Block
     rtlil: str
+    ports: tuple[str, ...]  # of its members, in the order of its signature
     implicit_ports: tuple[str, ...]  # clk and rst, where the module uses them
 
 
@@ -82,19 +83,6 @@ def flat_ports(component) -> list[Port]:
     if twice:
         raise ValueError(f"{type(component).__name__}: two ports are called {', '.join(twice)}")
     return ports
-
-
-def signatures(component, path) -> list[tuple[int, wiring.Signature]]:
-    """(parts of ``path`` that lead to it, signature) of every signature along it, outer first."""
-    found, signature, at = [], component.signature, 0
-    while at < len(path):
-        member = signature.members[path[at]]
-        at += 1 + len(member.dimensions)
-        if not member.is_signature:
-            break
-        signature = member.signature
-        found.append((at, signature))
-    return found
 
 
 def module_name(block: Block) -> str:
@@ -225,8 +213,8 @@ def _check_names(block: Block, name: str, ports: list[Port]) -> None:
             )
 
 
-def _convert(block: Block, name: str, library: "_Library") -> tuple[str, tuple[str, ...]]:
-    """RTLIL of ``block`` itself, and its implicit ports; ``library`` has its children."""
+def _convert(block: Block, name: str, library: "_Library") -> EmittedModule:
+    """The module of ``block`` itself; ``library`` has its children."""
     ports = flat_ports(block)
     _check_names(block, name, ports)
     token = represented.set(lambda each: _Shared(each, library))
@@ -252,7 +240,7 @@ def _convert(block: Block, name: str, library: "_Library") -> tuple[str, tuple[s
     unexpected = [port for port in implicit if port not in _CLOCK_AND_RESET]
     if unexpected:
         raise ValueError(f"{name}: ports that no member declares: {', '.join(unexpected)}")
-    return text, implicit
+    return EmittedModule(name, block, text, tuple(declared), implicit)
 
 
 def silence(found) -> None:
@@ -270,10 +258,9 @@ def silence(found) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Kept:
-    """A child as it was converted before: RTLIL, implicit ports, and its own children."""
+    """A child as it was converted before, and its own children."""
 
-    rtlil: str
-    implicit_ports: tuple[str, ...]
+    module: EmittedModule
     children: tuple[Block, ...]
 
 
@@ -295,9 +282,9 @@ class Keeper:
 
     def keep_child(self, key: tuple, kept: _Kept) -> None:
         self._children[key] = kept
-        self._sizes[0] += len(kept.rtlil)
+        self._sizes[0] += len(kept.module.rtlil)
         while self._sizes[0] > self._most:
-            self._sizes[0] -= len(self._children.pop(next(iter(self._children))).rtlil)
+            self._sizes[0] -= len(self._children.pop(next(iter(self._children))).module.rtlil)
 
     def made_of(self, text: str, make: Callable[[str], Any]) -> Any:
         """``make(text)``, or an equal object: a caller may change what it gets."""
@@ -357,41 +344,42 @@ class _Library:
             )
         self.modules[key] = None
         if top_name is None:
-            text, implicit = self._child(key, block, name)
+            module = self._child(key, block, name)
         else:
-            text, implicit = _convert(block, name, self)
+            module = _convert(block, name, self)
         if gc.get_count()[0] > _GARBAGE_LIMIT:
             gc.collect()
         del self.modules[key]  # re-inserted last: children come before their parents
-        self.modules[key] = EmittedModule(name, block, text, implicit)
-        return self.modules[key]
+        self.modules[key] = module
+        return module
 
-    def _child(self, key: tuple, block: Block, name: str) -> tuple[str, tuple[str, ...]]:
-        """RTLIL and implicit ports of ``block``, with its children in ``modules``."""
+    def _child(self, key: tuple, block: Block, name: str) -> EmittedModule:
+        """The module of ``block``, with its children in ``modules``."""
         keeper = _keeper.get()
         kept = keeper.child(key) if keeper else None
         if kept is not None:
             silence(list(vars(block).values()))  # what it would have elaborated
             for child in kept.children:
                 self.get(child)
-            return kept.rtlil, kept.implicit_ports
+            return dataclasses.replace(kept.module, block=block)
         self._children.append([])
         try:
-            text, implicit = _convert(block, name, self)
+            module = _convert(block, name, self)
         finally:
             children = self._children.pop()
-        text = re.sub(r"^attribute \\top 1\n", "", text, flags=re.M)
+        rtlil = re.sub(r"^attribute \\top 1\n", "", module.rtlil, flags=re.M)
+        module = dataclasses.replace(module, rtlil=rtlil)
         if keeper:
             own = {(type(each), each.config): each for each in children}
-            keeper.keep_child(key, _Kept(text, implicit, tuple(own.values())))
-        return text, implicit
+            keeper.keep_child(key, _Kept(module, tuple(own.values())))
+        return module
 
 
 class _Children(_Library):
     """Emits nothing: notes each distinct child, and gives it no implicit ports."""
 
     def get(self, block: Block, top_name: str | None = None) -> EmittedModule:
-        module = EmittedModule(module_name(block), block, "", ())
+        module = EmittedModule(module_name(block), block, "", (), ())
         return self.modules.setdefault((type(block), block.config), module) or module
 
 
@@ -457,7 +445,7 @@ def implicit_ports(block: Block) -> tuple[str, ...]:
         while waiting and found != set(_CLOCK_AND_RESET):
             each = waiting.pop(0)
             seen.add((type(each), each.config))
-            found |= set(_convert(each, "outline", library)[1])
+            found |= set(_convert(each, "outline", library).implicit_ports)
             waiting = [
                 module.block
                 for key, module in library.modules.items()
@@ -474,6 +462,6 @@ def own_module(block: Block) -> tuple[str, dict[str, Block]]:
     os.environ.setdefault("AMARANTH_USE_YOSYS", "builtin")
     library = _Children()
     with _emitting():
-        text, _ = _convert(block, "outline", library)
+        text = _convert(block, "outline", library).rtlil
     modules = [module for module in library.modules.values() if module is not None]
     return text[text.index("module \\outline\n") :], {each.name: each.block for each in modules}

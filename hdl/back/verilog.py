@@ -9,15 +9,14 @@ import re
 import tempfile
 from pathlib import Path
 
-from amaranth.lib import data, stream
-
 from hdl.back import yosys
 from hdl.back.description import BOOL, SCHEMA, Codes, memories, streams, word, wrapped_streams
-from hdl.back.emit import EmittedModule, emit, flat_ports, implicit_ports, signatures
+from hdl.back.emit import EmittedModule, emit
+from hdl.back.interface import CLOCKS, Face, Interface
 from hdl.back.separator import SEPARATORS, delivered_names, renamed
 from hdl.back.wrap import wrapper
 from hdl.block import Block
-from hdl.ports import Field, fields_of, member_kind, member_text, port_shape
+from hdl.ports import Field, fields_of
 
 WRAPS = ("axi",)
 
@@ -44,6 +43,7 @@ class Design:
     modules: tuple[EmittedModule, ...]
     description: dict
     inner: dict  # the description without a wrapper
+    interface: Interface  # of the block, without a wrapper
     wrapper: str  # text of the wrapper, or empty
 
     @functools.cached_property
@@ -92,34 +92,32 @@ def convert(block: Block, name: str, wrap: str | None = None) -> Design:
     """
     modules = emit(block, name)
     outer = ""
-    inner = _description(block, name, modules)
+    interface = Interface.of(block, modules[-1].implicit_ports)
+    inner = _description(interface, name, modules)
     description = dict(inner)
     if wrap is not None:
-        outer, ports = wrapper(block, name, modules[-1].implicit_ports)
+        outer, ports = wrapper(interface, name)
         description |= {"name": f"{name}_axi", "ports": ports}
         description["streams"] = wrapped_streams(description["streams"], ports)
         description["modules"] = [*description["modules"], f"{name}_axi"]
-    return Design(description["name"], tuple(modules), description, inner, outer)
+    top = description["name"]
+    return Design(top, tuple(modules), description, inner, interface, outer)
 
 
 def describe(block: Block, name: str) -> dict:
     """What NAME.json says of ``block``, without writing its Verilog."""
-    return _description(block, name, emit(block, name))
+    modules = emit(block, name)
+    return _description(Interface.of(block, modules[-1].implicit_ports), name, modules)
 
 
 def outline(block: Block, name: str) -> dict:
     """``describe`` without what an elaboration finds: clock, reset, RAMs and modules."""
-    return _description(block, name, [EmittedModule(name, block, "", ())])
-
-
-def describe_ports(block: Block) -> list[dict]:
-    """The ports in ``describe(block, name)``, at a fraction of its time."""
-    return _ports(block, implicit_ports(block), Codes())
+    return _description(Interface.of(block), name, [EmittedModule(name, block, "", (), ())])
 
 
 def port_descriptions(block: Block) -> list[dict]:
-    """As ``describe_ports``, without clock and reset: nothing is elaborated."""
-    return _ports(block, (), Codes())
+    """The ports in ``outline(block, name)``."""
+    return _ports(Interface.of(block), Codes())
 
 
 # What the two signals of the handshake mean is the same in every stream.
@@ -141,17 +139,17 @@ def port_rows(
     meaning is empty where the block, or the layout of the field, does not give one. Fields of a
     layout are listed once: a later port of the same fields names the first.
     """
+    interface = Interface.found(block)
     if wrap is not None:
-        return _wrapped_rows(block)
-    rows = _rows(block, implicit_ports(block))
-    names = delivered_names([name for name, direction, *_ in rows if direction], separator)
-    return [tuple(renamed(row, names)) for row in rows]
+        return _wrapped_rows(interface)
+    names = delivered_names(interface.names, separator)
+    return [tuple(renamed(row, names)) for row in _rows(interface)]
 
 
-def _wrapped_rows(block: Block) -> list[tuple]:
+def _wrapped_rows(interface: Interface) -> list[tuple]:
     rows: list[tuple] = []
     first: dict[tuple, str] = {}  # fields -> the port that lists them
-    for port in wrapper(block, type(block).__name__, implicit_ports(block))[1]:
+    for port in wrapper(interface, type(interface.block).__name__)[1]:
         name, meaning = port["name"], port["meaning"]
         fields = tuple(
             Field(f".{field['name']}", field["offset"], field["width"], field["meaning"])
@@ -176,7 +174,7 @@ def _field_rows(fields) -> list[tuple]:
 def without_meaning(block: Block) -> list[str]:
     """Ports and fields of ``block`` that no text describes; nothing is elaborated."""
     found, port = [], ""
-    for name, direction, _, _, meaning in _rows(block, ()):
+    for name, direction, _, _, meaning in _rows(Interface.of(block)):
         port = name if direction else port
         if not meaning:
             found.append(name if direction else port + name)
@@ -186,44 +184,37 @@ def without_meaning(block: Block) -> list[str]:
 def without_kind(block: Block) -> list[str]:
     """Ports and fields of ``block`` whose kind nothing says; nothing is elaborated."""
     codes = Codes()
-    _ports(block, (), codes)
+    _ports(Interface.of(block), codes)
     return codes.missing
 
 
-def _rows(block: Block, clocked: tuple[str, ...]) -> list[tuple]:
-    paths = {port.name: port.path for port in flat_ports(block)}
-    rows: list[tuple] = []
+def _rows(interface: Interface) -> list[tuple]:
+    rows: list[tuple] = [(name, "input", 1, *CLOCKS[name]) for name in interface.clocked]
     first: dict[tuple, str] = {}  # fields -> the port that lists them
-    for port in _ports(block, clocked, None):
-        name, role = port["name"], port["role"]
-        meaning = _HANDSHAKE.get(role, port["meaning"])
+    for port in interface.ports:
+        meaning = _HANDSHAKE.get(port.role, port.meaning)
         fields: tuple = ()
-        if role in ("stream payload", "structure"):
-            fields = tuple(fields_of(port_shape(block, paths[name])))
-        if len(fields) > 1 and first.setdefault(fields, name) != name:
+        if port.role in ("stream payload", "structure"):
+            fields = tuple(fields_of(port.shape))
+        if len(fields) > 1 and first.setdefault(fields, port.name) != port.name:
             meaning, fields = _same_fields(meaning, first[fields]), ()
-        rows.append((name, port["direction"], port["width"], role, meaning))
+        rows.append((port.name, port.direction, port.width, port.role, meaning))
         rows += _field_rows(fields)
     return rows
 
 
-def _ports(block: Block, clocked: tuple[str, ...], codes: Codes | None) -> list[dict]:
-    """codes: None gives the ports without their kinds, which then may be missing."""
-    ports = [
-        {"name": port, "direction": "input", "width": 1, "role": role, "meaning": meaning,
-         **BOOL}
-        for port, role, meaning in (
-            ("clk", "clock", "rising edge"),
-            ("rst", "reset", "synchronous, active high"),
-        )
-        if port in clocked
-    ]  # fmt: skip
-    return ports + [_describe_port(block, port, codes) for port in flat_ports(block)]
+def _ports(interface: Interface, codes: Codes) -> list[dict]:
+    ports = []
+    for name in interface.clocked:
+        role, meaning = CLOCKS[name]
+        ports.append(_port(name, "input", 1, role, meaning) | BOOL)
+    where = type(interface.block).__name__
+    return ports + [_describe_port(where, port, codes) for port in interface.ports]
 
 
-def _description(block: Block, name: str, modules: list[EmittedModule]) -> dict:
-    codes = Codes()
-    ports = _ports(block, modules[-1].implicit_ports, codes)
+def _description(interface: Interface, name: str, modules: list[EmittedModule]) -> dict:
+    block, codes = interface.block, Codes()
+    ports = _ports(interface, codes)
     if type(block).commands is not None:
         codes.set_commands(type(block).commands)
     registers = [
@@ -255,23 +246,14 @@ def _description(block: Block, name: str, modules: list[EmittedModule]) -> dict:
     }
 
 
-def _describe_port(block: Block, port, codes: Codes | None) -> dict:
-    described = {
-        "name": port.name,
-        "direction": port.direction,
-        "width": port.width,
-        "role": "signal",
-        "meaning": member_text(block, port.path),
-    }
-    within = signatures(block, port.path)
-    shape = port_shape(block, port.path)
-    if within and isinstance(within[-1][1], stream.Signature):
-        described["role"] = f"stream {port.path[-1]}"
-        if port.path[-1] != "payload":
-            return described | BOOL
-    elif isinstance(shape, data.Layout):
-        described["role"] = "structure"
-    if codes is None:
-        return described
-    where = f"{type(block).__name__}.{port.name}"
-    return described | word(shape, member_kind(block, port.path), codes, where)
+def _port(name: str, direction: str, width: int, role: str, meaning: str) -> dict:
+    return {
+        "name": name, "direction": direction, "width": width, "role": role, "meaning": meaning,
+    }  # fmt: skip
+
+
+def _describe_port(where: str, port: Face, codes: Codes) -> dict:
+    described = _port(port.name, port.direction, port.width, port.role, port.meaning)
+    if port.role in ("stream valid", "stream ready"):
+        return described | BOOL
+    return described | word(port.shape, port.kind, codes, f"{where}.{port.name}")

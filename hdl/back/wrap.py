@@ -5,15 +5,14 @@ Wires only: no state, no logic but the inverted reset.
 
 import dataclasses
 import itertools
+from collections.abc import Iterable
 
 from amaranth.lib import data, stream
 
 from hdl.axi.signature import Axi4, Axi4Read, Axi4Write, AxiLite
 from hdl.back.description import BOOL, Codes, word
 from hdl.back.description import fields as described_fields
-from hdl.back.emit import Port, flat_ports, signatures
-from hdl.block import Block
-from hdl.ports import member_kind, member_text, port_shape
+from hdl.back.interface import Face, Interface
 
 _AXI = {
     **dict.fromkeys((Axi4, Axi4Read, Axi4Write), ("AXI4", "axi")),
@@ -22,12 +21,11 @@ _AXI = {
 
 
 @dataclasses.dataclass(frozen=True)
-class _Interface:
+class _Bus:
     """Some ports of the block that become one bus; ``suffix`` is a channel's name."""
 
     kind: str  # "AXI4-Stream", "AXI4", "AXI4-Lite", or "" for ports that keep their names
     prefix: str
-    shape: object = None  # of the payload
     channel: str = "t"
     is_source: bool = False  # the block gives valid
 
@@ -56,7 +54,7 @@ class _Outer:
         return described | self.kind | ({"fields": list(self.fields)} if self.fields else {})
 
 
-def wrapper(block: Block, name: str, implicit_ports: tuple[str, ...]) -> tuple[str, list[dict]]:
+def wrapper(interface: Interface, name: str) -> tuple[str, list[dict]]:
     """Verilog of module ``{name}_axi`` and its ports as NAME.json lists them.
 
     Each stream S becomes ``s_axis_S_*`` (into the block) or ``m_axis_S_*``:
@@ -76,75 +74,67 @@ def wrapper(block: Block, name: str, implicit_ports: tuple[str, ...]) -> tuple[s
     ]
     assigns = []
     connections = {"clk": "aclk", "rst": "~aresetn"}
-    connections = {port: connections[port] for port in connections if port in implicit_ports}
-    ports = flat_ports(block)
-    for group in _groups(ports):
-        interface = _interface(block, group)
-        if not interface.kind:
+    connections = {port: connections[port] for port in interface.clocked}
+    for group in _groups(interface.ports):
+        connections |= {port.name: port.name for port in group}
+        bus = _bus(group)
+        if not bus.kind:
             for port in group:  # ports that share no bus: each has a meaning of its own
-                meaning = member_text(block, port.path)
-                value = port.name if port.direction == "output" else ""
-                shape, given = port_shape(block, port.path), member_kind(block, port.path)
-                kind = word(shape, given, Codes(), port.name)
+                kind = word(port.shape, port.kind, Codes(), port.name)
                 outers.append(
-                    _Outer(port.name, port.direction, port.width, "signal", meaning, kind=kind)
+                    _Outer(port.name, port.direction, port.width, "signal", port.meaning, kind=kind)
                 )
-                connections[port.name] = value or port.name
             continue
-        for port in group:
-            connections[port.name] = port.name
-        meaning = member_text(block, group[0].path)
-        made, inner = _channel(interface, group, meaning, member_kind(block, group[0].path))
+        made, inner = _channel(bus, group)
         outers += made
         assigns += inner
     names = [outer.name for outer in outers]
     twice = {each for each in names if names.count(each) > 1}
     if twice:
         raise ValueError(f"{name}_axi: two ports would be called {', '.join(sorted(twice))}")
-    wires = [port for port in ports if connections[port.name] not in names]
+    wires = [port for port in interface.ports if connections[port.name] not in names]
     return (
         _verilog(name, outers, wires, assigns, connections),
         [outer.describe() for outer in outers],
     )
 
 
-def _groups(ports: list[Port]) -> list[list[Port]]:
+def _groups(ports: Iterable[Face]) -> list[list[Face]]:
     """Ports that share all but the last part of their path, in order."""
     return [list(group) for _, group in itertools.groupby(ports, lambda port: port.path[:-1])]
 
 
-def _interface(block: Block, group: list[Port]) -> _Interface:
-    """What bus the ports of one channel belong to."""
+def _bus(group: list[Face]) -> _Bus:
+    """The bus that the ports of one channel belong to."""
     path, signature, axi, at = group[0].path, None, None, 0
-    for at, signature in signatures(block, path):
+    for at, signature in group[0].signatures:
         if isinstance(signature, tuple(_AXI)):
             kind = next(kind for kind in _AXI if isinstance(signature, kind))
             axi = _AXI[kind], path[:at]
     if not isinstance(signature, stream.Signature):
-        return _Interface("", "")
+        return _Bus("", "")
     by_field = {port.path[-1]: port for port in group}
     outward = next(
         (by_field[field].direction == way)
         for field, way in (("valid", "output"), ("payload", "output"), ("ready", "input"))
         if field in by_field
     )
-    shape = signature.members["payload"].shape
     if axi is None:
         prefix = f"{'m' if outward else 's'}_axis_{'_'.join(map(str, path[:at]))}_"
-        return _Interface("AXI4-Stream", prefix, shape, "t", outward)
+        return _Bus("AXI4-Stream", prefix, "t", outward)
     (kind, short), where = axi
     channel = path[at - 1]
     # The manager gives the addresses and the data written, and takes all other channels.
     is_manager = outward == (channel in ("ar", "aw", "w"))
     member = "_".join(map(str, where)).removeprefix(short).strip("_")
     prefix = f"{'m' if is_manager else 's'}_{short}_{member}{'_' if member else ''}"
-    return _Interface(kind, prefix, shape, channel, outward)
+    return _Bus(kind, prefix, channel, outward)
 
 
-def _channel(interface: _Interface, group: list[Port], meaning: str, given):
+def _channel(bus: _Bus, group: list[Face]):
     """The outer ports of one stream, and the assignments to the block's inputs."""
     ports = {port.path[-1]: port for port in group}
-    source, prefix = interface.is_source, f"{interface.prefix}{interface.channel}"
+    source, prefix, meaning = bus.is_source, f"{bus.prefix}{bus.channel}", group[0].meaning
     outers, assigns = [], []
 
     def add(suffix: str, outward: bool, width: int, value: str, fields=(), kind=BOOL):
@@ -153,7 +143,7 @@ def _channel(interface: _Interface, group: list[Port], meaning: str, given):
                 f"{prefix}{suffix}",
                 "output" if outward else "input",
                 width,
-                f"{interface.kind} {interface.channel}{suffix}",
+                f"{bus.kind} {bus.channel}{suffix}",
                 meaning,
                 value if outward else "",
                 tuple(fields),
@@ -164,7 +154,7 @@ def _channel(interface: _Interface, group: list[Port], meaning: str, given):
     payload = ports.get("payload")
     if payload is not None:
         drivers = []  # of the payload: (offset in it, part of an outer port)
-        for suffix, width, parts in _pieces(interface, payload, given):
+        for suffix, width, parts in _pieces(bus, payload):
             outer = f"{prefix}{suffix}"
             used = sum(part["width"] for part in parts)
             value = [f"{width - used}'d0"] * (width > used)
@@ -174,7 +164,7 @@ def _channel(interface: _Interface, group: list[Port], meaning: str, given):
                 inside.append({**part, "offset": at})
                 drivers.append((part["offset"], _slice(outer, width, inside[-1])))
                 at += part["width"]
-            is_struct = suffix == "data" and interface.kind == "AXI4-Stream" and inside[0]["name"]
+            is_struct = suffix == "data" and bus.kind == "AXI4-Stream" and inside[0]["name"]
             place = ("name", "offset", "width", "meaning")
             kind = {key: each for key, each in parts[0].items() if key not in place}
             if is_struct:
@@ -195,15 +185,15 @@ def _channel(interface: _Interface, group: list[Port], meaning: str, given):
     return outers, assigns
 
 
-def _pieces(interface: _Interface, payload: Port, given) -> list[tuple[str, int, list[dict]]]:
+def _pieces(bus: _Bus, payload: Face) -> list[tuple[str, int, list[dict]]]:
     """(suffix of the name, width, fields of the payload in it, low ones first)."""
-    shape = interface.shape
+    shape = payload.shape
     if isinstance(shape, data.StructLayout):  # its fields leave no gap and do not overlap
         fields = described_fields(shape, Codes(), payload.name)
     else:
-        kind = word(shape, given, Codes(), payload.name)
+        kind = word(shape, payload.kind, Codes(), payload.name)
         fields = [{"name": "", "offset": 0, "width": payload.width, **kind}]
-    if interface.kind != "AXI4-Stream":
+    if bus.kind != "AXI4-Stream":
         return [(field["name"], field["width"], [field]) for field in fields]
     last = [field for field in fields if field["name"] == "last" and field["width"] == 1]
     rest = [field for field in fields if field not in last]

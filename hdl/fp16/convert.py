@@ -7,6 +7,7 @@ import dataclasses
 
 from amaranth import Cat, Const, Module, Mux, Signal, signed, unsigned
 
+from golden.config import bounded, flag
 from golden.fp16.format import FP16, FP32, FloatFormat
 from hdl.bits import let
 from hdl.fp16.from_fixed import from_fixed_phases
@@ -41,14 +42,12 @@ class FpConvertConfig(OperatorConfig):
 class FpFromIntConfig(OperatorConfig):
     """Elaboration-time parameters of FpFromInt."""
 
-    width: int = 32  # of the integer, 2..32 bits
-    signed: bool = True  # whether the integer has a sign, in two's complement
+    width: int = bounded(32, 2, 32, "bits of the integer")
+    signed: bool = flag(True, "whether the integer has a sign, in two's complement")
     o: FloatFormat = FP16  # of the result
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_range("width", 2, 32)
-        self._check_bool("signed")
         self._check_format("o")
 
     @property
@@ -69,14 +68,12 @@ class FpToIntConfig(OperatorConfig):
     """Elaboration-time parameters of FpToInt."""
 
     i: FloatFormat = FP16  # of the operand
-    width: int = 32  # of the integer, 2..32 bits
-    signed: bool = True  # whether the integer has a sign, in two's complement
+    width: int = bounded(32, 2, 32, "bits of the integer")
+    signed: bool = flag(True, "whether the integer has a sign, in two's complement")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_format("i")
-        self._check_range("width", 2, 32)
-        self._check_bool("signed")
 
     @property
     def shape(self):

@@ -19,7 +19,7 @@ from hdl.fp16.unpack import normalise, unpack
 class FpDivideConfig(OperatorConfig):
     """Elaboration-time parameters of FpDivide."""
 
-    stages: int = 6  # cycles from i to o, 0..32; 0 is combinational
+    stages: int = 6
     a: FloatFormat = FP16  # of the dividend
     b: FloatFormat = FP16  # of the divisor
     o: FloatFormat = FP16  # of the result
@@ -42,7 +42,7 @@ class FpDivideConfig(OperatorConfig):
 class FpReciprocalConfig(UnaryConfig):
     """Elaboration-time parameters of FpReciprocal."""
 
-    stages: int = 6  # cycles from i to o, 0..32; 0 is combinational
+    stages: int = 6
 
 
 def _weights(format: FloatFormat) -> tuple[int, int]:

@@ -24,7 +24,7 @@ _K_BITS = 7  # k runs from -46 to 45
 class FpExpConfig(OperatorConfig):
     """Elaboration-time parameters of FpExp."""
 
-    stages: int = 4  # cycles from i to o, 0..32; 0 is combinational
+    stages: int = 4
     o: FloatFormat = FP16  # of the result: FP16, or FP32 for the value before it is rounded
 
     def __post_init__(self) -> None:

@@ -5,6 +5,7 @@ import dataclasses
 from amaranth import Array, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.hdl import ShapeLike
 
+from golden.config import bounded
 from golden.fp16.format import FP16, FP32, FloatFormat
 from hdl.bits import let
 from hdl.fp16.pipeline import Operator, OperatorConfig, compute, word
@@ -17,13 +18,12 @@ _GRID_RANGE = 1024
 class FixedToFloatConfig(OperatorConfig):
     """Elaboration-time parameters of FixedToFloat."""
 
-    width: int = 64  # of the two's complement value, 2..96 bits
+    width: int = bounded(64, 2, 96, "bits of the two's complement value")
     grid_exponents: tuple[int, ...] = (0,)  # weights of its last bit, 1..64 of -1024..1024
     o: FloatFormat = FP32  # of the result
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_range("width", 2, 96)
         self._check_format("o")
         grids = self.grid_exponents
         if (

@@ -11,8 +11,7 @@ from amaranth import Const, Module, Signal
 from amaranth.hdl import Value
 from amaranth.lib import stream
 
-from golden.config import Config
-from golden.fp16 import timing
+from golden.config import Config, bounded
 from golden.fp16.format import FP16, FloatFormat
 from golden.timing import Timing
 from hdl.block import Block
@@ -38,12 +37,10 @@ def word(format: FloatFormat, text: str) -> tuple[int, str, FloatFormat]:
 class OperatorConfig(Config):
     """Depth and sideband of every arithmetic component."""
 
-    stages: int = 2  # cycles from i to o, 0..32; 0 is combinational
-    tag_bits: int = 0  # sideband carried with each word, 0..128 bits; 0: no such field
-
-    def __post_init__(self) -> None:
-        self._check_range("stages", 0, _MAX_STAGES)
-        self._check_range("tag_bits", 0, _MAX_TAG_BITS)
+    stages: int = bounded(2, 0, _MAX_STAGES, "cycles from i to o; 0 is combinational")
+    tag_bits: int = bounded(
+        0, 0, _MAX_TAG_BITS, "bits of the sideband carried with each word; 0: no such field"
+    )
 
     def _check_format(self, field: str) -> None:
         if not isinstance(getattr(self, field), FloatFormat):
@@ -139,7 +136,8 @@ class Operator(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.operator(self.config.stages)
+        """``stages`` registers from operands to result; 0 stages are combinational."""
+        return Timing(latency=self.config.stages)
 
     def phases(self) -> list[Phase]:
         raise NotImplementedError

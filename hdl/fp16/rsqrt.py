@@ -23,7 +23,7 @@ from hdl.fp16.unpack import normalise, unpack
 class FpRsqrtConfig(UnaryConfig):
     """Elaboration-time parameters of FpRsqrt."""
 
-    stages: int = 6  # cycles from i to o, 0..32; 0 is combinational
+    stages: int = 6
 
 
 def rsqrt_phases(a: FloatFormat, o: FloatFormat) -> list:

@@ -19,7 +19,7 @@ from hdl.fp16.unpack import normalise, unpack
 class FpSqrtConfig(UnaryConfig):
     """Elaboration-time parameters of FpSqrt."""
 
-    stages: int = 5  # cycles from i to o, 0..32; 0 is combinational
+    stages: int = 5
 
 
 def sqrt_phases(a: FloatFormat, o: FloatFormat) -> list:

@@ -5,9 +5,8 @@ import dataclasses
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.fp16.format import FP16
-from golden.index import timing
 from golden.index.format import CodebookFault
 from golden.timing import Timing
 from hdl.bits import any_of, outside
@@ -26,20 +25,14 @@ _ONE = 0x3C00  # the largest magnitude of an entry
 class IndexCodebookStoreConfig(Config):
     """Size of the codebooks, and of their words."""
 
-    macs: int = 64  # FP16 words of a memory word, 1..256
-    parts: int = 2  # memory words of a row, 1..64
-    entries: int = 256  # most rows of a book, 1..4096
-    books: int = 1  # codebooks that are loaded and used together, 1..128
-    exponent_min: int = -8  # least scale 2**exponent of a load, -128..0
-    exponent_max: int = 15  # largest scale of a load, 1..127
+    macs: int = bounded(64, 1, 256, "FP16 words of a memory word")
+    parts: int = bounded(2, 1, 64, "memory words of a row")
+    entries: int = bounded(256, 1, 4096, "most rows of a book")
+    books: int = bounded(1, 1, 128, "codebooks that are loaded and used together")
+    exponent_min: int = bounded(-8, -128, 0, "least scale 2**exponent of a load")
+    exponent_max: int = bounded(15, 1, 127, "largest scale of a load")
 
     def __post_init__(self) -> None:
-        self._check_range("macs", 1, 256)
-        self._check_range("parts", 1, 64)
-        self._check_range("entries", 1, 4096)
-        self._check_range("books", 1, 128)
-        self._check_range("exponent_min", -128, 0)
-        self._check_range("exponent_max", 1, 127)
         most = (1 << 20) // (2 * self.book_words)  # words of a RAM
         if self.books > most:
             self._refuse("books", f"1..{most} at these sizes")
@@ -137,9 +130,18 @@ class IndexCodebookStore(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.codebook_store()
+    # A word per cycle is written, and one is read.
+    timing = Timing(
+        latency=1,
+        start="scan_en",
+        end="scan_data",
+        unit="word",
+        delays=(
+            ("from load_info to the first word of load", 1),
+            ("from the last word of load to loaded", 1),
+            ("from swap to the other buffer", 1),
+        ),
+    )
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Cat, Module, Signal, signed
 from amaranth.lib import data
 
-from golden.config import Config
+from golden.config import Config, bounded, power_of_two
 from golden.fp16.format import FP16
 from golden.index.format import GRID_PRODUCT_EXACT
 from golden.index.timing import tree_levels
@@ -21,12 +21,8 @@ from hdl.ports import In, Out
 class IndexDotProductConfig(Config):
     """Number of products, and the range of one factor."""
 
-    terms: int = 2  # products, 1..256
-    largest: int = 1  # |c| is at most this, 1, 2, 4 or 8: entries of as many stages added
-
-    def __post_init__(self) -> None:
-        self._check_range("terms", 1, 256)
-        self._check_power_of_two("largest", 1, 8)
+    terms: int = bounded(2, 1, 256, "products")
+    largest: int = power_of_two(1, 1, 8, "|c| is at most this: entries of as many stages added")
 
     @property
     def c_bits(self) -> int:

@@ -7,8 +7,7 @@ from typing import NamedTuple
 from amaranth import Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, stream
 
-from golden.config import Config
-from golden.index import timing
+from golden.config import Config, bounded, choice, power_of_two
 from golden.index.format import INT_BITS, K_MAX
 from golden.timing import Timing
 from hdl.block import Block
@@ -25,22 +24,19 @@ ARCHITECTURES = ("flipflop", "sram")
 class IndexHistogramParallelConfig(Config):
     """Shape and micro-architecture of one counter."""
 
-    bits_a: int = 4  # bits of an activation index, 2..4
-    bits_b: int = 4  # bits of a weight index, 2..4
-    elements: int = 16  # pairs counted per cycle, 1..16
-    k_max: int = 11008  # longest reduction, 1..16383
-    integer_bits: int = 8  # integer mode: bits of an unsigned operand, 4 or 8; 0: no such mode
-    architecture: str = "flipflop"  # flipflop or sram
-    word_bins: int = 32  # bins per output word, a power of two 1..256; sram: 1
+    bits_a: int = bounded(4, 2, 4, "bits of an activation index")
+    bits_b: int = bounded(4, 2, 4, "bits of a weight index")
+    elements: int = bounded(16, 1, 16, "pairs counted per cycle")
+    k_max: int = bounded(11008, 1, K_MAX, "longest reduction")
+    integer_bits: int = choice(
+        8, (0, *INT_BITS), "integer mode: bits of an unsigned operand; 0: no such mode"
+    )
+    architecture: str = choice("flipflop", ARCHITECTURES, "what holds the bins")
+    word_bins: int = power_of_two(32, 1, 256, "bins per output word; sram: 1")
 
     def __post_init__(self) -> None:
-        self._check_range("bits_a", 2, 4)
-        self._check_range("bits_b", 2, 4)
-        self._check_range("elements", 1, 16)
-        self._check_range("k_max", 1, K_MAX)
-        self._check_choice("integer_bits", (0, *INT_BITS))
-        self._check_choice("architecture", ARCHITECTURES)
-        self._check_power_of_two("word_bins", 1, 1 if self.architecture == "sram" else 256)
+        if self.architecture == "sram":
+            self._check_power_of_two("word_bins", 1, 1)
 
     @property
     def value_bits(self) -> int:
@@ -141,9 +137,8 @@ class IndexHistogramParallel(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.histogram_parallel()
+    # From the beat with last to the first word of bins; counting overlaps giving.
+    timing = Timing(latency=3, unit="beat")
 
     def elaborate(self, platform) -> Module:
         m = Module()

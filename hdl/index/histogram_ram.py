@@ -6,8 +6,7 @@ from amaranth import Array, Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
-from golden.index import timing
+from golden.config import Config, bounded
 from golden.timing import Timing
 from hdl.bits import any_of
 from hdl.block import Block
@@ -25,24 +24,18 @@ _PACKETS = 2  # that wait, so that one follows another without a pause
 class IndexHistogramRamConfig(Config):
     """Banks, bins, and what is counted per cycle."""
 
-    banks: int = 64  # indices of an element, each with bins of its own, 1..128
-    bits: int = 8  # bits of an index, 1..12
-    elements: int = 1  # elements counted per cycle, 1..4
-    values: int = 4  # amounts of an element, side by side in the bins, 1..16
+    banks: int = bounded(64, 1, 128, "indices of an element, each with bins of its own")
+    bits: int = bounded(8, 1, 12, "bits of an index")
+    elements: int = bounded(1, 1, 4, "elements counted per cycle")
+    values: int = bounded(4, 1, 16, "amounts of an element, side by side in the bins")
     word_banks: int = 32  # banks per output word, a divisor of banks
-    k_max: int = 32768  # longest packet in elements, 1..65535
-    amount_max: int = 1 << 24  # largest amount, 1..2**25 - 1
+    k_max: int = bounded(32768, 1, 65535, "longest packet in elements")
+    amount_max: int = bounded(1 << 24, 1, (1 << 25) - 1, "largest amount")
 
     def __post_init__(self) -> None:
-        self._check_range("banks", 1, 128)
-        self._check_range("bits", 1, 12)
-        self._check_range("elements", 1, 4)
-        self._check_range("values", 1, 16)
         self._check_range("word_banks", 1, self.banks)
         if self.banks % self.word_banks:
             self._refuse("word_banks", f"a divisor of banks = {self.banks}")
-        self._check_range("k_max", 1, 65535)
-        self._check_range("amount_max", 1, (1 << 25) - 1)
 
     @property
     def bank(self) -> IndexHistogramBankConfig:
@@ -130,9 +123,8 @@ class IndexHistogramRam(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.histogram_ram()
+    # From the beat with last to the first word of bins; counting overlaps giving.
+    timing = Timing(latency=3, unit="beat", delays=(("from packet to its first beat", 1),))
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

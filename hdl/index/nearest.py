@@ -7,7 +7,7 @@ from amaranth import Cat, Const, Module, Mux, Signal, signed
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.fp16.format import FP16
 from golden.index import timing
 from golden.index.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN
@@ -27,15 +27,12 @@ _LOWEST_KEY, _HIGHEST_KEY = -(1 << 15), (1 << 15) - 1  # beyond the keys of both
 class IndexNearestConfig(Config):
     """Shape of the clustering unit."""
 
-    bits_a: int = 4  # bits of an index, 2..4
-    elements: int = 16  # elements per cycle, 1..32
-    tag_bits: int = 0  # sideband carried with each beat, 0..128; 0: no such field
+    bits_a: int = bounded(4, CODEBOOK_BITS_MIN, CODEBOOK_BITS_MAX, "bits of an index")
+    elements: int = bounded(16, 1, 32, "elements per cycle")
+    tag_bits: int = bounded(0, 0, 128, "sideband carried with each beat; 0: no such field")
     multipliers: int = 1  # thresholds scaled per cycle, 1..a third of them (1, 3 or 5)
 
     def __post_init__(self) -> None:
-        self._check_range("bits_a", CODEBOOK_BITS_MIN, CODEBOOK_BITS_MAX)
-        self._check_range("elements", 1, 32)
-        self._check_range("tag_bits", 0, 128)
         # Scaling then takes 3 cycles or more: a token's thresholds fill the multipliers' pipeline.
         self._check_range("multipliers", 1, timing.multipliers_max(self.bits_a))
 
@@ -124,7 +121,14 @@ class IndexNearest(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.nearest(self.config.scaling_cycles, _MUL_STAGES)
+        """A token's thresholds enter the multipliers before its first beat."""
+        first = self.config.scaling_cycles + _MUL_STAGES + 3
+        return Timing(
+            latency=2,
+            start="x",
+            unit="beat",
+            delays=(("from a scale to its first beat of x", first),),
+        )
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -5,9 +5,8 @@ import dataclasses
 from amaranth import Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, power_of_two
 from golden.fp16.format import FP16, FP32
-from golden.index import timing
 from golden.index.format import GRID_PRODUCT_ROUNDED
 from golden.timing import Timing
 from hdl.block import Block
@@ -21,18 +20,16 @@ from hdl.ports import In, Out, Payload
 class IndexReducerConfig(Config):
     """Shape of one reducer; follows from that of the counters it serves."""
 
-    macs: int = 32  # terms per cycle, a power of two 1..256
-    count_bits: int = 14  # bits of a count, 1..48
+    macs: int = power_of_two(32, 1, 256, "terms per cycle")
+    count_bits: int = bounded(14, 1, 48, "bits of a count")
     wide_slots: int = 16  # the first slots take wider counts (integer mode), 0..macs
     wide_bits: int = 22  # their bits, count_bits..48
-    total_max: int = 11008 * 255  # bound of the sum of |count| over a packet, 1..2**48 - 1
+    # The largest gives a sum of 73 bits.
+    total_max: int = bounded(11008 * 255, 1, 2**48 - 1, "bound of the sum of |count| over a packet")
 
     def __post_init__(self) -> None:
-        self._check_power_of_two("macs", 1, 256)
-        self._check_range("count_bits", 1, 48)
         self._check_range("wide_slots", 0, self.macs)
         self._check_range("wide_bits", self.count_bits, 48)
-        self._check_range("total_max", 1, 2**48 - 1)  # a sum of 73 bits
 
     @classmethod
     def of_counter(cls, counter: IndexHistogramParallelConfig, macs: int) -> "IndexReducerConfig":
@@ -96,9 +93,8 @@ class IndexReducer(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.reducer()
+    # Products, sum, rounding: from the beat with last to the sum.
+    timing = Timing(latency=3, unit="beat")
 
     def elaborate(self, platform) -> Module:
         config = self.config

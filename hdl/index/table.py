@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Array, Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, choice
 from golden.fp16.format import FP16
 from golden.index import timing
 from golden.index.format import INT_BITS, TABLE_ROW
@@ -19,14 +19,11 @@ from hdl.ports import In, Out, Payload
 class IndexTableConfig(Config):
     """Size of the table, and look-ups per cycle."""
 
-    bits_a: int = 4  # bits of an index, 2..4
-    integer_bits: int = 8  # bits of an unsigned integer in an entry, 4 or 8; 0: no integers
-    width: int = 8  # look-ups per cycle: 4, 8 or 16
-
-    def __post_init__(self) -> None:
-        self._check_range("bits_a", 2, 4)
-        self._check_choice("integer_bits", (0, *INT_BITS))
-        self._check_choice("width", (4, 8, 16))
+    bits_a: int = bounded(4, 2, 4, "bits of an index")
+    integer_bits: int = choice(
+        8, (0, *INT_BITS), "bits of an unsigned integer in an entry; 0: no integers"
+    )
+    width: int = choice(8, (4, 8, 16), "look-ups per cycle")
 
     @property
     def i_layout(self) -> data.StructLayout:

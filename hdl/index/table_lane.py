@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Module
 from amaranth.lib import data
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.fp16.format import FP16
 from golden.index.format import GRID_PRODUCT_EXACT, SCALE_EXPONENTS
 from golden.index.timing import TABLE_ROUNDING
@@ -20,10 +20,7 @@ from hdl.ports import In, Out
 class IndexTableLaneConfig(Config):
     """Elements of an entry of the codebook."""
 
-    sub: int = 2  # elements, 1..64
-
-    def __post_init__(self) -> None:
-        self._check_range("sub", 1, 64)
+    sub: int = bounded(2, 1, 64, "elements")
 
     @property
     def dot(self) -> IndexDotProductConfig:

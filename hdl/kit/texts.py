@@ -6,7 +6,7 @@ from hdl.back.licence import LICENCE
 from hdl.back.render import comment
 from hdl.kit.constants import Constant, constants
 
-_LATENCY = 1  # cycles of a read of every RAM (golden.memory.timing)
+_LATENCY = 1  # cycles of a read of every RAM (hdl.memory)
 _WORD = 32  # bits of an integer constant without a suffix
 
 

@@ -8,12 +8,13 @@ from amaranth import Cat, Const, Module
 from amaranth.lib import wiring
 
 from golden.axi.format import REGISTERS, Register
-from golden.config import Config, Shape
+from golden.axi.timing import read_port
+from golden.config import Config, Shape, bounded, choice, nested
 from golden.index.format import K_MAX
 from golden.isa import CommandSet
-from golden.kllm import timing
 from golden.kllm.config import MachineConfig
 from golden.kllm.isa import COMMAND_WORDS, ROW_ELEMENTS, SET, Unit
+from golden.kllm.timing import dispatcher
 from golden.timing import Timing
 from hdl.axi.lite_registers import AxiLiteRegisters, AxiLiteRegistersConfig
 from hdl.axi.read_port import AxiReadPort, AxiReadPortConfig
@@ -34,6 +35,7 @@ from hdl.kllm.slots.readback import KllmReadback, KllmReadbackConfig
 from hdl.kllm.weights.supply import KllmWeightSupply, KllmWeightSupplyConfig
 from hdl.memory.shared import MemoryShared, MemorySharedConfig
 from hdl.ports import In, Out
+from hdl.stream.fifo import StreamFifoConfig
 from hdl.stream.link import as_bits, link, link_members
 from hdl.stream.skid import skid
 
@@ -65,17 +67,16 @@ class KllmAcceleratorConfig(Config):
     slots or fewer, 4 replay beats or more.
     """
 
-    machine: MachineConfig = dataclasses.field(default_factory=MachineConfig)  # programs see this
-    build: KllmLaneBuild = dataclasses.field(default_factory=KllmLaneBuild)  # of every lane
-    address_bits: int = 40  # bits of a byte address: 33 and those of a port's bytes, up to 64
-    width: int = 8  # elements per cycle of the functional unit: 4, 8 or 16
-    queue: int = 4  # commands waiting for each unit, 3..64
+    machine: MachineConfig = nested(MachineConfig, "programs see this")
+    build: KllmLaneBuild = nested(KllmLaneBuild, "of every lane")
+    address_bits: int = bounded(
+        40, 32, 64, "bits of a byte address, 33 and those of a port's bytes at least"
+    )
+    width: int = choice(8, (4, 8, 16), "elements per cycle of the functional unit")
+    queue: int = bounded(4, 3, 64, "commands waiting for each unit")
 
     def __post_init__(self) -> None:
         machine = self.machine
-        self._check_shape("machine", MachineConfig)
-        self._check_shape("build", KllmLaneBuild)
-        self._check_range("address_bits", 32, 64)
         # A command's weight address has 32 bits and counts port words; an image must end before
         # the addresses do, or it would be read from address 0 on.
         least = 33 + (machine.ports.bits // 8 - 1).bit_length()
@@ -84,8 +85,6 @@ class KllmAcceleratorConfig(Config):
         self._check_range("machine.vectors.rows", 16, 1 << 16)
         self._check_range("machine.slot.slots", 2, 64)
         self._check_range("machine.replay_beats", 4, K_MAX)
-        self._check_choice("width", (4, 8, 16))
-        self._check_range("queue", 3, 64)
         # The weight supply refuses reads of 2**24 - 2 words and more.
         most = min(ROW_ELEMENTS * machine.vectors.rows, (1 << 16) - 1)
         if machine.image_words(machine.slot.elements, most) >= 2**24 - 2:
@@ -221,9 +220,31 @@ class KllmAccelerator(Block):
 
     @property
     def timing(self) -> Timing:
-        """Of the path of commands; docs/kllm-commands.md has the cycles of each command."""
+        """LOADs of one row find their engine idle. The host writes a word in every access.
+
+        A word passes the registers, their queue and the dispatcher. The engine then requests the
+        row. The last cycles are those of the status. Other commands take the cycles of their units
+        after the dispatcher's; docs/kllm-commands.md has them.
+        """
         depth = _REGISTERS.command_depth
-        return timing.accelerator(COMMAND_WORDS, depth, _REGISTERS.storage(depth))
+        words = StreamFifoConfig(depth=depth, storage=_REGISTERS.storage(depth))
+        registers, port = AxiLiteRegisters.timing, read_port(buffered=True)
+        steps = (
+            registers.latency - 1,  # the word enters the queue a cycle before the answer
+            words.latency,
+            dispatcher(COMMAND_WORDS).latency,
+            KllmLoad.timing.latency,
+            port.latency,
+        )
+        interval = max(registers.interval * COMMAND_WORDS, dispatcher(COMMAND_WORDS).interval)
+        return Timing(
+            latency=sum(steps),
+            interval=interval,
+            start="a LOAD's last word on host__w",
+            end="data__ar",
+            unit="command",
+            delays=(("from its final data__r to idle", port.delay("from axi__r to o") + 2),),
+        )
 
     @property
     def throughput(self) -> str:

@@ -6,7 +6,7 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.kllm import timing
 from golden.kllm.isa import (
     AFTER_BITS,
@@ -56,12 +56,8 @@ queued_layout = Payload(
 class KllmDispatcherConfig(Config):
     """Depth of the queues of the dispatcher."""
 
-    queue: int = 4  # commands waiting for each unit, 3..64
-    running: int = 2  # commands that an engine may have begun, 1..8
-
-    def __post_init__(self) -> None:
-        self._check_range("queue", 3, 64)
-        self._check_range("running", 1, 8)
+    queue: int = bounded(4, 3, 64, "commands waiting for each unit")
+    running: int = bounded(2, 1, 8, "commands that an engine may have begun")
 
 
 class KllmDispatcher(Block):

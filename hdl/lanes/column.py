@@ -5,7 +5,6 @@ import dataclasses
 from amaranth import Const, Module, Mux, Signal
 from amaranth.hdl import Value
 
-from golden.lanes.timing import column
 from golden.timing import Timing
 from hdl.bits import carry_save, let
 from hdl.block import Block
@@ -50,7 +49,8 @@ class LaneColumn(Block):
 
     @property
     def timing(self) -> Timing:
-        return column(self.config.stages)
+        """From the beat that enters stage 0 to its sum: stages, accumulator, ``held``."""
+        return Timing(latency=self.config.stages + 2, start="a", end="held", unit="beat")
 
     def beat(self, m: Module, total: Value) -> "Beat":
         """What the accumulator adds; ``total`` is its sum so far."""

@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import signed
 from amaranth.lib import data
 
-from golden.config import Config
+from golden.config import Config, bounded, choice
 from golden.fp16.format import FP16, FP32
 from golden.index.format import K_MAX
 from golden.lanes.format import GROUP
@@ -18,14 +18,9 @@ from hdl.ports import Payload
 class LaneConfig(Config):
     """What all lanes have in common. A subclass says what a beat and a sum are."""
 
-    elements: int = 16  # elements of the reduction axis per beat, 1..16
-    columns: int = 32  # output columns, 1..64
-    k_max: int = 11008  # longest reduction, 1..16383
-
-    def __post_init__(self) -> None:
-        self._check_range("elements", 1, 16)
-        self._check_range("columns", 1, 64)
-        self._check_range("k_max", 1, K_MAX)
+    elements: int = bounded(16, 1, 16, "elements of the reduction axis per beat")
+    columns: int = bounded(32, 1, 64, "output columns")
+    k_max: int = bounded(11008, 1, K_MAX, "longest reduction")
 
     @property
     def stages(self) -> int:
@@ -82,13 +77,8 @@ class LaneConfig(Config):
 class LaneIntegerConfig(LaneConfig):
     """Elaboration-time parameters of an integer lane."""
 
-    bits_a: int = 8  # bits of a signed activation, 2..8
-    bits_w: int = 8  # bits of a signed weight, 2..8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_range("bits_a", 2, 8)
-        self._check_range("bits_w", 2, 8)
+    bits_a: int = bounded(8, 2, 8, "bits of a signed activation")
+    bits_w: int = bounded(8, 2, 8, "bits of a signed weight")
 
     @property
     def sum_bits(self) -> int:
@@ -126,11 +116,7 @@ class LaneIntegerConfig(LaneConfig):
 class LaneFp16Config(LaneConfig):
     """Elaboration-time parameters of an FP16 lane."""
 
-    guard_bits: int = 4  # bits kept below the last bit of a beat's largest product, 0..40
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_range("guard_bits", 0, 40)
+    guard_bits: int = bounded(4, 0, 40, "bits kept below the last bit of a beat's largest product")
 
     @property
     def stages(self) -> int:
@@ -197,11 +183,7 @@ class LaneFp16Config(LaneConfig):
 class LaneW4a16Config(LaneFp16Config):
     """Elaboration-time parameters of a lane of FP16 activations and weights by a table."""
 
-    bits_w: int = 4  # bits of a weight index, 2..4
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_range("bits_w", 2, 4)
+    bits_w: int = bounded(4, 2, 4, "bits of a weight index")
 
     @property
     def w_layout(self) -> data.ArrayLayout:
@@ -234,15 +216,9 @@ class LaneW4a16Config(LaneFp16Config):
 class LaneLutConfig(LaneConfig):
     """Elaboration-time parameters of a lane of tables of activations."""
 
-    elements: int = 16  # elements of the reduction axis per beat, 4, 8, 12 or 16
-    bits_a: int = 8  # bits of a signed activation, 2..16
-    bits_w: int = 4  # bit planes of a weight, 1..8
-
-    def __post_init__(self) -> None:
-        self._check_choice("elements", (4, 8, 12, 16))
-        super().__post_init__()
-        self._check_range("bits_a", 2, 16)
-        self._check_range("bits_w", 1, 8)
+    elements: int = choice(16, (4, 8, 12, 16), "elements of the reduction axis per beat")
+    bits_a: int = bounded(8, 2, 16, "bits of a signed activation")
+    bits_w: int = bounded(4, 1, 8, "bit planes of a weight")
 
     @property
     def stages(self) -> int:

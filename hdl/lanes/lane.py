@@ -5,14 +5,13 @@ from collections.abc import Mapping
 from amaranth import Const, Module
 from amaranth.lib import stream
 
-from golden.lanes.timing import lane
 from golden.timing import Timing
 from hdl.block import Block, Operations
 from hdl.children import add
 from hdl.fp16.from_fixed import FixedToFloat
 from hdl.lanes.column import LaneColumn
 from hdl.lanes.config import LaneConfig
-from hdl.lanes.steps import Steps, lane_steps
+from hdl.lanes.steps import Steps, lane_steps, lane_timing
 from hdl.ports import In, Out
 
 
@@ -40,7 +39,7 @@ class Lane(Block):
 
     @property
     def timing(self) -> Timing:
-        return lane(self.config.stages)
+        return lane_timing(self.config.stages)
 
     @property
     def operations(self) -> Operations:

@@ -5,7 +5,21 @@ import dataclasses
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 
+from golden.timing import Timing
 from hdl.bits import let
+
+
+def lane_timing(stages: int) -> Timing:
+    """Adding up overlaps giving: from a packet's last beat to the sum of column 0.
+
+    stages: registers between a beat and the accumulators. Accumulator, chain and rounding follow.
+    """
+    return Timing(
+        latency=stages + 3,
+        start="a packet's last i",
+        unit="beat",
+        delays=(("from a sum to the next", 1),),
+    )
 
 
 @dataclasses.dataclass(frozen=True)

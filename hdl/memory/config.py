@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from golden.config import Config
+from golden.config import Config, bounded
 from hdl.children import SIGNAL_BITS
 
 
@@ -10,13 +10,11 @@ from hdl.children import SIGNAL_BITS
 class MemoryConfig(Config):
     """Shape of one RAM; neither ``depth`` nor ``width`` need be a power of two."""
 
-    depth: int = 256  # words, 1..1048576
-    width: int = 32  # bits of one word, 1..65536
+    depth: int = bounded(256, 1, 1 << 20, "words")
+    width: int = bounded(32, 1, SIGNAL_BITS, "bits of one word")
     granularity: int = 0  # bits per write lane, a divisor of width; 0 is the whole word
 
     def __post_init__(self) -> None:
-        self._check_range("depth", 1, 1 << 20)
-        self._check_range("width", 1, SIGNAL_BITS)
         self._check_range("granularity", 0, self.width)
         if self.granularity and self.width % self.granularity:
             self._refuse("granularity", f"0 or a divisor of width {self.width}")

@@ -3,7 +3,6 @@
 from amaranth import Module
 from amaranth.lib import memory
 
-from golden.memory import timing
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.kinds import BITS, index_of, mask_of
@@ -52,9 +51,7 @@ class Memory1R1W(Block):
         """Bits stored."""
         return self.config.bits
 
-    @property
-    def timing(self) -> Timing:
-        return timing.one_read_one_write()
+    timing = Timing(latency=1, start="read_en", end="read_data", unit="read and one write")
 
     def elaborate(self, platform) -> Module:
         config = self.config

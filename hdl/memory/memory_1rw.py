@@ -3,7 +3,6 @@
 from amaranth import Module, Mux
 from amaranth.lib import memory
 
-from golden.memory import timing
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.kinds import BITS, index_of, mask_of
@@ -47,9 +46,7 @@ class Memory1RW(Block):
         """Bits stored."""
         return self.config.bits
 
-    @property
-    def timing(self) -> Timing:
-        return timing.one_port()
+    timing = Timing(latency=1, start="a read", end="read_data", unit="read or write")
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -5,8 +5,7 @@ import dataclasses
 from amaranth import Array, Module, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
-from golden.memory import timing
+from golden.config import Config, bounded
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.children import add
@@ -21,18 +20,11 @@ from hdl.stream.queue import queue
 class MemorySharedConfig(Config):
     """Shape of the RAM and number of its clients."""
 
-    depth: int = 256  # words, 2..1048576
-    width: int = 32  # bits of one word, 1..2048
-    readers: int = 2  # read clients, 1..16
-    writers: int = 2  # write clients, 1..16
-    answers: int = 4  # answers that each reader may have waiting, 2..64
-
-    def __post_init__(self) -> None:
-        self._check_range("depth", 2, 1 << 20)
-        self._check_range("width", 1, 2048)
-        self._check_range("readers", 1, 16)
-        self._check_range("writers", 1, 16)
-        self._check_range("answers", 2, 64)
+    depth: int = bounded(256, 2, 1 << 20, "words")
+    width: int = bounded(32, 1, 2048, "bits of one word")
+    readers: int = bounded(2, 1, 16, "read clients")
+    writers: int = bounded(2, 1, 16, "write clients")
+    answers: int = bounded(4, 2, 64, "answers that each reader may have waiting")
 
     @property
     def memory(self) -> MemoryConfig:
@@ -89,9 +81,8 @@ class MemoryShared(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.shared()
+    # Over all clients: one read and one write per cycle.
+    timing = Timing(latency=2, start="a request", end="its answer", unit="read and one write")
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -1,11 +1,11 @@
 """ATTENDs to groups of queries and reads of codes."""
 
 import dataclasses
+from fractions import Fraction
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
 
-from golden.million import timing
 from golden.million.format import DISTANCE_BITS
 from golden.paging.format import Kv
 from golden.paging.format import Op as PagingOp
@@ -120,9 +120,19 @@ class MillionAttendControl(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.attend_control()
+    # A group: split, read of K, read of V, slopes, group, a cycle each.
+    timing = Timing(
+        latency=5,
+        interval=Fraction(5),
+        start="job",
+        end="group",
+        unit="group",
+        delays=(
+            ("from slopes to group", 1),
+            ("per refused group", 3),
+            ("per ATTEND in addition", 2),
+        ),
+    )
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

@@ -6,7 +6,6 @@ from typing import NamedTuple
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
 
-from golden.million import timing
 from golden.paging.format import Kv
 from golden.paging.format import Op as PagingOp
 from golden.timing import Timing
@@ -152,8 +151,14 @@ class MillionAttention(Block):
 
     @property
     def timing(self) -> Timing:
-        config = self.config
-        return timing.attention(config.stages)
+        """The slowest of the stages decides."""
+        return Timing(
+            latency=3,
+            interval=max(self.config.stages.values()),
+            start="the last o of an ATTEND",
+            end="its status",
+            unit="group",
+        )
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

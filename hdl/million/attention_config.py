@@ -5,6 +5,7 @@ from fractions import Fraction
 
 from amaranth.lib import data
 
+from golden.config import bounded, flag
 from golden.million.format import EXPONENT_MAX, EXPONENT_MIN
 from golden.million.timing import attention_stages
 from hdl.index.codebook_store import IndexCodebookStoreConfig
@@ -34,15 +35,12 @@ class MillionAttentionConfig(LayerConfig):
     address_bits: int = 40  # bits of a byte address, 32..64
     burst_beats: int = 64  # words of the longest burst, 1..256
     outstanding: int = 16  # bursts read ahead, 1..16
-    reads: int = 8  # reads of codes under way, 2..16
-    beats: int = 256  # memory words that wait for the engines, 4..4096
-    kv_apart: bool = False  # codes of K and of V at the same time, for wide memory words
+    reads: int = bounded(8, 2, 16, "reads of codes under way")
+    beats: int = bounded(256, 4, 4096, "memory words that wait for the engines")
+    kv_apart: bool = flag(False, "codes of K and of V at the same time, for wide memory words")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_range("reads", 2, 16)
-        self._check_range("beats", 4, 4096)
-        self._check_bool("kv_apart")
         self.check_parts()
 
     @property

@@ -1,13 +1,13 @@
 """Words of a READ as codes of keys."""
 
 import dataclasses
+from fractions import Fraction
 
 from amaranth import Module
 from amaranth.lib import stream
 
 from golden.axi.format import Resp
-from golden.config import Config
-from golden.million import timing
+from golden.config import Config, nested, power_of_two
 from golden.million.config import PqShape, RateShape
 from golden.timing import Timing
 from hdl.block import Block
@@ -25,18 +25,14 @@ _BEAT_BYTES_MAX = 256  # that StreamRepack takes
 class MillionCodeReaderConfig(Config):
     """Codes of a key, keys per beat, and width of a memory word."""
 
-    pq: PqShape = dataclasses.field(default_factory=PqShape)
-    # Only keys: their records have at most 256 bytes.
-    rate: RateShape = dataclasses.field(default_factory=RateShape)
-    data_bits: int = 256  # bits of a memory word, a power of two in 64..1024
+    pq: PqShape = nested(PqShape)
+    rate: RateShape = nested(RateShape, "Only keys: their records have at most 256 bytes")
+    data_bits: int = power_of_two(256, 64, 1024, "bits of a memory word")
 
     def __post_init__(self) -> None:
-        self._check_shape("pq", PqShape)
-        self._check_shape("rate", RateShape)
         if self.beat_bytes > _BEAT_BYTES_MAX:
             most, size = _BEAT_BYTES_MAX // self.pq.record_bytes, self.pq.record_bytes
             self._refuse("rate.keys", f"at most {most}, as a record has {size} bytes")
-        self._check_power_of_two("data_bits", 64, 1024)
 
     @property
     def beat_bytes(self) -> int:
@@ -89,7 +85,14 @@ class MillionCodeReader(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.code_reader(self.config.beat_bytes, self.config.data_bits // 8)
+        """The larger of beat and word moves in each cycle."""
+        return Timing(
+            latency=2,
+            interval=max(Fraction(1), Fraction(8 * self.config.beat_bytes, self.config.data_bits)),
+            start="word",
+            end="code",
+            unit="beat",
+        )
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

@@ -6,6 +6,7 @@ from amaranth import Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data
 
+from golden.config import bounded
 from golden.million.format import EXPONENT_MIN, EXPONENTS
 from hdl.kinds import index_of
 from hdl.million.layouts import EXPONENT_SHAPE
@@ -17,11 +18,7 @@ from hdl.stream.queue import queue
 class CodebookReaderConfig(VectorConfig):
     """Codebooks and products per cycle."""
 
-    books: int = 1  # codebooks of the store, 1..128
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_range("books", 1, 128)
+    books: int = bounded(1, 1, 128, "codebooks of the store")
 
     @property
     def address(self) -> range:

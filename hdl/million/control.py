@@ -1,11 +1,11 @@
 """Requests of the product-quantized attention, in order."""
 
 import dataclasses
+from fractions import Fraction
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.million import timing
 from golden.million.format import Op, Status
 from golden.timing import Timing
 from hdl.block import Block
@@ -140,9 +140,8 @@ class MillionControl(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.control()
+    # An ATTEND whose codebooks are in use.
+    timing = Timing(latency=6, interval=Fraction(8), start="request", end="begun", unit="ATTEND")
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

@@ -1,9 +1,11 @@
 """Attention to past keys and values by decoding them (docs/blocks/million_decode_engine.md)."""
 
+import dataclasses
+
 from amaranth import Module
 from amaranth.lib import wiring
 
-from golden.million import timing
+from golden.million.timing import decode_keys
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.children import add
@@ -48,7 +50,10 @@ class MillionDecodeEngine(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.decode_engine(self.config.pq.head_dim)
+        """The keys have this one; the values have their own."""
+        return dataclasses.replace(
+            decode_keys(self.config.pq.head_dim), start="k_code", end="k_score"
+        )
 
     def elaborate(self, platform) -> Module:
         m = Module()

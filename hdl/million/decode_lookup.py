@@ -6,6 +6,7 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
+from golden.config import bounded
 from golden.fp16.format import FP16
 from hdl.bits import any_of
 from hdl.block import Block
@@ -23,11 +24,7 @@ from hdl.stream.queue import queue
 class MillionDecodeLookupConfig(VectorConfig):
     """Codes, keys per cycle, and words of the codebook."""
 
-    max_keys: int = 32768  # keys of a job, 1..32768
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_range("max_keys", 1, 32768)
+    max_keys: int = bounded(32768, 1, 32768, "keys of a job")
 
     @property
     def bank(self) -> MemoryConfig:

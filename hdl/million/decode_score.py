@@ -6,7 +6,7 @@ from amaranth import Module, Mux, Signal, signed
 from amaranth.hdl import Value
 from amaranth.lib import data
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.fp16.format import FP16
 from golden.index.timing import TERMS, adder_levels
 from golden.million.format import (
@@ -35,10 +35,7 @@ _BIAS_BITS = FP16.precision + DISTANCE_BITS + 30 + WEIGHT_GRID - PRODUCT_GRID - 
 class MillionDecodeScoreConfig(Config):
     """Number of products of a score."""
 
-    head_dim: int = 128  # elements of a key, 16..256
-
-    def __post_init__(self) -> None:
-        self._check_range("head_dim", 16, 256)
+    head_dim: int = bounded(128, 16, 256, "elements of a key")
 
     @property
     def sum_bits(self) -> int:

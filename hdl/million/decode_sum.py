@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Module, Mux, Signal, signed
 from amaranth.lib import data
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.fp16.format import FP16
 from hdl.block import Block
 from hdl.index.reducer import centroid_parts
@@ -19,12 +19,8 @@ _SHIFT_MAX = 14 + 14  # of a weight and of an entry, both at most 1
 class MillionDecodeSumConfig(Config):
     """Products per cycle, and bits of the sum."""
 
-    keys: int = 1  # products per cycle, 1..4
-    sum_bits: int = 65  # 52..65
-
-    def __post_init__(self) -> None:
-        self._check_range("keys", 1, 4)
-        self._check_range("sum_bits", 52, 65)
+    keys: int = bounded(1, 1, 4, "products per cycle")
+    sum_bits: int = bounded(65, 52, 65, "bits of a sum")
 
 
 class MillionDecodeSum(Block):

@@ -1,12 +1,12 @@
 """Exact rows to records of codes in the paged memory."""
 
 import dataclasses
+from fractions import Fraction
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
-from golden.million import timing
+from golden.config import Config, nested
 from golden.million.config import MillionConfig
 from golden.million.format import PAGED, Status
 from golden.paging.format import Kv
@@ -60,10 +60,7 @@ def _progress_layout() -> data.StructLayout:
 class MillionEncodeControlConfig(Config):
     """What is encoded."""
 
-    cache: MillionConfig = dataclasses.field(default_factory=MillionConfig)
-
-    def __post_init__(self) -> None:
-        self._check_shape("cache", MillionConfig)
+    cache: MillionConfig = nested(MillionConfig)
 
     @property
     def vectors(self) -> int:
@@ -151,7 +148,21 @@ class MillionEncodeControl(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.encode_control(self.config.cache.head.heads)
+        """A token, K and V: an APPEND, a cycle per head, and the answer."""
+        return Timing(
+            latency=2,
+            interval=Fraction(2 * (self.config.cache.head.heads + 2)),
+            start="job",
+            end="append",
+            unit="token",
+            delays=(
+                ("from the last status of a job to done", 3),
+                ("from job to done with clear", 2),
+                ("from job to done with discard", 6),
+                ("per side of a restored token", 3),
+                ("per side that is discarded", 2),
+            ),
+        )
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Module, Mux, Signal, signed
 from amaranth.lib import data
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.fp16.format import FP16
 from golden.index.timing import TERMS, adder_levels
 from golden.million.format import DISTANCE_BITS, WEIGHT_GRID
@@ -25,12 +25,8 @@ _RANGE_BITS = 17  # FP16 words lie within -2**16..2**16
 class MillionFixedLaneConfig(Config):
     """Entries of a score, and bits of each."""
 
-    subspaces: int = 64  # entries that are added, 1..128
-    bits: int = 12  # of an entry, two's complement, 4..16
-
-    def __post_init__(self) -> None:
-        self._check_range("subspaces", 1, 128)
-        self._check_range("bits", 4, 16)
+    subspaces: int = bounded(64, 1, 128, "entries that are added")
+    bits: int = bounded(12, 4, 16, "of an entry, two's complement")
 
     @property
     def scale_max(self) -> int:

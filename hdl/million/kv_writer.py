@@ -1,11 +1,11 @@
 """K and V of a token to rows of the window."""
 
 import dataclasses
+from fractions import Fraction
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream
 
-from golden.million import timing
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.kinds import index_of
@@ -69,7 +69,21 @@ class MillionKvWriter(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.kv_writer(self.config.cache.head.heads, self._beats)
+        """A token: its job, then 2 * heads rows of one cycle and their beats, then the answer."""
+        rows, beats = 2 * self.config.cache.head.heads, self._beats
+        return Timing(
+            latency=0,
+            interval=Fraction(2 + rows * (1 + beats), rows * beats),
+            start="kv",
+            end="x",
+            unit="beat",
+            delays=(
+                ("from job to the first row", 1),
+                ("from row to its first beat", 1),
+                ("from the last beat of a token to done", 1),
+            ),
+            words=(("kv", 1), ("x", 1)),
+        )
 
     @property
     def _beats(self) -> int:

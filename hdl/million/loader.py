@@ -1,13 +1,13 @@
 """Codebooks from a stream to the stores of K and V."""
 
 import dataclasses
+from fractions import Fraction
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
 
 from golden.fp16.format import FP16
 from golden.index.format import CodebookFault
-from golden.million import timing
 from golden.million.format import Op, Status
 from golden.timing import Timing
 from hdl.block import Block
@@ -93,7 +93,20 @@ class MillionLoader(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.loader(self.config.rate.macs // self.config.rate.lanes)
+        """``beats`` of them are a word of a store."""
+        beats = self.config.rate.macs // self.config.rate.lanes
+        return Timing(
+            latency=1,
+            start="codebook",
+            end="word_k",
+            unit="beat",
+            delays=(
+                ("from load to the first beat", 2),
+                ("from the last beat of K to the first of V", 3),
+                ("from the last word to status", 1),
+            ),
+            words=(("codebook", 1), ("word_k", Fraction(1, beats))),
+        )
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

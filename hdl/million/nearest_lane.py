@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Cat, Const, Module, Signal, signed, unsigned
 from amaranth.lib import data
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.fp16.format import FP16
 from golden.index.timing import tree_levels
 from golden.million.format import EXPONENTS
@@ -25,12 +25,8 @@ _TWICE = 9  # the distance is on the grid 2**-56, twice a product on 2**-48
 class MillionNearestLaneConfig(Config):
     """Elements of a subspace, and entries."""
 
-    sub: int = 2  # elements, 1..64
-    bits: int = 8  # of an index, 1..12
-
-    def __post_init__(self) -> None:
-        self._check_range("sub", 1, 64)
-        self._check_range("bits", 1, 12)
+    sub: int = bounded(2, 1, 64, "elements")
+    bits: int = bounded(8, 1, 12, "of an index")
 
     @property
     def dot(self) -> IndexDotProductConfig:

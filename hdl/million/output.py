@@ -5,6 +5,7 @@ import dataclasses
 from amaranth import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 
+from golden.config import flag
 from golden.fp16.format import FP16, FP32
 from golden.million import timing
 from golden.million.format import EXPONENT_MAX, EXPONENT_MIN, PRODUCT_GRID, WEIGHT_GRID
@@ -39,11 +40,7 @@ _SHIFTS = EXPONENT_MAX - EXPONENT_MIN  # places between the smallest and the lar
 class MillionOutputConfig(LayerConfig):
     """What is attended, and what moves per cycle."""
 
-    exact: bool = True  # exact keys have sums too; false: there are none
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_bool("exact")
+    exact: bool = flag(True, "exact keys have sums too; false: there are none")
 
     @property
     def window(self) -> MillionWindowConfig:

@@ -1,12 +1,12 @@
 """Queries of a layer to groups that the engines take side by side."""
 
 import dataclasses
+from fractions import Fraction
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream
 
 from golden.fp16.format import FP16
-from golden.million import timing
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.million.layouts import beat_layout, query_layout, slopes_layout
@@ -70,7 +70,17 @@ class MillionQuerySplitter(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.query_splitter(self.config.rate.queries * self.config.beats)
+        """The beats of a group, and one cycle in which the next job is taken."""
+        beats = self.config.rate.queries * self.config.beats
+        return Timing(
+            latency=0,
+            interval=Fraction(beats + 1, beats),
+            start="query",
+            end="q",
+            unit="beat",
+            delays=(("from the last beat of a group to slopes", 1),),
+            words=(("query", 1), ("q", 1)),
+        )
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

@@ -1,12 +1,12 @@
 """Codes of vectors to words of the paged memory."""
 
 import dataclasses
+from fractions import Fraction
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
-from golden.million import timing
+from golden.config import Config, nested, power_of_two
 from golden.million.config import PqShape
 from golden.timing import Timing
 from hdl.block import Block
@@ -19,12 +19,8 @@ from hdl.ports import In, Out, Payload
 class MillionRecordWriterConfig(Config):
     """Codes of a vector, and width of a memory word."""
 
-    pq: PqShape = dataclasses.field(default_factory=PqShape)
-    data_bits: int = 256  # bits of a memory word, a power of two in 64..1024
-
-    def __post_init__(self) -> None:
-        self._check_shape("pq", PqShape)
-        self._check_power_of_two("data_bits", 64, 1024)
+    pq: PqShape = nested(PqShape)
+    data_bits: int = power_of_two(256, 64, 1024, "bits of a memory word")
 
     @property
     def words(self) -> int:
@@ -69,7 +65,10 @@ class MillionRecordWriter(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.record_writer(self.config.words)
+        """The words of a record one after another; its size with the first."""
+        return Timing(
+            latency=1, interval=Fraction(self.config.words), start="code", end="w", unit="vector"
+        )
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

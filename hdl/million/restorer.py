@@ -1,12 +1,12 @@
 """Codes of the encoder or of the host to the paged memory."""
 
 import dataclasses
+from fractions import Fraction
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
 
-from golden.config import Config
-from golden.million import timing
+from golden.config import Config, bounded, nested
 from golden.timing import Timing
 from hdl.bits import after
 from hdl.block import Block
@@ -24,12 +24,8 @@ RESTORE_LAYOUT = Payload(
 class MillionRestorerConfig(Config):
     """Records of an APPEND."""
 
-    writer: MillionRecordWriterConfig = dataclasses.field(default_factory=MillionRecordWriterConfig)
-    heads: int = 8  # KV heads: records of an APPEND, 1..128
-
-    def __post_init__(self) -> None:
-        self._check_shape("writer", MillionRecordWriterConfig)
-        self._check_range("heads", 1, 128)
+    writer: MillionRecordWriterConfig = nested(MillionRecordWriterConfig)
+    heads: int = bounded(8, 1, 128, "KV heads: records of an APPEND")
 
     @property
     def restored_layout(self) -> Payload:
@@ -83,7 +79,17 @@ class MillionRestorer(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.restorer(self.config.heads, self.config.writer.words)
+        """The words of an APPEND as they come, and a cycle in which its job is taken."""
+        words = self.config.heads * self.config.writer.words
+        return Timing(
+            latency=0,
+            interval=Fraction(words + 1, words),
+            start="restored",
+            end="w",
+            unit="word",
+            delays=(("from the last word of an APPEND to its job", 1),),
+            words=(("restored", 1), ("w", 1)),
+        )
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

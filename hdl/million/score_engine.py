@@ -6,9 +6,11 @@ from amaranth import Array, Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
+from golden.config import bounded
 from golden.fp16.format import FP16
-from golden.million import timing
+from golden.index.timing import adder_levels
 from golden.million.format import DISTANCE_BITS
+from golden.million.timing import SCORE_ROUNDING
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.children import add
@@ -30,11 +32,7 @@ from hdl.stream.queue import queue
 class MillionScoreEngineConfig(VectorConfig):
     """Codes, keys per cycle and queries side by side."""
 
-    max_keys: int = 32768  # keys of a job, 1..32768
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_range("max_keys", 1, 32768)
+    max_keys: int = bounded(32768, 1, 32768, "keys of a job")
 
     @property
     def table(self) -> MemoryConfig:
@@ -107,7 +105,7 @@ class MillionScoreEngine(Block):
 
     Contract: 1 <= entries of the job = those of its table; distance >= keys - 1 where keys > 0.
 
-    Latency and delays: golden.million.timing.score_engine. One beat per cycle, jobs without a
+    Latency and delays: ``timing``. One beat per cycle, jobs without a
     pause; a job's last beat waits for a place in ``end``. Nothing stalls within: the block takes
     a beat when the queue of scores has a place for it. No combinational path leads from an input
     to an output. Source: MILLION, section IV. Golden: golden.million.scores.past_scores.
@@ -127,7 +125,18 @@ class MillionScoreEngine(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.score_engine(self.config.pq.subspaces)
+        """Look-up, terms, levels of the tree, the sum with the distance's term, rounding, queue."""
+        latency = 1 + 1 + adder_levels(self.config.pq.subspaces) + 1 + SCORE_ROUNDING + 1
+        return Timing(
+            latency=latency,
+            start="code",
+            end="score",
+            unit="beat",
+            delays=(
+                ("from the last entry to the first code", 2),
+                ("from the last code to end", 2),
+            ),
+        )
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

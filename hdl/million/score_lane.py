@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Cat, Module, Signal, signed
 from amaranth.lib import data
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.fp16.format import FP16
 from golden.index.timing import adder_levels
 from golden.million.format import DISTANCE_BITS, WEIGHT_GRID
@@ -24,10 +24,7 @@ _BIAS_BITS = 58  # of slope * distance
 class MillionScoreLaneConfig(Config):
     """Number of table entries of a score."""
 
-    subspaces: int = 64  # entries that are added, 1..128
-
-    def __post_init__(self) -> None:
-        self._check_range("subspaces", 1, 128)
+    subspaces: int = bounded(64, 1, 128, "entries that are added")
 
     @property
     def sum_bits(self) -> int:

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from golden.config import Config
+from golden.config import Config, nested
 from golden.million.config import MillionConfig, PqShape, RateShape
 
 
@@ -10,12 +10,10 @@ from golden.million.config import MillionConfig, PqShape, RateShape
 class VectorConfig(Config):
     """Codes of a vector, and what moves per cycle: of a block that knows one head."""
 
-    pq: PqShape = dataclasses.field(default_factory=PqShape)
-    rate: RateShape = dataclasses.field(default_factory=RateShape)
+    pq: PqShape = nested(PqShape)
+    rate: RateShape = nested(RateShape)
 
     def __post_init__(self) -> None:
-        self._check_shape("pq", PqShape)
-        self._check_shape("rate", RateShape)
         self.rate.check_head(self.pq)
 
     @property
@@ -33,10 +31,8 @@ class VectorConfig(Config):
 class LayerConfig(Config):
     """What is kept and attended, and what moves per cycle: of a block that knows all heads."""
 
-    cache: MillionConfig = dataclasses.field(default_factory=MillionConfig)
-    rate: RateShape = dataclasses.field(default_factory=RateShape)
+    cache: MillionConfig = nested(MillionConfig)
+    rate: RateShape = nested(RateShape)
 
     def __post_init__(self) -> None:
-        self._check_shape("cache", MillionConfig)
-        self._check_shape("rate", RateShape)
         self.rate.check_head(self.cache.pq)

@@ -7,8 +7,7 @@ from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
 from golden.fp16.format import FP16
-from golden.index.timing import TABLE_ROUNDING
-from golden.million import timing
+from golden.index.timing import TABLE_ROUNDING, table_lane
 from golden.million.format import EXPONENTS
 from golden.timing import Timing
 from hdl.bits import any_of
@@ -56,6 +55,11 @@ class MillionTableBuilderConfig(CodebookReaderConfig):
         )
 
 
+def _depth(sub: int) -> int:
+    """From the request of a codebook word to its entries: read, row, products, sum, rounding."""
+    return 1 + 1 + 1 + table_lane(sub)
+
+
 class MillionTableBuilder(Block):
     """``T[m][j] = rne16(2**exponent * sum_i q[m][i] * C[m][j][i])`` of L queries.
 
@@ -73,7 +77,7 @@ class MillionTableBuilder(Block):
 
     Contract: 1 <= entries; |C| <= 1; the codebook stays as it is from the job to its last entry.
 
-    Latency: golden.million.timing.table_builder, from the last beat of q, if the job is there. One
+    Latency: ``timing``, from the last beat of q, if the job is there. One
     transfer per cycle, jobs without a pause: q of the next job is taken meanwhile. Nothing stalls
     within: the block begins an entry when its queue has a place for it. No combinational path
     leads from an input to an output. Source: MILLION, section IV.
@@ -99,12 +103,15 @@ class MillionTableBuilder(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.table_builder(self.config.pq.sub)
+        """The queries are written, the entries wait in a RAM: 1 and 2 cycles more."""
+        return Timing(
+            latency=1 + _depth(self.config.pq.sub) + 2, start="q", end="entry", unit="entry"
+        )
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
         queries, parts = config.rate.queries, config.parts
-        depth = timing.table_depth(config.pq.sub)
+        depth = _depth(config.pq.sub)
         jobs = waiting_jobs(m, config, self.job, {})
         buffer = add(m, "buffer", MillionVectorBuffer(config.buffer))
         link(m, self.q, buffer.x)

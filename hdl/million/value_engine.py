@@ -1,11 +1,13 @@
 """Sums of weighted values by histograms."""
 
 import dataclasses
+from fractions import Fraction
 
 from amaranth import Cat, Module, Signal
 from amaranth.lib import data, stream
 
-from golden.million import timing
+from golden.config import bounded
+from golden.million.timing import value_finish, value_interval
 from golden.timing import Timing
 from hdl.attention.parts import fixed_point
 from hdl.block import Block
@@ -29,13 +31,8 @@ from hdl.stream.queue import queue
 class MillionValueEngineConfig(VectorConfig):
     """Codes, keys per cycle, queries side by side, and products per cycle."""
 
-    max_keys: int = 32768  # keys of a job, 1..32768
-    books: int = 1  # codebooks in the store of V, 1..128
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_range("max_keys", 1, 32768)
-        self._check_range("books", 1, 128)
+    max_keys: int = bounded(32768, 1, 32768, "keys of a job")
+    books: int = bounded(1, 1, 128, "codebooks in the store of V")
 
     @property
     def finish(self) -> MillionValueFinishConfig:
@@ -115,8 +112,17 @@ class MillionValueEngine(Block):
 
     @property
     def timing(self) -> Timing:
-        config = self.config
-        return timing.value_engine(config.pq.entries, config.finish.parts, config.rate.queries)
+        """Jobs have fewer beats than their finish has products."""
+        config, queries = self.config, self.config.rate.queries
+        finish = value_finish(config.pq.entries, config.finish.parts, queries)
+        return Timing(
+            latency=(config.pq.entries - 1) * queries + 7,
+            interval=Fraction(value_interval(0, finish)),
+            start="the last weight",
+            end="sum",
+            unit="job",
+            delays=(("from the last weight to end", 4),),
+        )
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

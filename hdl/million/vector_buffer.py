@@ -7,6 +7,7 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import stream
 
+from golden.config import bounded
 from golden.fp16.format import FP16
 from hdl.bits import after
 from hdl.block import Block
@@ -24,11 +25,7 @@ from hdl.ports import In, Out
 class MillionVectorBufferConfig(VectorConfig):
     """Vectors that are used together."""
 
-    vectors: int = 4  # of head_dim words each, 1..16
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_range("vectors", 1, 16)
+    vectors: int = bounded(4, 1, 16, "of head_dim words each")
 
     @property
     def parts_bits(self) -> int:

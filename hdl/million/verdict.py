@@ -5,8 +5,7 @@ import dataclasses
 from amaranth import Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream
 
-from golden.config import Config
-from golden.million import timing
+from golden.config import Config, nested
 from golden.million.config import MillionConfig, RateShape
 from golden.million.format import Op, Status
 from golden.timing import Timing
@@ -39,12 +38,8 @@ def weights_config(cache: MillionConfig, rate: RateShape) -> AttentionWeightsCon
 class MillionVerdictConfig(Config):
     """Queries side by side, and what is attended."""
 
-    cache: MillionConfig = dataclasses.field(default_factory=MillionConfig)
-    rate: RateShape = dataclasses.field(default_factory=RateShape)
-
-    def __post_init__(self) -> None:
-        self._check_shape("cache", MillionConfig)
-        self._check_shape("rate", RateShape)
+    cache: MillionConfig = nested(MillionConfig)
+    rate: RateShape = nested(RateShape)
 
     @property
     def total_layout(self) -> data.StructLayout:
@@ -118,9 +113,17 @@ class MillionVerdict(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.verdict()
+    timing = Timing(
+        latency=0,
+        start="total",
+        end="result",
+        unit="group",
+        delays=(
+            ("from begun to the first result", 1),
+            ("from begun to the status of a refused ATTEND", 1),
+            ("from the last of given and read_end to status", 2),
+        ),
+    )
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

@@ -1,9 +1,12 @@
 """Exact attention on the sinks and the recent tokens."""
 
+from fractions import Fraction
+
 from amaranth import Module
 from amaranth.lib import stream
 
-from golden.million import timing
+from golden.index.timing import tree_levels
+from golden.million.timing import BETWEEN_SUMS
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.children import add
@@ -82,8 +85,25 @@ class MillionWindow(Block):
 
     @property
     def timing(self) -> Timing:
-        config = self.config
-        return timing.window(config.rate.queries, config.steps, config.rate.window_macs)
+        """A step of a row is multiplied by each query in turn; scores and values side by side.
+
+        ``window_macs`` products and the distance's term are added by a tree.
+
+        A sum follows the last weight by a cycle per exact key. The next ones come at the pace of
+        the keys, but not more often than ``between sums``.
+        """
+        cycles = self.config.rate.queries * self.config.steps
+        return Timing(
+            latency=cycles + 10 + tree_levels(self.config.rate.window_macs + 1),
+            interval=Fraction(cycles),
+            start="job",
+            end="window_score",
+            unit="exact key",
+            delays=(
+                ("from the last window_weight to sum, and one per exact key", 5),
+                ("between sums, at least", BETWEEN_SUMS),
+            ),
+        )
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

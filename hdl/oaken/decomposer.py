@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, power_of_two
 from golden.fp16.format import FP16
 from golden.oaken import timing
 from golden.oaken.format import Group, Threshold
@@ -26,10 +26,7 @@ LANES_PER_MODULE = 8  # every width is a multiple: one module, generated and com
 class OakenDecomposerConfig(Config):
     """Width of the decomposer."""
 
-    lanes: int = 16  # elements per beat, a power of two in 8..64
-
-    def __post_init__(self) -> None:
-        self._check_power_of_two("lanes", 8, 64)
+    lanes: int = power_of_two(16, 8, 64, "elements per beat")
 
     @property
     def i_layout(self) -> data.StructLayout:

@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, choice, power_of_two
 from golden.fp16.format import FP16
 from golden.oaken import timing
 from golden.oaken.format import DENSE_BITS
@@ -37,19 +37,14 @@ class OakenDequantEngineConfig(Config):
     """Sizes of records and words, and depth."""
 
     lanes: int = 16  # elements of a beat, a power of two in 8..64, at most block
-    block: int = 64  # elements that share a count byte: 16, 32 or 64
-    data_bits: int = 512  # bits of a word of sparse, a power of two in 64..1024
-    blocks_max: int = 16  # blocks of the longest record, 1..64
-    stages: int = 5  # cycles in the lanes, 1..16
-    scale_stages: int = 7  # cycles from a token's scales to its parameters, 1..16
+    block: int = choice(64, (16, 32, 64), "elements that share a count byte")
+    data_bits: int = power_of_two(512, 64, 1024, "bits of a word of sparse")
+    blocks_max: int = bounded(16, 1, 64, "blocks of the longest record")
+    stages: int = bounded(5, 1, 16, "cycles in the lanes")
+    scale_stages: int = bounded(7, 1, 16, "cycles from a token's scales to its parameters")
 
     def __post_init__(self) -> None:
-        self._check_choice("block", (16, 32, 64))
         self._check_power_of_two("lanes", 8, self.block)
-        self._check_power_of_two("data_bits", 64, 1024)
-        self._check_range("blocks_max", 1, 64)
-        self._check_range("stages", 1, 16)
-        self._check_range("scale_stages", 1, 16)
 
     @property
     def zero_insert(self) -> OakenZeroInsertConfig:

@@ -5,6 +5,7 @@ import dataclasses
 from amaranth import Cat, Const, Module, Mux, Signal, signed
 from amaranth.hdl import Value
 
+from golden.config import choice, flag
 from golden.fp16.format import FP16, FP32
 from golden.oaken.format import MAX_FINITE
 from hdl.bits import let
@@ -52,13 +53,8 @@ def fixed32(m: Module, word, name: str) -> Value:
 class OakenDequantLaneConfig(OperatorConfig):
     """Codes of one lane."""
 
-    code_bits: int = 5  # bits of q: 4 (middle) or 5
-    subtracts: bool = True  # base - q * step can be requested
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_choice("code_bits", (4, 5))
-        self._check_bool("subtracts")
+    code_bits: int = choice(5, (4, 5), "bits of q; 4 of the middle group")
+    subtracts: bool = flag(True, "base - q * step can be requested")
 
     @property
     def operands(self) -> dict:

@@ -18,7 +18,7 @@ from hdl.oaken.layouts import SCALE, THRESHOLDS
 class OakenDequantScalesConfig(OperatorConfig):
     """Depth and sideband."""
 
-    stages: int = 4  # cycles from i to o, 0..32; 0 is combinational
+    stages: int = 4
 
     @property
     def operands(self) -> dict:

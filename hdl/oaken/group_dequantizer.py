@@ -5,9 +5,8 @@ import dataclasses
 from amaranth import Module
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, power_of_two
 from golden.fp16.format import FP16
-from golden.oaken import timing
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.children import add
@@ -20,14 +19,9 @@ from hdl.ports import In, Out, Payload
 class GroupDequantizerConfig(Config):
     """Lanes, depth and sideband."""
 
-    lanes: int = 16  # elements of a beat, a power of two in 8..64
-    stages: int = 3  # cycles from i to o, 1..16
-    tag_bits: int = 1  # sideband, 1..128
-
-    def __post_init__(self) -> None:
-        self._check_power_of_two("lanes", 8, 64)
-        self._check_range("stages", 1, 16)
-        self._check_range("tag_bits", 1, 128)
+    lanes: int = power_of_two(16, 8, 64, "elements of a beat")
+    stages: int = bounded(3, 1, 16, "cycles from i to o")
+    tag_bits: int = bounded(1, 1, 128, "sideband")
 
     @property
     def i_layout(self) -> data.StructLayout:
@@ -58,7 +52,7 @@ class GroupDequantizer(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.group_dequantizer(self.config.stages)
+        return Timing(latency=self.config.stages, unit="beat")
 
     def _add_lanes(self, m: Module, **lane) -> list:
         """Lanes of the configuration ``lane``, lane 0 with the tag; their operands are undriven."""

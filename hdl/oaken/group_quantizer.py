@@ -13,7 +13,7 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, power_of_two
 from golden.oaken import timing
 from golden.timing import Timing
 from hdl.bits import let
@@ -34,12 +34,10 @@ _FLIPFLOP_VECTORS = 8  # beyond, the waiting parameters are in a RAM
 class GroupQuantizerConfig(Config):
     """Width of a quantizer and how far ``scan`` may be ahead of ``i``."""
 
-    lanes: int = 16  # elements per beat, a power of two in 8..64
-    vectors: int = 4  # vectors scanned whose codes are still to come, 3..16384; beyond, scan waits
-
-    def __post_init__(self) -> None:
-        self._check_power_of_two("lanes", 8, 64)
-        self._check_range("vectors", 3, 16_384)
+    lanes: int = power_of_two(16, 8, 64, "elements per beat")
+    vectors: int = bounded(
+        4, 3, 16_384, "vectors scanned whose codes are still to come; beyond, scan waits"
+    )
 
     @property
     def scan_layout(self) -> data.StructLayout:

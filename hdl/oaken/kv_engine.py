@@ -8,11 +8,11 @@ from typing import NamedTuple
 from amaranth import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, nested, power_of_two
 from golden.fp16.format import FP16
-from golden.oaken import timing
 from golden.oaken.config import CacheConfig
 from golden.oaken.format import Threshold
+from golden.oaken.timing import kv_read_cycles
 from golden.paging.format import Op, Status
 from golden.timing import Timing
 from hdl.axi.signature import pass_channels
@@ -48,18 +48,14 @@ def _mmu() -> PagingMmuConfig:
 class OakenKvEngineConfig(Config):
     """The cache, its memory port, and the queues and engines that use them."""
 
-    mmu: PagingMmuConfig = dataclasses.field(default_factory=_mmu)  # cache and port
-    lanes: int = 32  # elements per beat of kv and o, a power of two in 8..64, at most block
-    scale_tokens: int = 1024  # tokens that a READ of several heads has at once, 4..65536
-    queue: int = 4  # requests of each kind (APPEND, READ, the others) that wait, 2..64
+    mmu: PagingMmuConfig = nested(_mmu, "cache and port", PagingMmuConfig)
+    lanes: int = power_of_two(32, 8, 64, "elements per beat of kv and o, at most block")
+    scale_tokens: int = bounded(1024, 4, 65536, "tokens that a READ of several heads has at once")
+    queue: int = bounded(4, 2, 64, "requests of each kind (APPEND, READ, the others) that wait")
 
     def __post_init__(self) -> None:
-        self._check_shape("mmu", PagingMmuConfig)
-        self._check_power_of_two("lanes", 8, 64)
         if self.lanes > self.cache.kv.block:
             self._refuse("lanes", f"at most block = {self.cache.kv.block}")
-        self._check_range("scale_tokens", 4, 65536)
-        self._check_range("queue", 2, 64)
         # What the parts refuse is refused here, before elaboration.
         self.check_parts()
 
@@ -169,8 +165,18 @@ class OakenKvEngine(Block):
 
     @property
     def timing(self) -> Timing:
-        decoder = self.config.reader.decoder
-        return timing.kv_engine(decoder.scale_stages, decoder.stages, self.config.mmu.sparse_beats)
+        """The memory answers in the next cycle. Beats of ``o`` follow at full rate.
+
+        So they do from one head to the next, if each head has ``kv_head_cycles()`` of them.
+        """
+        decoder, beats = self.config.reader.decoder, self.config.mmu.sparse_beats
+        return Timing(
+            latency=kv_read_cycles(decoder.scale_stages, decoder.stages, beats, 1),
+            start="a READ",
+            end="its first beat of o",
+            unit="beat",
+            delays=(("from a READ's last beat to its status", 3),),
+        )
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Const, Module, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, nested, power_of_two
 from golden.fp16.format import FP16
 from golden.oaken.config import KvShape
 from golden.oaken.format import DENSE_BITS, SCALE_BYTES
@@ -28,18 +28,14 @@ _HEADS = 4  # heads accepted and not yet decoded
 class OakenKvReaderConfig(Config):
     """Shape of a vector, width of a memory word, and scales held."""
 
-    kv: KvShape = dataclasses.field(default_factory=KvShape)  # shape of a vector
-    lanes: int = 32  # elements per beat of o, a power of two in 8..64, at most block
-    data_bits: int = 256  # bits of a memory word, a power of two in 64..1024
-    scale_tokens: int = 1024  # scale records held for the later heads of a read, 4..65536
+    kv: KvShape = nested(KvShape, "shape of a vector")
+    lanes: int = power_of_two(32, 8, 64, "elements per beat of o, at most block")
+    data_bits: int = power_of_two(256, 64, 1024, "bits of a memory word")
+    scale_tokens: int = bounded(1024, 4, 65536, "scale records held for the later heads of a read")
 
     def __post_init__(self) -> None:
-        self._check_shape("kv", KvShape)
-        self._check_power_of_two("lanes", 8, 64)
         if self.lanes > self.kv.block:
             self._refuse("lanes", f"at most block = {self.kv.block}")
-        self._check_power_of_two("data_bits", 64, 1024)
-        self._check_range("scale_tokens", 4, 65536)
 
     @property
     def head_layout(self) -> data.StructLayout:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from amaranth import Array, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, nested
 from golden.paging.format import Op, Status
 from hdl.block import Block
 from hdl.kinds import NUMBER
@@ -22,11 +22,8 @@ from hdl.stream.queue import queue
 class OakenKvReadsConfig(Config):
     """The reader of the decoded heads, and how many READs are in flight."""
 
-    reader: OakenKvReaderConfig = dataclasses.field(default_factory=OakenKvReaderConfig)
-    reads: int = 4  # READs, or heads of a READ that is split, in flight, 1..16
-
-    def __post_init__(self) -> None:
-        self._check_range("reads", 1, 16)
+    reader: OakenKvReaderConfig = nested(OakenKvReaderConfig)
+    reads: int = bounded(4, 1, 16, "READs, or heads of a READ that is split, in flight")
 
     @property
     def place_bits(self) -> int:

@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, nested, power_of_two
 from golden.oaken.config import KvShape
 from golden.oaken.format import DENSE_BITS, SCALE_BYTES
 from hdl.block import Block
@@ -27,16 +27,13 @@ _AHEAD = 8  # words of dense data that may run ahead of the sparse data of the s
 class OakenKvWriterConfig(Config):
     """Shape of a vector and width of a memory word."""
 
-    kv: KvShape = dataclasses.field(default_factory=KvShape)  # shape of a vector
-    lanes: int = 32  # elements per beat of dense, a power of two in 8..64, at most block
-    data_bits: int = 256  # bits of a memory word, a power of two in 64..1024
+    kv: KvShape = nested(KvShape, "shape of a vector")
+    lanes: int = power_of_two(32, 8, 64, "elements per beat of dense, at most block")
+    data_bits: int = power_of_two(256, 64, 1024, "bits of a memory word")
 
     def __post_init__(self) -> None:
-        self._check_shape("kv", KvShape)
-        self._check_power_of_two("lanes", 8, 64)
         if self.lanes > self.kv.block:
             self._refuse("lanes", f"at most block = {self.kv.block}")
-        self._check_power_of_two("data_bits", 64, 1024)
 
     @property
     def word_bytes(self) -> int:

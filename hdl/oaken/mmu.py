@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from golden.config import bounded
 from hdl.paging.mmu import PagingMmuNumbers
 
 
@@ -9,17 +10,15 @@ from hdl.paging.mmu import PagingMmuNumbers
 class PagingMmuConfig(PagingMmuNumbers):
     """An MMU of Oaken's records."""
 
-    dense_beats: int = 256  # words of the queue in front of dense, 4..4096
-    sparse_beats: int = 128  # words of the queue in front of sparse, 4..4096
-    scale_beats: int = 64  # words of the queue in front of scale, 4..4096
+    dense_beats: int = bounded(256, 4, 4096, "words of the queue in front of dense")
+    sparse_beats: int = bounded(128, 4, 4096, "words of the queue in front of sparse")
+    scale_beats: int = bounded(64, 4, 4096, "words of the queue in front of scale")
 
     @property
     def beats(self) -> tuple[int, ...]:
         return self.dense_beats, self.sparse_beats, self.scale_beats
 
     def _check_beats(self) -> None:
-        for field in ("dense_beats", "sparse_beats", "scale_beats"):
-            self._check_range(field, 4, 4096)
         shape = [(kind.name, kind.is_fixed) for kind in self.cache.kv.kinds]
         if shape != [("dense", True), ("sparse", False), ("scale", True)]:
             self._refuse("cache", "of records dense (fixed), sparse (variable), scale (fixed)")

@@ -6,7 +6,7 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, choice, power_of_two
 from golden.fp16.format import FP16
 from golden.oaken import timing
 from golden.oaken.format import DENSE_BITS, INDEX_BITS, ScaleWord
@@ -38,13 +38,11 @@ _SCALE_CYCLES = 20  # at least the delay of a GroupQuantizer's scales and the bu
 class OakenQuantEngineConfig(Config):
     """Width of the engine and its longest vector."""
 
-    lanes: int = 16  # elements per cycle, a power of two in 8..64, at most block
-    block: int = 64  # elements that share a count byte: 16, 32 or 64
+    lanes: int = power_of_two(16, 8, 64, "elements per cycle, at most block")
+    block: int = choice(64, (16, 32, 64), "elements that share a count byte")
     elements_max: int = 4096  # elements of the longest vector, a multiple of block up to 131072
 
     def __post_init__(self) -> None:
-        self._check_power_of_two("lanes", 8, 64)
-        self._check_choice("block", (16, 32, 64))
         if self.lanes > self.block:
             self._refuse("lanes", f"at most block = {self.block}")
         self._check_range("elements_max", self.block, ELEMENTS_LIMIT)
@@ -107,12 +105,8 @@ class OakenQuantEngineConfig(Config):
 class VectorBufferConfig(Config):
     """Shape of VectorBuffer."""
 
-    width: int = 32  # bits of a row, 1..65533
-    rows: int = 16  # rows held, 2..65536, more than the longest vector has
-
-    def __post_init__(self) -> None:
-        self._check_range("width", 1, SIGNAL_BITS - 3)  # room for the flags of i
-        self._check_range("rows", 2, 1 << 16)
+    width: int = bounded(32, 1, SIGNAL_BITS - 3, "bits of a row")  # room for the flags of i
+    rows: int = bounded(16, 2, 1 << 16, "rows held, more than the longest vector has")
 
     @property
     def memory(self) -> MemoryConfig:

@@ -5,8 +5,7 @@ import dataclasses
 from amaranth import Module, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
-from golden.oaken import timing
+from golden.config import Config, bounded
 from golden.timing import Timing
 from hdl.bits import after, let
 from hdl.block import Block
@@ -23,10 +22,7 @@ from hdl.ports import In, Out, Payload
 class OakenScaleBufferConfig(Config):
     """Capacity."""
 
-    depth: int = 1024  # tokens held, 4..65536
-
-    def __post_init__(self) -> None:
-        self._check_range("depth", 4, 65_536)
+    depth: int = bounded(1024, 4, 65_536, "tokens held")
 
     @property
     def scale_layout(self) -> data.StructLayout:
@@ -82,9 +78,7 @@ class OakenScaleBuffer(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.scale_buffer()
+    timing = Timing(latency=2)
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -5,8 +5,7 @@ import dataclasses
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
-from golden.oaken import timing
+from golden.config import Config, power_of_two
 from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
@@ -19,12 +18,10 @@ from hdl.ports import In, Out, Payload
 class OakenSparseChunksConfig(Config):
     """Sizes of words and chunks."""
 
-    data_bits: int = 512  # bits of a memory word, a power of two in 64..1024
-    chunk_bytes: int = 32  # bytes of a chunk, a power of two in 8..128, at most a word's
+    data_bits: int = power_of_two(512, 64, 1024, "bits of a memory word")
+    chunk_bytes: int = power_of_two(32, 8, 128, "bytes of a chunk, at most a word's")
 
     def __post_init__(self) -> None:
-        self._check_power_of_two("data_bits", 64, 1024)
-        self._check_power_of_two("chunk_bytes", 8, 128)
         if 8 * self.chunk_bytes > self.data_bits:
             self._refuse("chunk_bytes", f"at most data_bits / 8 = {self.data_bits // 8}")
 
@@ -79,9 +76,7 @@ class OakenSparseChunks(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.sparse_chunks()
+    timing = Timing(latency=1, unit="chunk")
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -5,9 +5,8 @@ import dataclasses
 from amaranth import Cat, Module, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.fp16.format import FP16
-from golden.oaken import timing
 from golden.oaken.format import ScaleWord, Threshold
 from golden.timing import Timing
 from hdl.bits import let
@@ -43,10 +42,7 @@ _PASSED_LAYOUT = Payload(
 class OakenTokenParametersConfig(Config):
     """Depth."""
 
-    stages: int = 4  # cycles from a token's scales to its parameters, 1..16
-
-    def __post_init__(self) -> None:
-        self._check_range("stages", 1, 16)
+    stages: int = bounded(4, 1, 16, "cycles from a token's scales to its parameters")
 
     @property
     def request_layout(self) -> data.StructLayout:
@@ -97,7 +93,7 @@ class OakenTokenParameters(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.token_parameters(self.config.stages)
+        return Timing(latency=self.config.stages, start="scale", unit="token")
 
     def elaborate(self, platform) -> Module:
         m = Module()

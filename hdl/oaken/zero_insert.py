@@ -7,7 +7,7 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, choice, power_of_two
 from golden.oaken import timing
 from golden.oaken.format import INDEX_BITS
 from golden.timing import Timing
@@ -28,15 +28,12 @@ class OakenZeroInsertConfig(Config):
     """Sizes of records and words."""
 
     lanes: int = 16  # positions of a beat, a power of two in 8..64, at most block
-    block: int = 64  # elements that share a count byte: 16, 32 or 64
-    data_bits: int = 512  # bits of a memory word, a power of two in 64..1024
-    blocks_max: int = 16  # blocks of the longest record, 1..64
+    block: int = choice(64, (16, 32, 64), "elements that share a count byte")
+    data_bits: int = power_of_two(512, 64, 1024, "bits of a memory word")
+    blocks_max: int = bounded(16, 1, 64, "blocks of the longest record")
 
     def __post_init__(self) -> None:
-        self._check_choice("block", (16, 32, 64))
         self._check_power_of_two("lanes", 8, self.block)
-        self._check_power_of_two("data_bits", 64, 1024)
-        self._check_range("blocks_max", 1, 64)
 
     @property
     def chunk_bytes(self) -> int:

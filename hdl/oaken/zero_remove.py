@@ -5,8 +5,7 @@ import dataclasses
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
-from golden.oaken import timing
+from golden.config import Config, choice, power_of_two
 from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
@@ -21,12 +20,10 @@ from hdl.ports import In, Out, Payload
 class OakenZeroRemoveConfig(Config):
     """Shape of beats and blocks."""
 
-    lanes: int = 16  # elements per beat, a power of two in 8..64, at most block
-    block: int = 64  # elements that share a count byte: 16, 32 or 64
+    lanes: int = power_of_two(16, 8, 64, "elements per beat, at most block")
+    block: int = choice(64, (16, 32, 64), "elements that share a count byte")
 
     def __post_init__(self) -> None:
-        self._check_power_of_two("lanes", 8, 64)
-        self._check_choice("block", (16, 32, 64))
         if self.lanes > self.block:
             self._refuse("lanes", f"at most block = {self.block}")
 
@@ -148,9 +145,8 @@ class OakenZeroRemove(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.zero_remove()
+    # From the last beat of a block to the block.
+    timing = Timing(latency=3, unit="beat")
 
     def elaborate(self, platform) -> Module:
         config = self.config

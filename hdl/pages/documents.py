@@ -16,7 +16,7 @@ from pathlib import Path
 
 import golden.markers
 from golden import command
-from golden.config import Config
+from golden.config import DECLARATION, Config, declarations
 from golden.markers import in_turn, replacing  # hdl does not import golden.files
 from hdl.axi.notes import read_note
 from hdl.back.verilog import port_rows
@@ -45,35 +45,43 @@ def _table(head: tuple[str, ...], rows: list[tuple]) -> str:
     return golden.markers.table(head, rows, align_right=False)
 
 
-def _field_comments(config_class: type) -> dict[str, str]:
-    """The comment after each field, or above it, which states its unit and range."""
-    comments: dict[str, str] = {}
+def _meanings(config_class: type) -> dict[str, str]:
+    """What each field says of itself: in its declaration, or in the comment after or above it."""
+    meanings: dict[str, str] = {}
     for base in reversed(config_class.__mro__):
         if dataclasses.is_dataclass(base) and base.__module__ != "golden.config":
             source = inspect.getsource(base)
             above = re.findall(r"^((?:    # .*\n)+)    (\w+): ", source, re.M)
-            comments |= {
+            meanings |= {
                 name: " ".join(re.findall(r"# (.*)", lines)).rstrip(".") for lines, name in above
             }
-            comments |= dict(re.findall(r"^    (\w+): [^#\n]*# (.*)$", source, re.M))
-    return comments
+            meanings |= dict(re.findall(r"^    (\w+): [^#\n]*# (.*)$", source, re.M))
+            fields = {field.name: field.metadata for field in dataclasses.fields(base)}
+            declared = {name: data[DECLARATION] for name, data in fields.items() if data}
+            meanings |= {name: each.meaning for name, each in declared.items() if each.meaning}
+    return meanings
 
 
 def _parameters(block: Registered) -> str:
     named = ", ".join(f"`{name}`" for name in block.configs) or "none"
     rows = list(_fields(block.config))
-    return _table(("field", "default", "meaning"), rows) + f"\nNamed configurations: {named}.\n"
+    head = ("field", "default", "range", "meaning")
+    return _table(head, rows) + f"\nNamed configurations: {named}.\n"
 
 
-def _fields(config: Config, prefix: str = "") -> Iterator[tuple[str, str, str]]:
-    """Yields field, default and meaning; a field of fields has theirs after it, at any depth.
+def _fields(config: Config, prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
+    """Yields field, default, range and meaning; a field of fields has theirs after it.
 
-    ``NAME[]`` is each configuration of a tuple, with the defaults of the first.
+    At any depth. ``NAME[]`` is each configuration of a tuple, with the defaults of the first. The
+    range is that of the declaration; one that depends on other fields is in the meaning.
     """
-    comments = _field_comments(type(config))
+    meanings, declared = _meanings(type(config)), declarations(type(config))
     for field in dataclasses.fields(config):
         value, name = getattr(config, field.name), prefix + field.name
-        yield f"`{name}`", f"`{_short(value)}`", comments.get(field.name, "") or _about(value)
+        is_value = field.name in declared and not isinstance(value, Config)
+        allowed = declared[field.name].rule.allowed if is_value else ""
+        meaning = meanings.get(field.name, "") or _about(value)
+        yield f"`{name}`", f"`{_short(value)}`", allowed, meaning
         if isinstance(value, Config):
             yield from _fields(value, f"{name}.")
         elif _is_tuple_of_configs(value):

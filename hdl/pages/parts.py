@@ -10,9 +10,8 @@ import dataclasses
 import re
 from collections.abc import Iterator
 
-from amaranth.lib import stream
-
-from hdl.back.emit import flat_ports, own_module, port_name, signatures
+from hdl.back.emit import own_module
+from hdl.back.interface import Interface
 from hdl.block import Block
 
 
@@ -47,15 +46,13 @@ class Parts:
 
 
 # -- streams of a block -------------------------------------------------------------------------
-def _streams(block: Block) -> dict[str, tuple[str, str]]:
+def _streams(interface: Interface) -> dict[str, tuple[str, str]]:
     """Port -> (stream, direction of the stream), of every port that sends: payload or valid."""
-    found = {}
-    for port in flat_ports(block):
-        within = signatures(block, port.path)
-        is_stream = bool(within) and isinstance(within[-1][1], stream.Signature)
-        if is_stream and port.path[-1] != "ready":
-            found[port.name] = (port_name(port.path[:-1]), port.direction)
-    return found
+    return {
+        port.name: (port.stream, port.direction)
+        for port in interface.ports
+        if port.stream and port.path[-1] != "ready"
+    }
 
 
 def _families(names: list[str]) -> dict[str, str]:
@@ -118,10 +115,10 @@ class _Netlist:
     children: modules of the instances; instances: name -> (module, pin -> bits).
     """
 
-    def __init__(self, text: str, children: dict[str, Block]):
+    def __init__(self, text: str, children: dict[str, Interface]):
         self.widths = {name: int(width) for width, _, name in _WIRE.findall(text)}
         self.drivers: dict[str, list[_Driver]] = collections.defaultdict(list)
-        self.instances: dict[str, tuple[Block, dict[str, list[_Bits]]]] = {}
+        self.instances: dict[str, tuple[Interface, dict[str, list[_Bits]]]] = {}
         self.outputs: dict[str, list[_Bits]] = {}
         for width, direction, name in _WIRE.findall(text):
             whole = _Bits(name, 0, int(width))
@@ -174,11 +171,11 @@ class _Netlist:
 
     def _add_instance(self, module, name, pins, children) -> None:
         """A child; of a submodule that is no block, nothing is known."""
-        block = children.get(module)
-        if block is None:
+        interface = children.get(module)
+        if interface is None:
             return
-        self.instances[name] = (block, pins)
-        for port in flat_ports(block):
+        self.instances[name] = (interface, pins)
+        for port in interface.ports:
             if port.direction == "output" and port.name in pins:
                 for bits in pins[port.name]:
                     self._drive(bits, [], pin=(name, port.name))
@@ -222,12 +219,12 @@ class _Names:
     """Families of parts and of their streams."""
 
     def __init__(self, block: Block, netlist: _Netlist):
-        self.streams = {"": _streams(block)}
+        self.streams = {"": _streams(Interface.of(block))}
         self.streams |= {name: _streams(child) for name, (child, _) in netlist.instances.items()}
         families: dict[str, str] = {}
         modules = collections.defaultdict(list)
         for name, (child, _) in netlist.instances.items():
-            modules[type(child), child.config].append(name)
+            modules[type(child.block), child.block.config].append(name)
         for names in modules.values():
             families |= _families(names)
         self.part = {"": "", **families}
@@ -253,7 +250,7 @@ def _sinks(netlist: _Netlist) -> Iterator[tuple[tuple[str, str], list[_Bits]]]:
     for output, bits in netlist.outputs.items():
         yield ("", output), bits
     for name, (child, pins) in netlist.instances.items():
-        for port in flat_ports(child):
+        for port in child.ports:
             if port.direction == "input" and port.name in pins:
                 yield (name, port.name), pins[port.name]
 
@@ -282,7 +279,7 @@ class _Flows:
 def parts(block: Block) -> Parts:
     """The parts of ``block`` and the streams between them; its children are not elaborated."""
     text, children = own_module(block)
-    netlist = _Netlist(text, children)
+    netlist = _Netlist(text, {name: Interface.of(child) for name, child in children.items()})
     names = _Names(block, netlist)
     flows: set[tuple[End, End]] = set()
     signals: set[tuple[str, str]] = set()
@@ -305,7 +302,7 @@ def parts(block: Block) -> Parts:
         outputs=names.ends("", "output"),
         parts={
             names.part[name]: Part(
-                child,
+                child.block,
                 counts[names.part[name]],
                 names.ends(name, "input"),
                 names.ends(name, "output"),

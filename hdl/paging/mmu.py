@@ -6,7 +6,7 @@ from typing import ClassVar
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, flag, nested, power_of_two
 from golden.paging import timing
 from golden.paging.config import CacheConfig
 from golden.paging.format import Op, PageOp, Status
@@ -52,24 +52,17 @@ class PagingMmuNumbers(Config):
     A subclass adds ``beats``: the words of the queue in front of each kind's stream.
     """
 
-    cache: CacheConfig = dataclasses.field(default_factory=CacheConfig)  # what is kept
-    data_bits: int = 256  # bits of a memory word, a power of two in 64..1024
-    address_bits: int = 40  # bits of a byte address, 32..64
-    burst_beats: int = 64  # words of the longest burst, 1..256
-    outstanding: int = 16  # bursts read ahead, 1..16
-    reads: int = 8  # READs under way, 1..16
-    appends: int = 4  # APPENDs accepted and not yet complete, 1..16
+    cache: CacheConfig = nested(CacheConfig, "what is kept")
+    data_bits: int = power_of_two(256, 64, 1024, "bits of a memory word")
+    address_bits: int = bounded(40, 32, 64, "bits of a byte address")
+    burst_beats: int = bounded(64, 1, 256, "words of the longest burst")
+    outstanding: int = bounded(16, 1, 16, "bursts read ahead")
+    reads: int = bounded(8, 1, 16, "READs under way")
+    appends: int = bounded(4, 1, 16, "APPENDs accepted and not yet complete")
 
     kv_apart: ClassVar[bool] = False  # a stream serves READs of K and of V
 
     def __post_init__(self) -> None:
-        self._check_shape("cache", CacheConfig)
-        self._check_power_of_two("data_bits", 64, 1024)
-        self._check_range("address_bits", 32, 64)
-        self._check_range("burst_beats", 1, 256)
-        self._check_range("outstanding", 1, 16)
-        self._check_range("reads", 1, 16)
-        self._check_range("appends", 1, 16)
         self._check_beats()
         names = [each.name for each in outlets(self.cache.kv, self.kv_apart)]
         if len(names) > KINDS_MAX:
@@ -154,11 +147,7 @@ class PagingMmuConfig(PagingMmuNumbers):
 
     # Words of the queue in front of each kind's stream, in order of the kinds, 4..4096.
     beats: tuple[int, ...] = (256, 128, 64)
-    kv_apart: bool = False  # READs of K and those of V have streams of their own
-
-    def __post_init__(self) -> None:
-        self._check_bool("kv_apart")
-        super().__post_init__()
+    kv_apart: bool = flag(False, "READs of K and those of V have streams of their own")
 
     def _check_beats(self) -> None:
         kinds = len(self.cache.kv.kinds)

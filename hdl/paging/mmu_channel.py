@@ -7,7 +7,7 @@ from amaranth.lib import data, stream
 
 from golden.axi.format import PAGE_BYTES as AXI_BOUNDARY
 from golden.axi.format import Resp
-from golden.config import Config
+from golden.config import Config, bounded, power_of_two
 from golden.paging.format import PageOp
 from hdl.block import Block
 from hdl.kinds import NUMBER, index_of
@@ -32,20 +32,12 @@ TRANSFER_LAYOUT = Payload(
 class PagingMmuChannelConfig(Config):
     """Widths of a channel and its queue."""
 
-    data_bits: int = 256  # bits of a memory word, a power of two in 64..1024
-    address_bits: int = 40  # bits of a byte address, 32..64
-    page_bytes: int = 4096  # bytes of a page, a power of two in 256..65536
-    burst_beats: int = 64  # words of the longest burst, 1..256
-    depth: int = 256  # words of the queue, 4..4096
-    reads: int = 8  # READs under way, 1..16
-
-    def __post_init__(self) -> None:
-        self._check_power_of_two("data_bits", 64, 1024)
-        self._check_range("address_bits", 32, 64)
-        self._check_power_of_two("page_bytes", 256, 65536)
-        self._check_range("burst_beats", 1, 256)
-        self._check_range("depth", 4, 4096)
-        self._check_range("reads", 1, 16)
+    data_bits: int = power_of_two(256, 64, 1024, "bits of a memory word")
+    address_bits: int = bounded(40, 32, 64, "bits of a byte address")
+    page_bytes: int = power_of_two(4096, 256, 65536, "bytes of a page")
+    burst_beats: int = bounded(64, 1, 256, "words of the longest burst")
+    depth: int = bounded(256, 4, 4096, "words of the queue")
+    reads: int = bounded(8, 1, 16, "READs under way")
 
     @property
     def word_bytes(self) -> int:

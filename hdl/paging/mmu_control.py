@@ -1,14 +1,16 @@
 """The MMU's TRIMs and FREEs, in the background: one stream per command of the page table."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.utils import bits_for
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.paging.config import SLOTS_MAX
 from golden.paging.format import Op, PageOp, Status
+from golden.paging.timing import page_table_cycles
 from hdl.block import Block
 from hdl.children import add
 from hdl.kinds import BITS, NUMBER, index_of
@@ -33,18 +35,11 @@ CONTROL_LAYOUT = Payload(
 class PagingMmuControlConfig(Config):
     """What a sequence consists of."""
 
-    sequences: int = 4  # 1..256
-    layers: int = 32  # 1..256
-    slots: int = 17  # streams of a (sequence, layer, K or V), 1..511
-    max_tokens: int = 4096  # 1..2**20
-    waiting: int = 4  # TRIMs and FREEs that are accepted and not yet complete, 1..16
-
-    def __post_init__(self) -> None:
-        self._check_range("sequences", 1, 256)
-        self._check_range("layers", 1, 256)
-        self._check_range("slots", 1, SLOTS_MAX)
-        self._check_range("max_tokens", 1, 1 << 20)
-        self._check_range("waiting", 1, 16)
+    sequences: int = bounded(4, 1, 256, "sequences open at a time")
+    layers: int = bounded(32, 1, 256, "layers of the model")
+    slots: int = bounded(17, 1, SLOTS_MAX, "streams of a (sequence, layer, K or V)")
+    max_tokens: int = bounded(4096, 1, 1 << 20, "longest sequence, in tokens")
+    waiting: int = bounded(4, 1, 16, "TRIMs and FREEs that are accepted and not yet complete")
 
     @property
     def vectors(self) -> int:
@@ -57,6 +52,19 @@ class PagingMmuControlConfig(Config):
         return MemoryConfig(
             depth=self.sequences * (self.vectors + 1), width=bits_for(self.max_tokens)
         )
+
+
+def mmu_trim_cycles(vectors: int, checks: int, streams: Sequence[int]) -> int:
+    """Cycles from a TRIM to its status, where nothing else is in flight.
+
+    ``vectors``: 2 per layer. ``checks``: the vectors whose bound the token reaches. ``streams``:
+    the page table's cycles for each stream of these vectors. Without checks the token is below the
+    bound of the sequence; the TRIM then takes 9 cycles.
+    """
+    if not checks:
+        return 9
+    check = page_table_cycles("TRIM_CHECK", 0) + 2
+    return 10 + 2 * vectors + checks * check + sum(cycles + 2 for cycles in streams)
 
 
 class PagingMmuControl(Block):
@@ -72,7 +80,7 @@ class PagingMmuControl(Block):
     A bound stays right until the FREE of its sequence, which forgets it. A later record or page
     starts with a token that was not there at the TRIM. The bound is at most the first such token.
 
-    Cycles of a TRIM: golden.paging.timing.mmu_trim_cycles.
+    Cycles of a TRIM: ``mmu_trim_cycles``.
     """
 
     def __init__(self, config: PagingMmuControlConfig):

@@ -8,7 +8,7 @@ import operator
 from amaranth import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, nested
 from golden.paging.config import RecordKind, RecordShape, VectorRecords
 from golden.paging.format import Kv, Op, PageOp, Status
 from hdl.axi.read_port import AxiReadPort, AxiReadPortConfig
@@ -70,13 +70,12 @@ def _slot(kv: RecordShape, kind: RecordKind, head):
 class PagingMmuLookupConfig(Config):
     """Which of a head's streams, and how many READs wait."""
 
-    kv: RecordShape = dataclasses.field(default_factory=VectorRecords)
+    kv: RecordShape = nested(VectorRecords, kind=RecordShape)
     kind: str = "dense"  # one of kv's kinds per head
-    reads: int = 8  # READs under way, 1..16
+    reads: int = bounded(8, 1, 16, "READs under way")
 
     def __post_init__(self) -> None:
         self._check_choice("kind", tuple(kind.name for kind in self.kv.per_head))
-        self._check_range("reads", 1, 16)
 
 
 class PagingMmuLookup(Block):

@@ -1,14 +1,15 @@
 """The page table of the KV cache (docs/blocks/paging_page_table.md)."""
 
 import dataclasses
+from fractions import Fraction
 
 from amaranth import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.utils import bits_for
 
-from golden.paging import timing
 from golden.paging.config import CacheConfig, RecordShape
 from golden.paging.format import Kv, PageOp, Status
+from golden.paging.timing import page_table_cycles
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.children import add
@@ -178,7 +179,25 @@ class PagingPageTable(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.page_table(self.config.kv.slots, self.config.pages)
+        """The longest command is COMMIT, ABORT, or a TRIM_STREAM of all pages but two.
+
+        The next command comes with the answer.
+        """
+        slots = self.config.kv.slots
+        longest = max(
+            page_table_cycles("COMMIT", slots),
+            page_table_cycles("ABORT", slots, extended=slots),
+            page_table_cycles("TRIM_STREAM", slots, freed=max(self.config.pages - 2, 0)),
+        )
+        return Timing(
+            latency=2,
+            latency_max=longest,
+            interval=Fraction(2),
+            start="command",
+            end="response",
+            unit="command",
+            words=(("command", 1), ("response", 1)),
+        )
 
     @property
     def memories(self) -> dict[str, MemoryConfig]:

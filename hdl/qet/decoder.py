@@ -7,7 +7,6 @@ from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
 from golden.fp16.format import FP16
-from golden.qet import timing
 from golden.qet.format import RowFault
 from golden.timing import Timing
 from hdl.bits import any_of, let
@@ -55,7 +54,7 @@ class QetDecoder(Block):
     | a load: too few or many words, numbers out of range, NaN, above 2 | its verdict; not used |
     | a code beyond its codebook, no codebooks in use, ``wrong`` | ``fault``; all words are NaN |
 
-    A row per cycle, and a word of a load per cycle. Latency golden.qet.timing.decoder: look-up,
+    A row per cycle, and a word of a load per cycle. Latency ``timing``: look-up,
     unswap, and with sums products, sum, rounding. ``row.ready`` depends combinationally on
     ``o.ready`` and ``row.switch``.
     Source: QET, sections 3.2 and 3.4, Algorithm 2; decisions 0221 and 0223.
@@ -74,7 +73,8 @@ class QetDecoder(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.decoder(self.config.has_sums)
+        """Look-up and unswap; where words are sums, products, sum and rounding."""
+        return Timing(latency=5 if self.config.has_sums else 2, start="row", end="o", unit="row")
 
     def elaborate(self, platform) -> Module:
         m, config, row = Module(), self.config, self.row

@@ -4,7 +4,6 @@ from amaranth import Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import stream
 
-from golden.qet import timing
 from golden.qet.format import Fault, RowFault
 from golden.timing import Timing
 from hdl.bits import any_of, flag_word, outside
@@ -58,9 +57,8 @@ class QetDequantGemv(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.gemv()
+    # A row of a tile per cycle at most (``gemv_bound``); the status of a job.
+    timing = Timing(latency=1, start="the last y of a job", end="status", unit="row")
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

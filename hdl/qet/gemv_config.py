@@ -5,7 +5,7 @@ import dataclasses
 from amaranth.lib import data
 
 from golden.axi.format import Resp
-from golden.config import Config, ConfigError
+from golden.config import Config, ConfigError, bounded
 from golden.qet.format import Fault, ImageShape
 from hdl.kinds import NUMBER, index_of
 from hdl.ports import Payload
@@ -27,10 +27,10 @@ class QetDequantGemvConfig(QetTileConfig):
 
     batch: int = 1  # vectors side by side, 1..64
     columns: int = 11264  # most of the matrix, a multiple of those of a tile
-    rows: int = 1024  # most of the matrix, whose sums are kept, 1..65,536
+    rows: int = bounded(1024, 1, 1 << 16, "most of the matrix, whose sums are kept")
     address_bits: int = 40  # of a byte address, 32..64
     data_bits: int = 512  # of a word of memory, a power of two in 64..1024
-    ahead: int = 64  # words in flight of the codebooks, and of the rows, 4..256
+    ahead: int = bounded(64, 4, 256, "words in flight of the codebooks, and of the rows")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,8 +44,6 @@ class QetDequantGemvConfig(QetTileConfig):
                     f"QetDequantGemvConfig.shape must have {what} of at most {_BYTES_MAX} bytes "
                     f"side by side, not {size}"
                 )
-        self._check_range("ahead", 4, 256)
-        self._check_range("rows", 1, 1 << 16)
         self.check_parts()
 
     @property
@@ -123,12 +121,10 @@ class QetTileReaderConfig(Config):
     data_bits: int = 512  # of a word of memory, a power of two in 64..1024
     ahead: int = 64  # words in flight, 4..256
     unit: int = 80  # bytes of a word that leaves, 1..256
-    words: int = 1024  # most words of memory of a tile
-    tiles: int = 176  # most of a job
+    words: int = bounded(1024, 1, 1 << 24, "most words of memory of a tile")
+    tiles: int = bounded(176, 1, 1 << 20, "most of a job")
 
     def __post_init__(self) -> None:
-        self._check_range("words", 1, 1 << 24)
-        self._check_range("tiles", 1, 1 << 20)
         self.check_parts()
 
     @property

@@ -6,7 +6,7 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, choice
 from golden.qet import timing
 from golden.qet.config import ELEMENT_BITS, FORMATS, LEVELS_MAX
 from golden.timing import Timing
@@ -21,13 +21,13 @@ from hdl.qet.layouts import columns_layout, networks_max, parts_layout, places
 class QetSwapConfig(Config):
     """Networks side by side, and their values."""
 
-    levels: int = 3  # compare-swaps of each value, 0..5; a network has 2**levels values
+    levels: int = bounded(
+        3, 0, LEVELS_MAX, "compare-swaps of each value; a network has 2**levels values"
+    )
     networks: int = 8  # side by side, from 1 to what a payload of 65,536 bits holds
-    bits: int = 16  # of a value: 16 (FP16) or 32 (FP32)
+    bits: int = choice(16, ELEMENT_BITS, "of a value, FP16 or FP32")
 
     def __post_init__(self) -> None:
-        self._check_range("levels", 0, LEVELS_MAX)
-        self._check_choice("bits", ELEMENT_BITS)
         self._check_range("networks", 1, networks_max(self.levels, self.bits))
 
     @property

@@ -7,7 +7,7 @@ from amaranth import signed
 from amaranth.hdl import Value
 from amaranth.lib import data
 
-from golden.config import Config
+from golden.config import Config, flag, nested
 from golden.fp16.format import FP16
 from golden.index.format import SCALE_EXPONENT_MAX, SCALE_EXPONENT_MIN, CodebookFault
 from golden.qet.config import LIMIT, Stage, TileShape, swap_bits
@@ -33,10 +33,9 @@ class QetTileConfig(Config):
 
     has_exponent: ClassVar[bool] = False  # a load says the exponent of the matrix
 
-    shape: TileShape = dataclasses.field(default_factory=TileShape)
+    shape: TileShape = nested(TileShape)
 
     def __post_init__(self) -> None:
-        self._check_shape("shape", TileShape)
         for stage in self.stages:
             _ = stage.memory  # the range of its depth
 
@@ -142,14 +141,12 @@ class QetTileConfig(Config):
 class QetStageConfig(Config):
     """One stage of a tile."""
 
-    shape: TileShape = dataclasses.field(default_factory=TileShape)
+    shape: TileShape = nested(TileShape)
     number: int = 0  # of the stage, below the stages of the shape
-    has_exponent: bool = False  # as in QetTileConfig
+    has_exponent: bool = flag(False, "as in QetTileConfig")
 
     def __post_init__(self) -> None:
-        self._check_shape("shape", TileShape)
         self._check_range("number", 0, len(self.shape.stages) - 1)
-        self._check_bool("has_exponent")
 
     @property
     def stage(self) -> Stage:

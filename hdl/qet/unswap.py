@@ -6,8 +6,7 @@ from amaranth import Const, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
-from golden.qet import timing
+from golden.config import Config, bounded
 from golden.qet.config import LEVELS_MAX
 from golden.timing import Timing
 from hdl.bits import let
@@ -21,13 +20,13 @@ from hdl.qet.layouts import columns_layout, networks_max, parts_layout, places
 class QetUnswapConfig(Config):
     """Networks side by side, and their values."""
 
-    levels: int = 3  # compare-swaps that made the parts, 0..5; a network has 2**levels values
+    levels: int = bounded(
+        3, 0, LEVELS_MAX, "compare-swaps that made the parts; a network has 2**levels values"
+    )
     networks: int = 8  # side by side, from 1 to what a payload of 65,536 bits holds
-    bits: int = 16  # of a value, 1..32; values are not compared
+    bits: int = bounded(16, 1, 32, "of a value; values are not compared")
 
     def __post_init__(self) -> None:
-        self._check_range("levels", 0, LEVELS_MAX)
-        self._check_range("bits", 1, 32)
         self._check_range("networks", 1, networks_max(self.levels, self.bits))
 
     @property
@@ -49,7 +48,7 @@ class QetUnswap(Block):
     Values pass unchanged and are never compared. So any values and any map bits are legal, such as
     values that a codebook gives for the parts.
 
-    A beat per cycle. Latency golden.qet.timing.unswap: one cycle. ``i.ready`` depends
+    A beat per cycle. Latency ``timing``: one cycle. ``i.ready`` depends
     combinationally on ``o.ready``.
     Source: QET, section 3.2.1, Algorithm 2; the sign of the maps is decision 0220.
     Golden: golden.qet.swap.unswap, maps_of_words.
@@ -64,9 +63,8 @@ class QetUnswap(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.unswap()
+    # One register after all levels: a level selects, and does not compare.
+    timing = Timing(latency=1, unit="beat")
 
     def elaborate(self, platform) -> Module:
         m = Module()

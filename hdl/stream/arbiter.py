@@ -5,8 +5,7 @@ import dataclasses
 from amaranth import Module, Mux, Shape, Signal, Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
-from golden.stream import timing
+from golden.config import Config, bounded, choice, flag
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.children import PORTS_BITS, add
@@ -21,16 +20,15 @@ class StreamArbiterConfig(Config):
     """Payload, number of inputs and policy of StreamArbiter."""
 
     width: int = 32  # bits of data, 1..65529, and inputs * (width + 2) below 2**20 - 8
-    inputs: int = 2  # 1..64
-    policy: str = "round_robin"  # or "priority": the lowest index first
-    last: bool = True  # whether a word has last; without it every word is a packet
+    inputs: int = bounded(2, 1, 64, "streams that come in")
+    policy: str = choice(
+        "round_robin", ("round_robin", "priority"), "priority: the lowest index first"
+    )
+    last: bool = flag(True, "whether a word has last; without it every word is a packet")
 
     def __post_init__(self) -> None:
-        self._check_range("inputs", 1, 64)
         most = min(MAX_BITS - 6, (PORTS_BITS - 1) // self.inputs - 2)  # room for source
         self._check_range("width", 1, most)
-        self._check_choice("policy", ("round_robin", "priority"))
-        self._check_bool("last")
 
     @property
     def source_bits(self) -> int:
@@ -86,9 +84,7 @@ class StreamArbiter(Block):
         self.held = Signal(config.source_bits, init=config.inputs - 1)
         self.locked = Signal()
 
-    @property
-    def timing(self) -> Timing:
-        return timing.arbiter()
+    timing = Timing(latency=0, start="i_k")
 
     def elaborate(self, platform) -> Module:
         m = Module()

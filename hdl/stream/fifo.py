@@ -1,12 +1,12 @@
 """Queue of words, in flip-flops or in a RAM (docs/blocks/stream_fifo.md)."""
 
 import dataclasses
+from fractions import Fraction
 
 from amaranth import Array, Module, Signal
 from amaranth.lib import stream
 
-from golden.config import Config
-from golden.stream import timing
+from golden.config import Config, bounded, choice, flag
 from golden.timing import Timing
 from hdl.bits import after
 from hdl.block import Block
@@ -21,16 +21,15 @@ from hdl.stream.payload import MAX_BITS, payload_layout
 class StreamFifoConfig(Config):
     """Payload, capacity and storage of StreamFifo; ``depth`` need not be a power of two."""
 
-    width: int = 32  # bits of data, 1..65535
-    depth: int = 4  # words held, 1..65536
-    storage: str = "flipflop"  # or "memory": a Memory1R1W macro
-    last: bool = True  # whether a word has last, which ends a packet
+    width: int = bounded(32, 1, MAX_BITS, "bits of data")
+    depth: int = bounded(4, 1, 65_536, "words held")
+    storage: str = choice("flipflop", ("flipflop", "memory"), "memory: a Memory1R1W macro")
+    last: bool = flag(True, "whether a word has last, which ends a packet")
 
-    def __post_init__(self) -> None:
-        self._check_range("width", 1, MAX_BITS)
-        self._check_range("depth", 1, 65_536)
-        self._check_choice("storage", ("flipflop", "memory"))
-        self._check_bool("last")
+    @property
+    def latency(self) -> int:
+        """Cycles from a word of i to its o.valid."""
+        return 2 if self.storage == "memory" else 1
 
     @property
     def layout(self):
@@ -75,7 +74,10 @@ class StreamFifo(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.fifo(self.config.depth, self.config.storage)
+        """A place is free again ``latency`` + 1 cycles after its word came."""
+        latency = self.config.latency
+        interval = max(Fraction(1), Fraction(latency + 1, self.config.depth))
+        return Timing(latency=latency, interval=interval, words=(("i", 1), ("o", 1)))
 
     def add_ram(self, m: Module):
         """The macro; the proofs put the weakest RAM that its contract allows here."""

@@ -5,8 +5,7 @@ import dataclasses
 from amaranth import Module, Signal
 from amaranth.lib import stream
 
-from golden.config import Config
-from golden.stream import timing
+from golden.config import Config, bounded
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.ports import In, Out
@@ -17,10 +16,7 @@ from hdl.stream.payload import MAX_BITS, payload_layout
 class StreamRegisterConfig(Config):
     """Payload of StreamRegister."""
 
-    width: int = 32  # bits of data, 1..65535
-
-    def __post_init__(self) -> None:
-        self._check_range("width", 1, MAX_BITS)
+    width: int = bounded(32, 1, MAX_BITS, "bits of data")
 
     @property
     def layout(self):
@@ -43,9 +39,8 @@ class StreamRegister(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.register()
+    # A word leaves in the cycle after it came.
+    timing = Timing(latency=1)
 
     def elaborate(self, platform) -> Module:
         m = Module()

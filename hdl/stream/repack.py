@@ -5,8 +5,7 @@ import dataclasses
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
-from golden.stream import timing
+from golden.config import Config, bounded
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.kinds import BITS, BYTES
@@ -20,14 +19,9 @@ from hdl.stream.skid import skid
 class StreamRepackConfig(Config):
     """Sizes of the words; any ratio."""
 
-    in_bytes: int = 64  # bytes of a word of i, 1..256
-    out_bytes: int = 12  # bytes of a word of o, 1..256
-    error_bits: int = 1  # bits of error, 1..8
-
-    def __post_init__(self) -> None:
-        self._check_range("in_bytes", 1, 256)
-        self._check_range("out_bytes", 1, 256)
-        self._check_range("error_bits", 1, 8)
+    in_bytes: int = bounded(64, 1, 256, "bytes of a word of i")
+    out_bytes: int = bounded(12, 1, 256, "bytes of a word of o")
+    error_bits: int = bounded(1, 1, 8, "bits of error")
 
     @property
     def i_layout(self) -> data.StructLayout:
@@ -89,9 +83,8 @@ class StreamRepack(Block):
         self.error = Signal(config.error_bits)  # of all bytes held
         self.error_newest = Signal(config.error_bits)  # of the newest byte held
 
-    @property
-    def timing(self) -> Timing:
-        return timing.repack()
+    # From the word with the last byte of a word of o to that word; sizes decide the ratio.
+    timing = Timing(latency=2, start="the word of i that completes a word of o")
 
     def add_buffer(self, m: Module):
         """For the words of ``o``; the proofs look at what goes in."""

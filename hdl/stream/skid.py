@@ -5,8 +5,7 @@ import dataclasses
 from amaranth import Module, Mux, Shape, Signal
 from amaranth.lib import stream
 
-from golden.config import Config
-from golden.stream import timing
+from golden.config import Config, bounded, flag
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.children import add
@@ -19,12 +18,8 @@ from hdl.stream.payload import MAX_BITS, payload_layout
 class StreamSkidBufferConfig(Config):
     """Payload of StreamSkidBuffer."""
 
-    width: int = 32  # bits of data, 1..65535
-    last: bool = True  # whether a word has last, which ends a packet
-
-    def __post_init__(self) -> None:
-        self._check_range("width", 1, MAX_BITS)
-        self._check_bool("last")
+    width: int = bounded(32, 1, MAX_BITS, "bits of data")
+    last: bool = flag(True, "whether a word has last, which ends a packet")
 
     @property
     def layout(self):
@@ -49,9 +44,8 @@ class StreamSkidBuffer(Block):
         # State that the proofs in tb/formal speak of.
         self.skid_word = Signal(config.layout.size, reset_less=True)
 
-    @property
-    def timing(self) -> Timing:
-        return timing.skid()
+    # A word leaves in the cycle after it came.
+    timing = Timing(latency=1)
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -1,12 +1,12 @@
 """Several words to one wide beat (docs/blocks/stream_widen.md)."""
 
 import dataclasses
+from fractions import Fraction
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
 
-from golden.config import Config
-from golden.stream import timing
+from golden.config import Config, bounded
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.kinds import Kind
@@ -19,10 +19,9 @@ class StreamWidenConfig(Config):
     """Payload and ratio of StreamWiden; ``ratio`` need not be a power of two."""
 
     width: int = 8  # bits of one word, 1..65526 / ratio
-    ratio: int = 4  # words of one beat, 1..256
+    ratio: int = bounded(4, 1, 256, "words of one beat")
 
     def __post_init__(self) -> None:
-        self._check_range("ratio", 1, 256)
         self._check_range("width", 1, (MAX_BITS - 9) // self.ratio)  # room for count
 
     @property
@@ -65,7 +64,13 @@ class StreamWiden(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.widen(self.config.ratio)
+        """From a beat's last word to the beat; words come one per cycle."""
+        return Timing(
+            latency=1,
+            interval=Fraction(self.config.ratio),
+            unit="beat",
+            start="a beat's last word on i",
+        )
 
     def elaborate(self, platform) -> Module:
         m = Module()

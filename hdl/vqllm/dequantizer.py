@@ -6,7 +6,7 @@ from amaranth import Const, Module, Mux, Signal, signed
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, nested
 from golden.fp16.format import FP16
 from golden.index.format import GRID_PRODUCT_ROUNDED
 from golden.timing import Timing
@@ -32,12 +32,10 @@ from hdl.vqllm.layouts import vectors_layout
 class VqDequantizerConfig(Config):
     """Shape of the codes, and how many vectors come at a time."""
 
-    vq: VqShape = dataclasses.field(default_factory=VqShape)
-    vectors: int = 2  # side by side, 1..64
+    vq: VqShape = nested(VqShape)
+    vectors: int = bounded(2, 1, 64, "side by side")
 
     def __post_init__(self) -> None:
-        self._check_shape("vq", VqShape)
-        self._check_range("vectors", 1, 64)
         if not self.vq.summed:
             self._refuse("vq", "of 2..4 stages: an entry of one stage is the vector")
 

@@ -6,7 +6,7 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, flag, nested
 from golden.fp16.format import FP16
 from golden.timing import Timing
 from golden.vqllm import timing
@@ -21,14 +21,11 @@ from hdl.vqllm.layouts import vectors_layout
 class VqExchangeConfig(Config):
     """Lanes and layouts, and when the steps are made."""
 
-    shape: ExchangeShape = dataclasses.field(default_factory=ExchangeShape)
-    variable: bool = False  # each beat says its pieces, up to those of shape
-    in_place: bool = False  # a step per cycle between registers, before the beats leave
+    shape: ExchangeShape = nested(ExchangeShape)
+    variable: bool = flag(False, "each beat says its pieces, up to those of shape")
+    in_place: bool = flag(False, "a step per cycle between registers, before the beats leave")
 
     def __post_init__(self) -> None:
-        self._check_shape("shape", ExchangeShape)
-        self._check_bool("variable")
-        self._check_bool("in_place")
         if self.variable and self.in_place:
             self._refuse("variable", "false with in_place")
 

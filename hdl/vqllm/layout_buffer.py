@@ -6,7 +6,7 @@ from amaranth import Cat, Module, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, nested
 from golden.fp16.format import FP16
 from golden.timing import Timing
 from golden.vqllm import timing
@@ -24,10 +24,7 @@ from hdl.vqllm.layouts import vectors_layout
 class VqLayoutBufferConfig(Config):
     """Lanes and layouts."""
 
-    shape: ExchangeShape = dataclasses.field(default_factory=ExchangeShape)
-
-    def __post_init__(self) -> None:
-        self._check_shape("shape", ExchangeShape)
+    shape: ExchangeShape = nested(ExchangeShape)
 
     @property
     def i_layout(self) -> data.StructLayout:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
 
-from golden.config import Config
+from golden.config import Config, bounded, power_of_two
 from hdl.axi.read_port import AxiReadPort, AxiReadPortConfig
 from hdl.axi.signature import Axi4Read, axi4_read
 from hdl.block import Block
@@ -26,15 +26,12 @@ _FLIPFLOPS = 4  # words of a queue of flip-flops
 class VqReadBufferConfig(Config):
     """Widths, and the words that may be in flight."""
 
-    address_bits: int = 40  # of a byte address, 32..64
-    data_bits: int = 512  # of a word, a power of two in 64..1024
-    words: int = 64  # requested and not yet taken, 4..256
+    address_bits: int = bounded(40, 32, 64, "of a byte address")
+    data_bits: int = power_of_two(512, 64, 1024, "of a word")
+    words: int = bounded(64, 4, 256, "requested and not yet taken")
     burst: int = 16  # words of the longest burst, 1..words
 
     def __post_init__(self) -> None:
-        self._check_range("address_bits", 32, 64)
-        self._check_power_of_two("data_bits", 64, 1024)
-        self._check_range("words", 4, 256)
         self._check_range("burst", 1, self.words)
 
     @property
@@ -123,16 +120,10 @@ class VqReader(Block):
 class VqPortShareConfig(Config):
     """Readers and widths."""
 
-    readers: int = 4  # 1..64
-    address_bits: int = 40  # of a byte address, 32..64
-    data_bits: int = 512  # of a word, a power of two in 64..1024
-    bursts: int = 64  # in flight, 2..256
-
-    def __post_init__(self) -> None:
-        self._check_range("readers", 1, 64)
-        self._check_range("address_bits", 32, 64)
-        self._check_power_of_two("data_bits", 64, 1024)
-        self._check_range("bursts", 2, 256)
+    readers: int = bounded(4, 1, 64, "read clients")
+    address_bits: int = bounded(40, 32, 64, "of a byte address")
+    data_bits: int = power_of_two(512, 64, 1024, "of a word")
+    bursts: int = bounded(64, 2, 256, "in flight")
 
     @property
     def axi_signature(self) -> Axi4Read:

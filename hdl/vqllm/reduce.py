@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, power_of_two
 from golden.timing import Timing
 from golden.vqllm import timing
 from golden.vqllm.format import ROWS_BITS
@@ -23,13 +23,12 @@ class VqReduceConfig(Config):
     """Size of the sums, and how many come and are added at a time."""
 
     sums: SumsConfig = dataclasses.field(default_factory=VqRowSumsConfig)
-    cores: int = 4  # sums that come side by side, a power of two in 1..16
+    cores: int = power_of_two(4, 1, 16, "sums that come side by side")
     lanes: int = 4  # sums that are added per cycle, a power of two in 1..cores
 
     def __post_init__(self) -> None:
         if not isinstance(self.sums, SumsConfig) or self.sums.has_groups:
             self._refuse("sums", "a configuration of sums without groups")
-        self._check_power_of_two("cores", 1, 16)
         self._check_power_of_two("lanes", 1, self.cores)
 
     @property

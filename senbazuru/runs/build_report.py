@@ -34,6 +34,7 @@ _SECTIONS = {
     "benches": ("build_benches",),
     "rooms": ("build_rooms",),
 }
+_CO_SIMULATING = ("tb.", "senbazuru.")  # packages whose tests run Verilated models
 
 
 def _seconds(who: int) -> float:
@@ -168,14 +169,14 @@ def processor_seconds(report: Path) -> dict[str, list[float]]:
 
 
 def bench_tables(report: Path, before: Path | None = None) -> dict[str, str]:
-    """Section ``build_benches``: processor seconds of each test file of tb."""
+    """Section ``build_benches``: processor seconds of each test file that co-simulates."""
     rows = [
         (f"`{module.replace('.', '/')}.py`", f"{len(spent)}", f"{sum(spent):.0f}")
         for module, spent in sorted(processor_seconds(report).items())
-        if module.startswith("tb.")
+        if module.startswith(_CO_SIMULATING)
     ]
     if not rows:
-        raise ValueError(f"{report} has no test of tb")
+        raise ValueError(f"{report} has no test of tb or senbazuru")
     return {"build_benches": table(("testbench", "tests", "processor, s"), rows)}
 
 
@@ -185,7 +186,8 @@ def room_tables(report: Path, before: Path | None = None) -> dict[str, str]:
     for each in filter(None, (before, report)):
         rooms: dict[str, list[float]] = {}
         for module, spent in processor_seconds(each).items():
-            room = "/".join(module.split(".")[:-1]) if module.startswith("tb.") else "tests"
+            is_bench = module.startswith(_CO_SIMULATING)
+            room = "/".join(module.split(".")[:-1]) if is_bench else "tests"
             for key in (room, "all"):
                 rooms.setdefault(key, []).extend(spent)
         columns.append(rooms)

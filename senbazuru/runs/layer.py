@@ -6,13 +6,25 @@ end every row of the vector memory and every slot. Prints the cycles of each com
 bound.
 """
 
+import argparse
+import json
+import subprocess
+import sys
+
+from rich.console import Console
+from rich.table import Table
+
 from golden import command
 from golden.config import ConfigError
-from hdl.arguments import add_page, check_page, folder, whole
-from hdl.kllm.accelerator import KllmAcceleratorConfig
+from golden.kllm.bounds import Rates, ahead_max, bounds, schedule, waited, waits
+from golden.kllm.isa import Unit
+from golden.llm.pack import Pack, load
+from golden.manifest import PackError
+from hdl.arguments import add_page, check_page, folder, whole, write_page
+from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from hdl.kllm.room import BLOCKS
-from senbazuru.runs.cycles import add_option, owned
-from tb.simulate.run import ROOT
+from senbazuru.runs.cycles import Figure, add_option, described, owned, save
+from tb.simulate.run import ROOT, build_model, run_model
 
 CONFIGS = BLOCKS["kllm_accelerator"].configs
 PAGE = ROOT / "docs" / "kllm-cycles.md"
@@ -40,10 +52,147 @@ def main(arguments: list[str] | None = None) -> int:
     if options.set and options.page:
         parser.error("--page must be of a named configuration, without --set")
     check_page(parser, options.page, [f"layer_{options.config}"])
-    from senbazuru.runs.measure.layer import report  # torch, only now
-
     with owned(parser, options.json):
         return report(options)
+
+
+def measured_cycles(
+    words: list[int], reports: list[list[int]], first: dict[Unit, int]
+) -> dict[int, int]:
+    """Tag to cycles: from the last status that its start had to wait for to its own.
+
+    reports: (tag, unit, cycle) of one part; first: commands of each unit before it.
+    """
+    done = {tag: cycle for tag, _, cycle in reports}
+    commands = waits(words, first)
+    ends = [done[command.tag] for command in commands]
+    return {
+        command.tag: end - int(waited(command.after, ends))
+        for command, end in zip(commands, ends, strict=True)
+    }
+
+
+def _given(pack: Pack) -> dict[str, int | float | str]:
+    """What the programs depend on: tokens, context, sizes and options of the layer."""
+    model = pack.manifest.model
+    made: dict[str, int | float | str] = {}
+    for fields in ({n: model[n] for n in ("tokens", "context")}, model["shape"], model["options"]):
+        made |= {n: int(value) if isinstance(value, bool) else value for n, value in fields.items()}
+    return made
+
+
+def _report(
+    console: Console,
+    section: str,
+    config: KllmAcceleratorConfig,
+    pack: Pack,
+    made: dict,
+) -> tuple[list[Figure], dict[str, str]]:
+    """Print the cycles of each command. (Those, and the page's section with their sums.)"""
+    machine = config.machine
+    given = {"memory_latency": made["latency"], **_given(pack)}
+    rates = Rates(
+        macs=None if config.build.counter == "select" else config.lane.macs,
+        function_width=config.width,
+        integer_lanes=config.quantizer_config.integer_lanes,
+    )
+    issued = dict.fromkeys(Unit, 0)
+    total = least = least_ahead = 0
+    figures = []
+
+    def figure(part: int, command: str, span: str, cycles: int, bound: int) -> Figure:
+        return Figure(
+            command="senbazuru.runs.layer",
+            block="kllm_accelerator",
+            configuration=described(config),
+            parameters={"part": part, "opcode": command, **given},
+            span=span,
+            cycles=cycles,
+            bound=bound,
+        )
+
+    kinds: dict[tuple[str, str], list[int]] = {}  # unit, command: number, bound, cycles
+    for number, (words, part) in enumerate(zip(pack.programs, made["parts"], strict=True)):
+        found = bounds(words, machine, rates)
+        took = measured_cycles(words, part["reports"], issued)
+        planned = schedule(words, found, issued)
+        done = {tag: cycle for tag, _, cycle in part["reports"]}
+        last = max(done.values())
+        total += last
+        least += planned.cycles
+        least_ahead += schedule(words, found, issued, ahead_max(machine)).cycles
+        table = Table(title=f"part {number}", title_justify="left")
+        for name in ("command", "unit", "limit", "bound", "cycles", "done at"):
+            is_text = name in ("command", "unit", "limit")
+            table.add_column(name, justify="left" if is_text else "right")
+        for bound in found:
+            issued[bound.unit] += 1
+            figures.append(
+                figure(
+                    number, f"{bound.opcode.name} {bound.tag}",
+                    "from the last status that its start waited for to its own",
+                    took[bound.tag], bound.cycles,
+                )
+            )  # fmt: skip
+            sums = kinds.setdefault((bound.unit.name, bound.opcode.name), [0, 0, 0])
+            for n, amount in enumerate((1, bound.cycles, took[bound.tag])):
+                sums[n] += amount
+            table.add_row(
+                bound.opcode.name, bound.unit.name, bound.limit, str(bound.cycles),
+                str(took[bound.tag]), str(done[bound.tag]),
+            )  # fmt: skip
+        console.print(table)
+        figures.append(
+            figure(number, "all", "from the start to the last status", last, planned.cycles)
+        )
+        words_per_port = max(part["words"])
+        console.print(
+            f"part {number}: {len(found)} commands, {last} cycles, bound {planned.cycles} "
+            f"({last / planned.cycles:.2f} x); weight words of the busiest port {words_per_port}; "
+            f"{part['readback']} words read back, all equal"
+        )
+    rows = [f"| {unit} | {name} | {n} | {a} | {b} |" for (unit, name), (n, a, b) in kinds.items()]
+    rows.append(f"| all | the program, overlapped | | {least} | {total} |")
+    rows.append(f"| all | the same, weights ahead of their MATMUL | | {least_ahead} | {total} |")
+    head = "| unit | command | commands | bound | cycles |\n| --- | --- | ---: | ---: | ---: |\n"
+    simulated, seconds = made["simulated"]["cycles"], made["simulated"]["seconds"]
+    console.print(
+        f"layer: {total} cycles; every status, every word read back, and at the end every row and "
+        f"slot equal to golden; {simulated} cycles simulated with the rows before and after, "
+        f"{simulated / seconds:.0f} per second of processor time"
+    )
+    return figures, {section: head + "\n".join(rows) + "\n"}
+
+
+def report(options: argparse.Namespace) -> int:
+    """Measure and print for the ``options`` of the command; its exit status."""
+    from tb.kllm.support.packs import parameters  # torch, only now
+
+    console = Console(width=100)
+    config = options.machine
+    name = "-".join([f"layer{options.layer}", options.config, *options.set])
+    folder = options.pack or ROOT / "build" / name
+    if not (folder / "manifest.json").exists():
+        command = [sys.executable, "-m", "golden.llm.pack", "--layer", str(options.layer)]
+        command += ["--config", options.config, "-o", str(folder)]
+        command += [word for each in options.set for word in ("--set", each)]
+        if subprocess.run(command, cwd=ROOT, check=False).returncode:
+            return 2
+    try:
+        pack = load(folder, config.machine)
+    except (PackError, OSError) as error:
+        print(f"senbazuru.runs.layer: {error}", file=sys.stderr)
+        return 2
+    console.print(f"building the model of kllm_accelerator, {options.config}")
+    # A run of the small machine takes seconds: it is the model of the tests, which compiles sooner.
+    model = build_model(KllmAccelerator(config), long_run=options.config != "small")
+    params = parameters(pack, config.machine, options.latency)
+    work = run_model(model, "tb.kllm.tb_layer", config=config, params=params)
+    made = json.loads((work / "layer.json").read_text()) | {"latency": options.latency}
+    figures, sections = _report(console, f"layer_{options.config}", config, pack, made)
+    write_page(options.page, sections)
+    save(options.json, figures)
+    return 0
 
 
 if __name__ == "__main__":

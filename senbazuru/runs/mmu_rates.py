@@ -5,7 +5,6 @@ All words are compared with what was written.
 several latencies of the memory, for ``sim.requests``.
 """
 
-import json
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -14,23 +13,12 @@ from golden import command
 from golden.oaken.config import CacheConfig, KvShape
 from hdl.arguments import add_page, check_page, write_page
 from hdl.oaken.mmu import PagingMmuConfig
-from hdl.paging.mmu import PagingMmu
 from senbazuru.runs.cycles import Figure, add_option, described, owned, save
-from tb.simulate.run import ROOT, build_model, run_model
+from tb.paging.support.rates import APPENDS, ONE_HEAD, OUTLIERS, measure
+from tb.simulate.run import ROOT
 
 PAGE = ROOT / "docs" / "blocks" / "paging_mmu.md"
-ONE_HEAD = PagingMmuConfig(
-    cache=CacheConfig(
-        kv=KvShape(heads=1, head_dim=128, block=64),
-        sequences=4,
-        layers=4,
-        pages=256,
-        max_tokens=1024,
-    )
-)
 MANY_HEADS = PagingMmuConfig(cache=CacheConfig(sequences=2, layers=4, pages=512, max_tokens=1024))
-TARGET = {"reads": 32, "tokens": 256, "heads": 1}  # at least 0.90 of the bandwidth
-LATENCY = 100  # cycles from AR to the first beat
 LENGTHS = (1, 16, 64, 256)
 
 
@@ -74,32 +62,8 @@ SWEEP: dict[str, tuple[PagingMmuConfig, list[int]]] = {  # an MMU, and the heads
 }  # fmt: skip
 SWEEP_LATENCIES = (2, 20, 50, 100, 200)
 SWEEP_LENGTHS = (1, 20, 64, 300)
-OUTLIERS = 0.1  # of the elements
-APPENDS = 8  # of a train, one after the other
 
 
-def measure(
-    config: PagingMmuConfig,
-    runs: list[dict],
-    seed: int = 1,
-    latencies: Sequence[int] = (LATENCY,),
-    append_latencies: Sequence[int] = (1, LATENCY),
-) -> dict:
-    """What tb_mmu_rates measured."""
-    work = run_model(
-        build_model(PagingMmu(config)),
-        "tb.paging.tb_mmu_rates",
-        config=config,
-        params={
-            "runs": runs,
-            "latencies": list(latencies),
-            "outliers": OUTLIERS,
-            "appends": APPENDS,
-            "append_latencies": list(append_latencies),
-        },
-        seed=seed,
-    )
-    return json.loads((work / "rates.json").read_text())
 
 
 def _runs(heads: int, most: int = 32, lengths: Sequence[int] = LENGTHS) -> list[dict]:

@@ -127,7 +127,7 @@ def talk(options: argparse.Namespace) -> int:
         try:
             last = _speak(settings, session, tokenizer, len(prompt) + options.tokens, ends)
         except (DriverError, GoldenFailed, Mismatch) as error:
-            print(f"\ntb.talk: {error}", file=sys.stderr)
+            print(f"\nsenbazuru.talk: {error}", file=sys.stderr)
             return 1
         _report(options, settings, session, tokenizer, last)
     return 0

@@ -9,7 +9,7 @@ from golden.kllm.isa import COMMAND_WORDS, MatmulMode, Opcode, Unit, decode
 from golden.kllm.model.program import PassProgram
 from golden.kllm.timing import dispatcher
 from hdl.kllm.accelerator import KllmAcceleratorConfig
-from senbazuru.runs.measure.layer import measured_cycles
+from senbazuru.runs.layer import measured_cycles
 from senbazuru.talk.driver import PartRun
 from sim.engine import engine_of
 from sim.kllm.schedule import timeline

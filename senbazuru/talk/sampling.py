@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from golden.config import Config
+from golden.config import Config, bounded, real
 
 _MASK = (1 << 64) - 1
 
@@ -14,14 +14,9 @@ _MASK = (1 << 64) - 1
 class Sampling(Config):
     """temperature 0: the largest logit. Otherwise of the likeliest tokens that reach top_p."""
 
-    temperature: float = 0.0  # of the softmax over the logits, 0..100
-    top_p: float = 1.0  # probability of the tokens that may be chosen, 0.01..1
-    seed: int = 0  # of the draws, 0..2**32 - 1
-
-    def __post_init__(self) -> None:
-        self._check_real("temperature", 0.0, 100.0)
-        self._check_real("top_p", 0.01, 1.0)
-        self._check_range("seed", 0, (1 << 32) - 1)
+    temperature: float = real(0.0, 0.0, 100.0, "of the softmax over the logits")
+    top_p: float = real(1.0, 0.01, 1.0, "probability of the tokens that may be chosen")
+    seed: int = bounded(0, 0, (1 << 32) - 1, "of the draws")
 
 
 def draw(seed: int, place: int) -> float:

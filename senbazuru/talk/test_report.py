@@ -75,5 +75,5 @@ def test_a_controller_hands_over_after_each_layer(config, program):
 
 
 def test_no_host_of_registers_is_as_fast_as_the_one_for_nothing():
-    """A write of AXI4-Lite takes two cycles (golden.axi.timing)."""
+    """A write of AXI4-Lite takes two cycles (hdl.axi.lite_registers)."""
     assert controller().command >= 2 * COMMAND_WORDS > HOST.command

@@ -61,14 +61,14 @@ def test_the_image_is_of_the_calibration(header):
     checked(TOLD)
     with pytest.raises(ConfigError, match="pack was made with skip 4, file has 0"):
         checked(TOLD | {"skip": 4})
-    with pytest.raises(ConfigError, match=r"pack was made with calibration 'golden\.text"):
+    with pytest.raises(ConfigError, match=r"pack was made with calibration 'golden\.llm\.text"):
         checked("golden.llm.text.CALIBRATION, 256 tokens")
 
 
 def test_the_calibration_has_not_learned_from_the_text(header):
     words = own_text.EVALUATION
     header["text_sha256"] = hashlib.sha256(words.encode()).hexdigest()
-    with pytest.raises(ConfigError, match=r"make it with golden\.calibrate --skip 8"):
+    with pytest.raises(ConfigError, match=r"make it with golden\.llm\.calibrate --skip 8"):
         checked(header, words)
     header["skip"] = 8
     checked(header, words)

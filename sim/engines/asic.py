@@ -25,7 +25,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import ClassVar
 
-from golden.config import Config
+from golden.config import Config, bounded, flag
 from sim.constant import Interval
 from sim.cost import Cost, Spent
 from sim.engine import Engine
@@ -47,24 +47,15 @@ class AsicSettings(Config):
     attention_16 : attention multiplies in FP16, at ``matrix_16`` and not at ``matrix``
     """
 
-    weight_bits: int = 16
-    weight_group: int = 0
-    activation_bits: int = 16
-    head_bits: int = 16
-    kv_bits: int = 16
-    kv_group: int = 0
-    scale_bits: int = 16
-    token_lanes: int = 1
-    attention_16: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("weight_bits", "activation_bits", "head_bits", "kv_bits"):
-            self._check_range(name, 1, 16)
-        for name in ("weight_group", "kv_group"):
-            self._check_range(name, 0, 1 << 20)
-        self._check_range("scale_bits", 0, 64)
-        self._check_range("token_lanes", 1, 1 << 16)
-        self._check_bool("attention_16")
+    weight_bits: int = bounded(16, 1, 16)
+    weight_group: int = bounded(0, 0, 1 << 20)
+    activation_bits: int = bounded(16, 1, 16)
+    head_bits: int = bounded(16, 1, 16)
+    kv_bits: int = bounded(16, 1, 16)
+    kv_group: int = bounded(0, 0, 1 << 20)
+    scale_bits: int = bounded(16, 0, 64)
+    token_lanes: int = bounded(1, 1, 1 << 16)
+    attention_16: bool = flag(False)
 
 
 class Asic(Engine):

@@ -20,7 +20,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import ClassVar
 
-from golden.config import Config, ConfigError
+from golden.config import Config, ConfigError, bounded, choice, flag
 from sim.constant import Interval
 from sim.cost import Cost, Spent
 from sim.engine import Engine
@@ -68,34 +68,21 @@ class GpuSettings(Config):
     scores : prefill writes the scores of all pairs to memory, in FP16 and in FP32
     """
 
-    weight_bits: int = 16
-    weight_group: int = 0
-    weight_scale: int = 16
-    activation_bits: int = 16
-    head_bits: int = 16
-    kv_bits: int = 16
-    kv_group: int = 0
-    kv_scale: int = 16
-    kv_outliers: int = 0
-    kv_outlier_bits: int = 32
-    kv_recent: int = 0
-    fusion: str = "residual"
-    graph: bool = True
-    concatenate: bool = False
-    scores: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("weight_bits", "head_bits", "kv_bits"):
-            self._check_range(name, 1, 16)
-        self._check_choice("activation_bits", (4, 8, 16))
-        for name in ("weight_group", "kv_group", "kv_recent"):
-            self._check_range(name, 0, 1 << 20)
-        for name in ("weight_scale", "kv_scale", "kv_outlier_bits"):
-            self._check_range(name, 0, 64)
-        self._check_range("kv_outliers", 0, 1000)
-        self._check_choice("fusion", KERNELS)
-        for name in ("graph", "concatenate", "scores"):
-            self._check_bool(name)
+    weight_bits: int = bounded(16, 1, 16)
+    weight_group: int = bounded(0, 0, 1 << 20)
+    weight_scale: int = bounded(16, 0, 64)
+    activation_bits: int = choice(16, (4, 8, 16))
+    head_bits: int = bounded(16, 1, 16)
+    kv_bits: int = bounded(16, 1, 16)
+    kv_group: int = bounded(0, 0, 1 << 20)
+    kv_scale: int = bounded(16, 0, 64)
+    kv_outliers: int = bounded(0, 0, 1000)
+    kv_outlier_bits: int = bounded(32, 0, 64)
+    kv_recent: int = bounded(0, 0, 1 << 20)
+    fusion: str = choice("residual", KERNELS)
+    graph: bool = flag(True)
+    concatenate: bool = flag(False)
+    scores: bool = flag(False)
 
 
 class Gpu(Engine):

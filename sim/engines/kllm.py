@@ -17,7 +17,7 @@ import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
-from golden.config import Config, ConfigError
+from golden.config import Config, ConfigError, bounded, choice
 from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.flow import FUSED, GLU, LINEARS, SCORES, matmuls
 from golden.kllm.format import activation_entry_bits
@@ -72,7 +72,7 @@ class KllmSettings(Config):
     chunk: most tokens of a program; 0: as many as fit
     """
 
-    machine: str = "table1"
+    machine: str = choice("table1", MACHINES)
     set: tuple[str, ...] = ()
     counter: str = "select"
     macs: int = 32
@@ -80,21 +80,17 @@ class KllmSettings(Config):
     integer_lanes: int = 4
     queue: int = 4
     online: bool = True
-    scores: str = "direct"
-    glu: str = "index"
+    scores: str = choice("direct", (*SCORES, _CHEAPEST))
+    glu: str = choice("index", GLU)
     fuse: bool = True
     share: float = 0.005
-    chunk: int = 0
+    chunk: int = bounded(0, 0, 256)
 
     def __post_init__(self) -> None:
-        self._check_choice("machine", MACHINES)
         if isinstance(self.set, list):
             object.__setattr__(self, "set", tuple(self.set))
         if not isinstance(self.set, tuple) or not all(isinstance(each, str) for each in self.set):
             self._refuse("set", "a list of texts FIELD=VALUE")
-        self._check_choice("scores", (*SCORES, _CHEAPEST))
-        self._check_choice("glu", GLU)
-        self._check_range("chunk", 0, 256)
         _ = self.units, self.options, self.config
 
     @property

@@ -19,7 +19,7 @@ import functools
 from collections.abc import Collection, Mapping
 from typing import ClassVar
 
-from golden.config import Config
+from golden.config import Config, bounded, power_of_two
 from golden.million.bounds import Bound, bound, load_beats
 from golden.million.config import (
     HeadShape,
@@ -52,7 +52,7 @@ _WINDOW_WORDS = 1 << 20  # of ``window_macs`` elements, the most that hdl.millio
 class MillionSettings(MatrixSettings):
     """Choices of the engines of attention, as the generators name them."""
 
-    max_tokens: int = 32768  # longest sequence, 1..32,768
+    max_tokens: int = bounded(32768, 1, 32768, "longest sequence")
     subspaces: int = 64  # M: parts of a vector
     bits: int = 8  # of a code, 4..12
     sinks: int = 4  # first tokens that stay exact, 0..64
@@ -64,16 +64,14 @@ class MillionSettings(MatrixSettings):
     window_macs: int = 32  # products per cycle with exact rows, a power of two in 4..256
     lanes: int = 16  # words per beat of q, K, V and outputs, a power of two in 4..64
     elements: int = 4  # of the outputs per cycle, a divisor of lanes
-    data_bits: int = 512  # of a core's words of memory, a power of two in 64..1,024
+    data_bits: int = power_of_two(512, 64, 1024, "of a core's words of memory")
     scope_heads: bool = False  # a codebook for each KV head instead of one for all
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_range("max_tokens", 1, 32768)
         _ = self.rate, self.window  # they refuse their fields
         if self.elements < 1 or self.lanes % self.elements:
             self._refuse("elements", f"a divisor of lanes = {self.lanes}")
-        self._check_power_of_two("data_bits", 64, 1024)
 
     @property
     def rate(self) -> RateShape:

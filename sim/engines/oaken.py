@@ -31,7 +31,7 @@ import functools
 from collections.abc import Collection, Mapping
 from typing import ClassVar
 
-from golden.config import Config
+from golden.config import Config, bounded, choice, power_of_two
 from golden.oaken.config import CacheConfig, KvShape
 from golden.oaken.format import SCALE_BYTES, bits_read, effective_bits
 from golden.oaken.timing import (
@@ -60,39 +60,32 @@ from sim.work import Pass, Work
 class OakenSettings(MatrixSettings):
     """Choices of the engines of K and V, as the generators name them."""
 
-    records: str = "oaken"  # of K and V; none: FP16 words, without engines
+    records: str = choice(
+        "oaken", ("oaken", "none"), "of K and V; none: FP16 words, without engines"
+    )
     quant_lanes: int = 16  # elements per cycle that a core quantizes, a power of two in 8..64
     dequant_lanes: int = 64  # elements per cycle that a core restores, a power of two in 8..64
-    block: int = 64  # elements that share a count byte: 16, 32 or 64
-    data_bits: int = 256  # of a core's words of memory, a power of two in 64..1,024
-    scale_tokens: int = 1024  # tokens whose scales a core keeps, 4..65,536
-    scale_stages: int = 7  # cycles from scales to their parameters, 1..16
-    stages: int = 5  # cycles in the lanes, 1..16
-    sparse_beats: int = 128  # words of the queue of sparse records, 1..65,536
-    memory_mode: str = "bursts"  # how pages are read; requests: one by one, by the fields below
-    outstanding: int = 16  # bursts that a core has in flight, 1..256
-    burst_beats: int = 64  # words of the longest burst, 1..256
-    reads: int = 8  # READs that a core has in flight, 1..16
-    dense_beats: int = 256  # words of the queue of dense records, 4..4,096
-    scale_beats: int = 64  # words of the queue of scales, 4..4,096
+    block: int = choice(64, (16, 32, 64), "elements that share a count byte")
+    data_bits: int = power_of_two(256, 64, 1024, "of a core's words of memory")
+    scale_tokens: int = bounded(1024, 4, 65536, "tokens whose scales a core keeps")
+    scale_stages: int = bounded(7, 1, 16, "cycles from scales to their parameters")
+    stages: int = bounded(5, 1, 16, "cycles in the lanes")
+    sparse_beats: int = bounded(128, 1, 65536, "words of the queue of sparse records")
+    memory_mode: str = choice(
+        "bursts",
+        ("bursts", "requests"),
+        "how pages are read; requests: one by one, by the fields below",
+    )
+    outstanding: int = bounded(16, 1, 256, "bursts that a core has in flight")
+    burst_beats: int = bounded(64, 1, 256, "words of the longest burst")
+    reads: int = bounded(8, 1, 16, "READs that a core has in flight")
+    dense_beats: int = bounded(256, 4, 4096, "words of the queue of dense records")
+    scale_beats: int = bounded(64, 4, 4096, "words of the queue of scales")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_choice("records", ("oaken", "none"))
-        self._check_choice("block", (16, 32, 64))
         for lanes in ("quant_lanes", "dequant_lanes"):
             self._check_power_of_two(lanes, 8, self.block)
-        self._check_power_of_two("data_bits", 64, 1024)
-        self._check_range("scale_tokens", 4, 65536)
-        self._check_range("scale_stages", 1, 16)
-        self._check_range("stages", 1, 16)
-        self._check_range("sparse_beats", 1, 65536)
-        self._check_choice("memory_mode", ("bursts", "requests"))
-        self._check_range("outstanding", 1, 256)
-        self._check_range("burst_beats", 1, 256)
-        self._check_range("reads", 1, 16)
-        self._check_range("dense_beats", 4, 4096)
-        self._check_range("scale_beats", 4, 4096)
         if self.memory_mode == "requests":
             if self.records == "none":
                 self._refuse("memory_mode", "bursts where records is none")

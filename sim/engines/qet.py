@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping
 from fractions import Fraction
 from typing import ClassVar
 
-from golden.config import Config, ConfigError
+from golden.config import Config, ConfigError, bounded, choice
 from golden.qet.config import Budget, QetShape, Stage, TileShape
 from golden.qet.format import ImageShape
 from golden.qet.timing import gemv_fill, image_bound
@@ -32,20 +32,16 @@ from sim.work import LINEAR, Pass, Work, works
 class QetSettings(MatrixSettings):
     """How matrices are quantized, and the engines, as the generators name them."""
 
-    ratio: int = 4  # FP16 bits over stored bits, 1..16
-    levels: int = 3  # compare-swaps of the first stage, 0..5
+    ratio: int = bounded(4, 1, 16, "FP16 bits over stored bits")
+    levels: int = bounded(3, 0, 5, "compare-swaps of the first stage")
     group: int = 8  # columns of a codebook, 1..256
     entry_bits: int = 10  # of an element of an entry, 2..16; 0: FP16 words
-    method: str = "gemv"  # gemv or decode
+    method: str = choice("gemv", ("gemv", "decode"), "what a core does")
     data_bits: int = 512  # of a core's words of memory, a power of two in 64..1,024
-    ahead: int = 64  # words in flight, 4..256
+    ahead: int = bounded(64, 4, 256, "words in flight")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_range("ratio", 1, 16)
-        self._check_range("levels", 0, 5)
-        self._check_choice("method", ("gemv", "decode"))
-        self._check_range("ahead", 4, 256)
         stages = self.stages
         QetShape(rows=1, columns=1, group=self.group, stages=stages, entry_bits=self.entry_bits)
         ImageShape(

@@ -17,7 +17,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import ClassVar
 
-from golden.config import Config
+from golden.config import Config, bounded, choice, power_of_two
 from golden.million.config import PqShape
 from golden.million.timing import pq_encoder
 from golden.vqllm.config import NAMED, AttendShape, MatrixShape
@@ -47,27 +47,23 @@ _KV = ("none", "cq4", "cq2")
 class VqLlmSettings(MatrixSettings):
     """Choices of the engines for codes, as the generators name them."""
 
-    vq: str = "aqlm2x8"  # codes of the matrices: a name of golden.vqllm.config.NAMED
-    method: str = "gemm"  # gemm or gemv
+    vq: str = choice(
+        "aqlm2x8", _WEIGHTS, "codes of the matrices, a name of golden.vqllm.config.NAMED"
+    )
+    method: str = choice("gemm", ("gemm", "gemv"), "engine of the matrices")
     macs: int = 32  # weights of a beat, 1..4,096
     batch: int = 16  # tokens side by side, 1..64
-    tokens: int = 256  # most tokens of a gemm on chip, 1..65,536
+    tokens: int = bounded(256, 1, 65536, "most tokens of a gemm on chip")
     port_bits: int = 512  # of a core's memory port, 8..4,096
-    kv: str = "none"  # codes of K and V: cq4 or cq2; none: FP16 words
-    max_tokens: int = 32768  # longest sequence, 1..32,768
+    kv: str = choice("none", _KV, "codes of K and V; none: FP16 words")
+    max_tokens: int = bounded(32768, 1, 32768, "longest sequence")
     groups: int = 8  # channel groups of a pass of attention, 4..128
     queries: int = 4  # queries of a KV head side by side, 1..8
     attend_bits: int = 256  # of the words of attention, a power of two in 64..1,024
-    encode_macs: int = 64  # products per cycle with the codebooks of K and V, 4..256
+    encode_macs: int = power_of_two(64, 4, 256, "products per cycle with the codebooks of K and V")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_choice("vq", _WEIGHTS)
-        self._check_choice("method", ("gemm", "gemv"))
-        self._check_range("tokens", 1, 65536)
-        self._check_choice("kv", _KV)
-        self._check_range("max_tokens", 1, 32768)
-        self._check_power_of_two("encode_macs", 4, 256)
         Multiplier(macs=self.macs, batch=self.batch, port_bits=self.port_bits)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from golden.axi.timing import read_interval
-from golden.config import Config, ConfigError
+from golden.config import Config, ConfigError, bounded, choice, flag, power_of_two, real
 from golden.index.timing import multipliers_max
 from golden.kllm.bounds import CYCLES, Rates
 from golden.kllm.config import MachineConfig
@@ -64,24 +64,16 @@ class Units(Config):
     The defaults are those of ``kllm_accelerator``.
     """
 
-    counter: str = "select"  # of a lane: select, or flipflop, the paper's bins
-    macs: int = 32  # of a reducer; flipflop alone has one
-    function_width: int = 8  # elements per cycle
-    function_stages: int = 2  # registers of an operator
-    integer_lanes: int = 4  # dividers
-    threshold_multipliers: int = 5  # thresholds scaled per cycle
-    queue: int = 4  # commands that wait for each unit
-    online: bool = True  # outliers by Orizuru; false: by thresholds, KLLM-S
-
-    def __post_init__(self) -> None:
-        self._check_choice("counter", ("select", "flipflop"))
-        self._check_power_of_two("macs", 1, 256)
-        self._check_choice("function_width", (4, 8, 16))
-        self._check_range("function_stages", 1, 8)
-        self._check_power_of_two("integer_lanes", 1, ROW_ELEMENTS)
-        self._check_range("threshold_multipliers", 1, 15)
-        self._check_range("queue", 3, 64)
-        self._check_bool("online")
+    counter: str = choice(
+        "select", ("select", "flipflop"), "of a lane; flipflop has the paper's bins"
+    )
+    macs: int = power_of_two(32, 1, 256, "of a reducer; flipflop alone has one")
+    function_width: int = choice(8, (4, 8, 16), "elements per cycle")
+    function_stages: int = bounded(2, 1, 8, "registers of an operator")
+    integer_lanes: int = power_of_two(4, 1, ROW_ELEMENTS, "dividers")
+    threshold_multipliers: int = bounded(5, 1, 15, "thresholds scaled per cycle")
+    queue: int = bounded(4, 3, 64, "commands that wait for each unit")
+    online: bool = flag(True, "outliers by Orizuru; false: by thresholds, KLLM-S")
 
     def lane(self, machine: MachineConfig) -> LaneTiming:
         """What the lanes' cycles depend on."""
@@ -145,43 +137,22 @@ class Timings(Config):
     burst_beats, outstanding : words of a burst of a port, and bursts in flight
     """
 
-    latency: int = 40
-    command: int = 48
-    load: int = 6
-    lanes: int = 2
-    start: int = 6
-    finish: int = 14
-    turn: int = 3
-    overlap: int = 6
-    status: int = 4
-    read: int = 16
-    read_word: float = 1.2
-    word: float = 1.0
-    poll: int = 6
-    readback: int = 256
-    burst_beats: int = 32
-    outstanding: int = 4
-
-    def __post_init__(self) -> None:
-        for name in (
-            "latency",
-            "command",
-            "load",
-            "lanes",
-            "start",
-            "finish",
-            "turn",
-            "overlap",
-            "status",
-            "read",
-        ):
-            self._check_range(name, 0, 1 << 20)
-        self._check_real("read_word", 0.0, 1000.0)
-        self._check_real("word", 1.0, 1e6)
-        self._check_range("poll", 1, 1 << 20)
-        self._check_range("readback", 1, 1 << 16)
-        self._check_range("burst_beats", 1, 256)
-        self._check_range("outstanding", 1, 16)
+    latency: int = bounded(40, 0, 1 << 20)
+    command: int = bounded(48, 0, 1 << 20)
+    load: int = bounded(6, 0, 1 << 20)
+    lanes: int = bounded(2, 0, 1 << 20)
+    start: int = bounded(6, 0, 1 << 20)
+    finish: int = bounded(14, 0, 1 << 20)
+    turn: int = bounded(3, 0, 1 << 20)
+    overlap: int = bounded(6, 0, 1 << 20)
+    status: int = bounded(4, 0, 1 << 20)
+    read: int = bounded(16, 0, 1 << 20)
+    read_word: float = real(1.2, 0.0, 1000.0)
+    word: float = real(1.0, 1.0, 1e6)
+    poll: int = bounded(6, 1, 1 << 20)
+    readback: int = bounded(256, 1, 1 << 16)
+    burst_beats: int = bounded(32, 1, 256)
+    outstanding: int = bounded(4, 1, 16)
 
     @classmethod
     def fitted(cls, folder: Path = _FOLDER, **others: Any) -> "Timings":

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import random
 
-from golden.config import Config
+from golden.config import Choice, Config, Range, bounded, declared, real
 from sim.serving.trace import MOST_TOKENS, Request
 
 ARRIVALS = ("poisson", "fixed", "burst")
@@ -20,22 +20,13 @@ class Load(Config):
     spread : standard deviation of the logarithm of a length (log-normal); 0: all lengths are equal
     """
 
-    arrivals: str
-    requests: int
-    prompt: int
-    output: int
-    rate: float = 1.0
-    spread: float = 0.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        self._check_choice("arrivals", ARRIVALS)
-        self._check_range("requests", 1, 10_000_000)
-        self._check_range("prompt", 1, MOST_TOKENS)
-        self._check_range("output", 1, MOST_TOKENS)
-        self._check_real("rate", 1e-9, 1e9)
-        self._check_real("spread", 0.0, 4.0)
-        self._check_range("seed", 0, (1 << 63) - 1)
+    arrivals: str = dataclasses.field(metadata=declared(Choice(ARRIVALS)))
+    requests: int = dataclasses.field(metadata=declared(Range(1, 10_000_000)))
+    prompt: int = dataclasses.field(metadata=declared(Range(1, MOST_TOKENS)))
+    output: int = dataclasses.field(metadata=declared(Range(1, MOST_TOKENS)))
+    rate: float = real(1.0, 1e-9, 1e9)
+    spread: float = real(0.0, 0.0, 4.0)
+    seed: int = bounded(0, 0, (1 << 63) - 1)
 
 
 def _length(random_: random.Random, mean: int, spread: float) -> int:

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import re
 
-from golden.config import Config, ConfigError
+from golden.config import Config, ConfigError, Range, declared, flag
 from sim.engine import Engine, check_fits
 from sim.model import Model
 
@@ -20,12 +20,8 @@ class Page(Config):
     together, so they take their next pages at the same token.
     """
 
-    size: int
-    is_bytes: bool = False
-
-    def __post_init__(self) -> None:
-        self._check_bool("is_bytes")
-        self._check_range("size", 1, 1 << 30)
+    size: int = dataclasses.field(metadata=declared(Range(1, 1 << 30)))
+    is_bytes: bool = flag(False)
 
 
 def page_of(text: str) -> Page:

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from golden.config import Config
+from golden.config import Config, bounded, choice
 
 # Each schedule and its tokens of a pass: vLLM's defaults of 2048 and 512, and Oaken's cores.
 SCHEDULES = {"continuous": 2048, "chunked": 512, "token-level": 256, "static": 2048}
@@ -18,16 +18,10 @@ class Policy(Config):
     positions : longest prompt and output together; longer ones are refused; 0: none is
     """
 
-    schedule: str = "continuous"
-    max_batch: int = 256
-    tokens: int = 2048
-    positions: int = 0
-
-    def __post_init__(self) -> None:
-        self._check_choice("schedule", SCHEDULES)
-        self._check_range("max_batch", 1, 1 << 20)
-        self._check_range("tokens", 1, 1 << 24)
-        self._check_range("positions", 0, 1 << 30)
+    schedule: str = choice("continuous", SCHEDULES)
+    max_batch: int = bounded(256, 1, 1 << 20)
+    tokens: int = bounded(2048, 1, 1 << 24)
+    positions: int = bounded(0, 0, 1 << 30)
 
     @property
     def mixes(self) -> bool:

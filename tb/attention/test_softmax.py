@@ -28,6 +28,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.telling("width_4", "width_8")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_softmax(name, seed):
     words, counts = row_vectors(CONFIGS[name], np.random.default_rng([seed, 81]))
@@ -43,9 +44,6 @@ def test_softmax(name, seed):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"width": 2}, "width"),
-        ({"elements": 8}, "elements"),
-        ({"elements": 65536}, "elements"),
         ({"elements": 4095}, "elements must be a multiple of width 8, not 4095"),
     ],
 )

@@ -22,7 +22,6 @@ import numpy as np
 import pytest
 
 from golden.attention.vectors.weights import row_vectors
-from golden.config import ConfigError
 from hdl.attention.weights import AttentionWeights, AttentionWeightsConfig
 from tb.simulate.run import simulate
 
@@ -35,6 +34,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.telling("default", "two_keys")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_weights(name, seed):
     words, ends = row_vectors(CONFIGS[name], np.random.default_rng([seed, 83]))
@@ -44,17 +44,3 @@ def test_weights(name, seed):
         params={"words": words, "ends": ends},
         seed=seed,
     )
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"keys": 3}, "keys must be 1 or 2 or 4, not 3"),
-        ({"queries": 9}, "queries must be 1..8, not 9"),
-        ({"past": 0}, "past must be 1..65536, not 0"),
-        ({"window": 321}, "window must be 1..320, not 321"),
-    ],
-)
-def test_rejects(wrong, message):
-    with pytest.raises(ConfigError, match=message):
-        AttentionWeightsConfig(**wrong)

@@ -4,11 +4,11 @@ import cocotb
 from cocotb.triggers import ClockCycles, FallingEdge, ReadOnly, with_timeout
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster
 
-from golden.axi import timing
 from golden.axi.format import REGISTERS, RESP_OKAY, RESP_SLVERR
 from golden.axi.reference import RegisterModel
 from tb.axi.support.buses import pauses, reset, sink, source, start_clock
 from tb.bench import Bench, config
+from tb.contract import block_timing
 
 LEVELS, COMMAND = REGISTERS["LEVELS"].offset, REGISTERS["COMMAND"].offset
 STATUS, READBACK = REGISTERS["STATUS"].offset, REGISTERS["READBACK"].offset
@@ -289,7 +289,7 @@ async def latency_and_rate(dut):
     writes = [registers.master.init_write(COMMAND, bytes(4)) for _ in range(20)]
     for each in (*reads, *writes):
         await with_timeout(each.wait(), 10, "us")
-    promised = timing.lite_registers()
+    promised = block_timing()
     for address, answer in (("ar", "r"), ("aw", "b")):
         first = cycles[address][0]
         each, latency = int(promised.interval), promised.latency

@@ -42,9 +42,11 @@ from rich.console import Console
 from rich.table import Table
 
 import tb.simulate.run
+import tb.simulate.runner
 from golden import command
 from golden.config import ConfigError
 from golden.files import claimed_folder, kept_json, replacing
+from golden.scheduler import add_scheduler, on_workers
 from hdl.arguments import add_page, check_page, whole, write_page
 from hdl.back.deliver import Delivery, package
 from hdl.back.verilog import convert
@@ -472,14 +474,14 @@ def prepare(model: tb.simulate.run.Model, recording: Recording) -> Simulation:
     """Write what the recorded test needs, and run it without a fault for its time limit."""
     started: list[tuple[list[str], dict[str, str]]] = []
 
-    class Recorder(tb.simulate.run._Runner):
+    class Recorder(tb.simulate.runner.Runner):
         def _execute(self, cmds, cwd):
             started.append(([str(part) for part in cmds[0]], dict(self.env)))
             raise SystemExit(0)
 
     # Only what the runner would start is wanted: the run itself "fails" at once.
     with (
-        mock.patch.object(tb.simulate.run, "_Runner", Recorder),
+        mock.patch.object(tb.simulate.runner, "Runner", Recorder),
         contextlib.suppress(SystemExit, AssertionError, RuntimeError),
     ):
         tb.simulate.run.run_model(model, recording.module, **recording.arguments)
@@ -807,6 +809,66 @@ def read_kept(file: Path) -> tuple[list[Mutant], float] | None:
         return None
 
 
+# A block has a process of its own: ``collect`` patches modules, and a worker may have threads.
+_PROGRAM = "import sys; from tb.faults.mutate import work; work(sys.argv[1], sys.stdin.read())"
+
+
+def work(target: str, task: str) -> None:
+    """Examine the block of ``task``, JSON, and write what ``Setting.keep`` keeps to ``target``."""
+    options = json.loads(task)
+    begin, done = time.perf_counter(), list[Mutant]()
+    os.chdir(ROOT)
+    examine(
+        options["name"], options["count"], options["seed"], options["jobs"], done.append,
+        prove=options["prove"], more_seeds=options["more_seeds"],
+    )  # fmt: skip
+    mutants = [dataclasses.asdict(mutant) for mutant in done]
+    seconds = round(time.perf_counter() - begin, 1)
+    Path(target).write_text(json.dumps({"seconds": seconds, "mutants": mutants}))
+
+
+def _on_worker(task: dict[str, Any]) -> dict[str, Any]:
+    """What ``work`` writes, or ``broken``: why the block was not examined to the end.
+
+    RuntimeError: the sources of the worker are not those of the command.
+    """
+    if results_key() != task["key"]:
+        raise RuntimeError(f"the sources of this worker, in {ROOT}, are not those of the command")
+    with tempfile.TemporaryDirectory(prefix="mutate-") as folder:
+        target = Path(folder) / "found.json"
+        done = subprocess.run(
+            [sys.executable, "-c", _PROGRAM, str(target)], cwd=ROOT, input=json.dumps(task),
+            capture_output=True, text=True,
+        )  # fmt: skip
+        if done.returncode:
+            return {"broken": (done.stderr.strip().splitlines() or ["no message"])[-1]}
+        return json.loads(target.read_text())
+
+
+def by_workers(
+    counts: dict[str, int], setting: Setting, address: str, console: Console
+) -> dict[str, str]:
+    """Examine the blocks that are not kept on a scheduler's workers, and keep them.
+
+    Returns the blocks that were not examined to the end, and why.
+    """
+    same = {field: getattr(setting, field) for field in ("seed", "jobs", "prove", "more_seeds")}
+    tasks = [
+        {"key": setting.key, "name": name, "count": count, **same}
+        for name, count in counts.items()
+        if read_kept(setting.kept_file(name, count)) is None
+    ]
+    broken: dict[str, str] = {}
+    for n, (number, found) in enumerate(on_workers(_on_worker, tasks, address), start=1):
+        name = tasks[number]["name"]
+        if "broken" in found:
+            broken[name] = found["broken"]
+        elif not setting.keep(name, tasks[number]["count"], found):
+            console.print(f"{name}: not kept: a source has changed since the start")
+        console.print(f"{name} is done, {n} of {len(tasks)}", highlight=False)
+    return broken
+
+
 def examine_all(
     counts: dict[str, int], setting: Setting, console: Console
 ) -> tuple[list[Mutant], dict[str, str], float]:
@@ -919,6 +981,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--more-seeds", type=whole(0), default=0, help="of the tests, for faults that survive"
     )
     parser.add_argument("--no-prove", action="store_true", help="leave survivors unexamined")
+    add_scheduler(parser)
     add_page(parser, PAGE)
     options = parser.parse_args(arguments)
     unknown = sorted(set(options.blocks) - set(all_blocks()))
@@ -940,7 +1003,12 @@ def main(arguments: list[str] | None = None) -> int:
         outputs.enter_context(claimed_folder(REPORT_DIR))
         for seed in options.seed:
             setting = Setting(key, seed, options.jobs, not options.no_prove, options.more_seeds)
-            done, broken, seconds = examine_all(counts, setting, console)
+            left: dict[str, str] = {}
+            if options.scheduler is not None:
+                left = by_workers(counts, setting, options.scheduler, console)
+            here = {name: count for name, count in counts.items() if name not in left}
+            done, broken, seconds = examine_all(here, setting, console)
+            broken |= left
             _print_seed(done, broken, setting, seconds, console)
             any_broken = any_broken or bool(broken)
     except KeyboardInterrupt:

@@ -2,12 +2,12 @@
 
 A bench marks a test function with ``@pytest.mark.telling("case", ...)``. ``make test`` runs the
 named cases of that function, ``make test-all`` and ``--all-cases`` run all. For each such bench
-this command plants faults in the sources of its block (tb.faults.source), one at a time, and runs
+this command plants faults in the sources of its block, one at a time (tb.faults.source). It runs
 the telling cases until one fails. It then runs the other cases on what they let pass.
 
-The sources of a bench are the module of its block, and the modules of the same folder that it
-imports and that hold no block with a bench of its own. ``--faults`` of them are drawn, alike from
-all places, by ``--seed``. ``build/telling`` keeps each answer by a hash of all sources.
+The sources of a bench are the module of its block, and modules of the same folder that it imports.
+A module that holds a block with a bench of its own is none of them. ``--faults`` of them are drawn,
+alike from all places, by ``--seed``. ``build/telling`` keeps each answer by a hash of all sources.
 
 Exit status: 0 if no fault is found by the other cases alone, 1 if there is one, 2 for bad input.
 """
@@ -36,7 +36,7 @@ from tb.sweep import sources_key
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 KEPT = ROOT / "build" / "telling"
-MARK = "mark.telling("
+MARK = "mark.telling"
 _LIMIT = 1200  # seconds of one pytest run; a fault that hangs every wait is found
 
 
@@ -54,9 +54,15 @@ class Fault:
 
 
 def marked() -> list[str]:
-    """The benches that leave out cases."""
+    """The files of tb that leave out cases."""
     files = sorted((ROOT / "tb").rglob("test_*.py"))
     return [each.relative_to(ROOT).as_posix() for each in files if MARK in each.read_text()]
+
+
+def marked_benches() -> list[str]:
+    """Those of them that are the bench of a block."""
+    benches = {bench(name) for name in all_blocks()}
+    return [each for each in marked() if each in benches]
 
 
 def _imported(file: Path) -> list[Path]:
@@ -171,7 +177,7 @@ def main(arguments: list[str] | None = None) -> int:
     )  # fmt: skip
     rows, alone = [], []
     try:
-        for file in options.files or marked():
+        for file in options.files or marked_benches():
             told, every = len(_cases(file)), len(_cases(file, "--all-cases"))
             print(f"{file}: {told} of {every} cases are telling", flush=True)
             found = examine(file, options.faults, options.seed, options.jobs)

@@ -3,9 +3,9 @@
 import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly
 
-from golden.index.timing import histogram_parallel
 from golden.words import unpack_ints
 from tb.bench import Bench, config, params, vectors
+from tb.contract import block_timing
 from tb.index.support.two_sets import two_set_cycles
 
 WORDS_I, WORDS_O = unpack_ints(vectors["i"]), unpack_ints(vectors["o"])
@@ -55,7 +55,7 @@ async def full_rate(dut):
     i, o = sram_cycles() if IS_SRAM else two_set_cycles(PACKETS)
     assert flow.cycles["i"] == i
     assert flow.cycles["o"] == o
-    assert o[0] - i[PACKETS[0][0] - 1] == histogram_parallel().latency
+    assert o[0] - i[PACKETS[0][0] - 1] == block_timing().latency
     overlapped = set(i) & set(range(o[0], o[-1]))
     assert len(overlapped) > len(i) // 4, "counting does not overlap reading"
 

@@ -148,10 +148,7 @@ def test_codebook_store(name, seed):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"macs": 0}, "macs must be 1..256, not 0"),
-        ({"entries": 4097}, "entries must be 1..4096, not 4097"),
         ({"entries": 4096, "parts": 4, "books": 33}, "books must be 1..32 at these sizes, not 33"),
-        ({"exponent_max": 0}, "exponent_max must be 1..127, not 0"),
     ],
 )
 def test_rejects(wrong, message):

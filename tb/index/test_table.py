@@ -12,7 +12,6 @@ Shown to fail:
 
 import pytest
 
-from golden.config import ConfigError
 from golden.index.vectors.table import table_vectors
 from hdl.index.table import IndexTable, IndexTableConfig
 from tb.simulate.run import simulate
@@ -29,9 +28,3 @@ def test_table(name, seed):
     config = CONFIGS[name]
     vectors, params = table_vectors(config, seed)
     simulate(IndexTable(config), "tb.index.tb_table", vectors=vectors, params=params, seed=seed)
-
-
-@pytest.mark.parametrize(("wrong", "message"), [({"width": 2}, "width"), ({"bits_a": 5}, "bits_a")])
-def test_rejects(wrong, message):
-    with pytest.raises(ConfigError, match=message):
-        IndexTableConfig(**wrong)

@@ -3,8 +3,8 @@
 import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly
 
-from golden.kllm.timing import function_control
 from tb.bench import Bench, params
+from tb.contract import block_timing
 from tb.kllm.support.answers import Answers
 
 FIELDS, DESCRIPTORS = params["fields"], params["descriptors"]
@@ -123,7 +123,7 @@ async def waits_until_idle(dut):
 @cocotb.test()
 async def full_rate(dut):
     bench = await started(dut)
-    plain, timing = params["plain"], function_control()
+    plain, timing = params["plain"], block_timing()
     flow = await replay(bench, plain["words"], plain["events"])
     begins = [int(timing.interval) * n for n in range(len(plain["events"]))]
     assert flow.cycles["walk_d"] == [begin + timing.latency for begin in begins]

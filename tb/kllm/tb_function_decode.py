@@ -2,12 +2,12 @@
 
 import cocotb
 
-from golden.kllm.timing import function_decode
 from tb.bench import Bench, params
+from tb.contract import block_timing
 
 COMMANDS, JOBS, MASKS = params["commands"], params["jobs"], params["masks"]
 COUNT = len(COMMANDS)
-TIMING = function_decode()
+TIMING = block_timing()
 
 
 async def replay(bench, count=COUNT, **flow):

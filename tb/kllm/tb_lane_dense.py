@@ -2,13 +2,13 @@
 
 import cocotb
 
-from golden.kllm.timing import lane_dense
 from golden.words import unpack_ints
 from tb.bench import Bench, config, params, vectors
+from tb.contract import block_timing
 
 PHASES = params["phases"]  # beats of each packet, table of weights, mode
 WORDS = {name: unpack_ints(vectors[name]) for name in vectors}
-TIMING = lane_dense(config.cycles)
+TIMING = block_timing()
 SOURCES = ("i", "product")
 
 

@@ -2,9 +2,9 @@
 
 import cocotb
 
-from golden.kllm.timing import outlier
 from golden.words import unpack_ints
 from tb.bench import Bench, config, params, vectors
+from tb.contract import block_timing
 from tb.index.support.two_sets import two_set_cycles
 
 PHASES = params["phases"]  # words of each packet, per codebook
@@ -45,7 +45,7 @@ async def full_rate(dut):
         i, o = two_set_cycles((words, config.columns) for words in packets)
         assert flow.cycles["i"] == i
         assert flow.cycles["o"] == o
-        assert o[0] - i[packets[0] - 1] == outlier().latency
+        assert o[0] - i[packets[0] - 1] == block_timing().latency
 
 
 @cocotb.test()

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import cocotb
 
-from golden.index.timing import reducer
+from hdl.index.reducer import IndexReducer
 from tb.bench import Bench, config, params, vectors
 from tb.kllm.support.phases import load, streams, words
 from tb.kllm.tb_pe_lane import SINKS, SOURCES
 
 # Cycles from the last sum to its output: rounding, then the scaler. A lane with counters has its
 # reducer before them, from the cycle in which the last bins are read.
-_REDUCER = 0 if config.counter == "select" else reducer().latency
+_REDUCER = 0 if config.counter == "select" else IndexReducer.timing.latency
 PIPELINE = 1 + _REDUCER + config.scaler_config.stages
 
 

@@ -3,7 +3,7 @@
 import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly
 
-from golden.kllm.timing import read_slot_cycles
+from hdl.kllm.slots.readback import read_slot_cycles
 from tb.bench import Bench, params
 from tb.contract import block_timing
 

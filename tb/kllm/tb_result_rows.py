@@ -3,12 +3,12 @@
 import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly
 
-from golden.kllm.timing import result_rows
-from tb.bench import Bench, config, params
+from tb.bench import Bench, params
+from tb.contract import block_timing
 
 WALKS = params["walks"]
 SOURCES, SINKS = ("walk", "i", "element"), ("write",)
-TIMING = result_rows(config.width)
+TIMING = block_timing()
 
 
 async def replay(bench, walks=WALKS, **flow):

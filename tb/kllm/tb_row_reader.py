@@ -2,14 +2,14 @@
 
 import cocotb
 
-from golden.kllm.timing import row_reader
 from tb.bench import Bench, config, params
+from tb.contract import block_timing
 from tb.kllm.support.answers import Answers
 
 MEMORY, OTHERS = params["memory"], params["others"]
 WALKS, ROWS = params["walks"], params["rows"]
 SOURCES, SINKS = ("walk", "a_row", "i"), ("a_request", "o")
-TIMING = row_reader(config.depth)
+TIMING = block_timing()
 
 
 async def replay(bench, walks, others=(), delay=3, at_random=True, **flow):

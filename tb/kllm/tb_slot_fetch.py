@@ -2,13 +2,13 @@
 
 import cocotb
 
-from golden.kllm.timing import slot_fetch
 from tb.bench import Bench, config, params
+from tb.contract import block_timing
 from tb.kllm.support.answers import Answers
 
 MEMORY, WALKS, WORDS = params["memory"], params["walks"], params["words"]
 SOURCES, SINKS = ("walk", "answer"), ("request", "o_0", "o_1")
-TIMING = slot_fetch()
+TIMING = block_timing()
 BOTH = 3  # the walk that wants all words of both slots
 
 

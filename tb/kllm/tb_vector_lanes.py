@@ -3,12 +3,12 @@
 import cocotb
 
 from golden.kllm.format import Operation
-from golden.kllm.timing import vector_lanes
 from tb.bench import Bench, config, params
+from tb.contract import block_timing
 
 CASES = params["cases"]
 SOURCES, SINKS = ("a", "b", "weight"), ("score", "element", "o")
-TIMING = vector_lanes(config.width)
+TIMING = block_timing()
 BEATS = 16 // config.width
 
 

@@ -8,7 +8,6 @@ Shown to fail with:
 
 import numpy as np
 
-from golden.kllm.timing import descriptor_walk
 from golden.kllm.walks import walk_slots
 from hdl.kllm.engine import descriptor_layout
 from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
@@ -28,8 +27,8 @@ def test_descriptor_walk(seed):
         for first, tokens in WALKS
         for slots in [walk_slots(first, tokens)]
     ]
-    start = descriptor_walk().delay("from start to the first request") - 1
-    first = start + DELAY + descriptor_walk().latency
+    start = KllmDescriptorWalk.timing.delay("from start to the first request") - 1
+    first = start + DELAY + KllmDescriptorWalk.timing.latency
     Bench(
         clients={"slot": "descriptor"},
         answers={"slot": dict(enumerate(words))},

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from amaranth.lib import data
 
-from golden.kllm.timing import entry_walk
 from golden.kllm.walks import MatmulWork, entry_beats, entry_requests
 from golden.words import alternating
 from hdl.kllm.engine import SLOT_ROW_BITS, entry_row_layout
@@ -101,7 +100,7 @@ def test_entry_walk(name, seed):
         return walk({"work": fields}, {"entry_request": requests, "a": beats})
 
     walks, longest = ([made(work) for work in part] for part in works(rng, config))
-    timing = entry_walk()
+    timing = KllmEntryWalk.timing
     first = timing.delay("from start to the first request") - 1 + DELAY + timing.latency
     direct = timing.delay("from start to the first beat, if direct") - 1
 

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import torch
 
-from golden.config import ConfigError
 from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.format import Operation
 from golden.kllm.functional import FunctionalState, Slot, execute
@@ -234,16 +233,3 @@ def test_function_decode(name, seed):
         params={"commands": commands, "jobs": jobs, "masks": masks},
         seed=seed,
     )
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"slot": 5}, "slot"),
-        ({"vectors": 5}, "vectors"),
-        ({"softmax_elements": 15}, "softmax_elements"),
-    ],
-)
-def test_rejects(wrong, message):
-    with pytest.raises(ConfigError, match=message):
-        KllmFunctionDecodeConfig(**wrong)

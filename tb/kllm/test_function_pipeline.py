@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 
-from golden.config import ConfigError
 from golden.fp16.vectors.columns import random_words
 from golden.kllm.functional import function
 from golden.kllm.isa import Function
@@ -64,8 +63,3 @@ def test_function_pipeline(name, seed):
         params={"functions": [f.name for f in Function]},
         seed=seed,
     )
-
-
-def test_rejects():
-    with pytest.raises(ConfigError, match="stages"):
-        KllmFunctionPipelineConfig(stages=0)

@@ -155,6 +155,7 @@ def params_of(memory, program, name) -> dict:
     }
 
 
+@pytest.mark.telling("width_4")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_cycles(name, seed):
     config = CONFIGS[name]

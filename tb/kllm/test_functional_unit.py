@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import torch
 
-from golden.config import ConfigError
 from golden.fp16.vectors.columns import random_words
 from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.functional import FunctionalState, Slot, execute
@@ -498,17 +497,3 @@ def test_programs_have_every_status():
     seen = {step["status"] for step in programs["faults"]}
     assert seen == {0, 1 << 0, 1 << 2, 1 << 3, 1 << 4, 1 << 5}
     assert any(step["status"] for step in programs["mixed"])
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"width": 2}, "width"),
-        ({"slot": 5}, "slot"),
-        ({"vectors": 5}, "vectors"),
-        ({"softmax_elements": 15}, "softmax_elements"),
-    ],
-)
-def test_rejects(wrong, message):
-    with pytest.raises(ConfigError, match=message):
-        KllmFunctionalUnitConfig(**wrong)

@@ -16,7 +16,6 @@ import functools
 
 import numpy as np
 
-from golden.kllm.timing import job_walk
 from golden.kllm.walks import MatmulWork, job_words
 from golden.words import alternating
 from hdl.kllm.engine import descriptor_layout
@@ -72,7 +71,7 @@ def test_job_walk(seed):
         slots = [job["slot"] for job in read]
         fields = matmul_work_layout.const(dataclasses.asdict(each)).as_bits()
         walks.append(walk({"work": fields}, {"slot": slots, "count": counts, "job": words}))
-    timing = job_walk()
+    timing = KllmJobWalk.timing
     first = timing.delay("from start to the first request") - 1
     period = DELAY + timing.latency + timing.delay("from a job to the next request")
     requests = [first + period * n for n in range(len(walks[5]["sinks"]["slot"]))]

@@ -104,6 +104,7 @@ def packets_beyond(rng, config) -> list[list[int]]:
     return found
 
 
+@pytest.mark.telling("one_column_no_integer", "fixed16", "fixed12", "antisymmetric_rounded")
 @pytest.mark.parametrize("name", CASES)
 def test_lane_codebook(name, seed):
     rng = np.random.default_rng([seed, 100])

@@ -137,6 +137,7 @@ def control_vectors(config: KllmPeLaneConfig, seed):
     return vectors, params
 
 
+@pytest.mark.telling("flipflop", "one_column_no_integer")
 @pytest.mark.parametrize("name", CASES)
 def test_lane_control(name, seed):
     config = CONFIGS[name]

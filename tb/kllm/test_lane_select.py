@@ -81,6 +81,7 @@ def select_vectors(config: KllmPeLaneConfig, seed):
     return vectors, {"phases": phases}
 
 
+@pytest.mark.telling("small", "fixed16_two_digits", "antisymmetric", "one_column")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_lane_select(name, seed):
     config = CONFIGS[name]

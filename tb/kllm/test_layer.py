@@ -25,14 +25,15 @@ from golden.llm.pack import load, write
 from hdl.kllm.accelerator import KllmAccelerator
 from hdl.kllm.function.result_rows import KllmResultRows
 from hdl.kllm.room import BLOCKS
-from senbazuru.runs.measure.layer import parameters
 from tb.faults.plant import plant
+from tb.kllm.support.packs import parameters
 from tb.simulate.run import simulate
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
 HIDDEN, CONTEXT = 80, 9
 
 
+@pytest.mark.telling("options0-1", "options3-2")
 @pytest.mark.parametrize(
     ("options", "tokens"),
     [

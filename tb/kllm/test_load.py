@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 
-from golden.config import ConfigError
 from golden.kllm.config import MachineConfig, VectorShape
 from golden.kllm.isa import CommandStatus, Opcode, encode
 from golden.kllm.machine import Machine
@@ -110,16 +109,3 @@ def test_rows_are_little_endian():
     machine = Machine(MachineConfig(), data)
     machine.step(encode(Opcode.LOAD, 0, {}, {"address": 0, "rows": 1, "dst": 9}))
     assert torch.equal(machine.vector[9], torch.arange(16) * 0x202 + 0x100)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"vectors": 5}, "vectors must be a VectorShape, not 5"),
-        ({"address_bits": 31}, "address_bits must be 32..64, not 31"),
-    ],
-)
-def test_rejects(wrong, message):
-    with pytest.raises(ConfigError, match="must be") as error:
-        KllmLoadConfig(**wrong)
-    assert str(error.value) == f"KllmLoadConfig.{message}"

@@ -10,7 +10,6 @@ Shown to fail with:
 
 import numpy as np
 
-from golden.kllm.timing import outlier_walk
 from golden.kllm.walks import outlier_places
 from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
 from hdl.kllm.matmul.outliers import KllmOutlierWalk
@@ -50,7 +49,7 @@ def test_outlier_walk(seed):
         ]
         answers = [words[each] for each in requests]
         walks.append(walk({}, {"outlier_request": requests, "x": answers}, {"count": given}))
-    timing = outlier_walk()
+    timing = KllmOutlierWalk.timing
     cycle, requests = timing.delay("from count to its first request"), []
     for outliers, _ in COUNTS[3]:
         requests += range(cycle, cycle + outliers)

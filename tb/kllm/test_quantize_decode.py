@@ -12,7 +12,6 @@ Shown to fail with:
 import numpy as np
 import pytest
 
-from golden.config import ConfigError
 from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.format import TokenKind
 from golden.kllm.isa import (
@@ -131,16 +130,3 @@ def test_quantize_decode(name, seed):
     }
     simulate(KllmQuantizeDecode(config), "tb.kllm.tb_quantize_decode",
              params={"words": words}, seed=seed)  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"vectors": 5}, "vectors must be a VectorShape, not 5"),
-        ({"slot": 5}, "slot must be a SlotShape, not 5"),
-    ],
-)
-def test_rejects(wrong, message):
-    with pytest.raises(ConfigError, match="must be") as error:
-        KllmQuantizeDecodeConfig(**wrong)
-    assert str(error.value) == f"KllmQuantizeDecodeConfig.{message}"

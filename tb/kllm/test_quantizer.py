@@ -461,6 +461,7 @@ def fault_programs(rng, config) -> list[Maker]:
     return programs
 
 
+@pytest.mark.telling("small", "parallel")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_quantizer(name, seed):
     config = CONFIGS[name]
@@ -631,18 +632,3 @@ def test_longest_token(seed):
         model, "tb.kllm.tb_quantizer", config=LONGEST, seed=seed, testcase="longest_token",
         params={"programs": [maker.program("longest", alone=True) for maker in programs]},
     )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"vectors": 5}, "vectors must be a VectorShape, not 5"),
-        ({"slot": 5}, "slot must be a SlotShape, not 5"),
-        ({"orizuru": "none"}, "orizuru must be parallel or shared, not 'none'"),
-        ({"integer_lanes": 3}, "integer_lanes must be a power of two in 1..16, not 3"),
-    ],
-)
-def test_rejects(wrong, message):
-    with pytest.raises(ValueError, match="must be") as error:
-        KllmQuantizerConfig(**wrong)
-    assert str(error.value) == f"KllmQuantizerConfig.{message}"

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import torch
 
-from golden.config import ConfigError
 from golden.index.format import K_MAX
 from golden.kllm.config import MachineConfig, SlotShape, VectorShape
 from golden.kllm.functional import Slot
@@ -174,16 +173,3 @@ def test_readback(name, seed):
     program, memory, rows = made(config, seed)
     params = {"program": program, "tables": memory.tables, "rows": rows, **full_slots(memory)}
     simulate(KllmReadback(config), "tb.kllm.tb_readback", params=params, seed=seed)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"slot": 5}, "slot must be a SlotShape, not 5"),
-        ({"vectors": 5}, "vectors must be a VectorShape, not 5"),
-    ],
-)
-def test_rejects(wrong, message):
-    with pytest.raises(ConfigError, match="must be") as error:
-        KllmReadbackConfig(**wrong)
-    assert str(error.value) == f"KllmReadbackConfig.{message}"

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import torch
 
-from golden.config import ConfigError
 from golden.kllm.phases import result_rows, walk_rows
 from golden.words import pack, unpack_ints
 from hdl.kllm.engine import row_write_layout
@@ -73,8 +72,3 @@ def test_result_rows(name, seed):
         KllmResultRows(CONFIGS[name]), "tb.kllm.tb_result_rows",
         params={"walks": walks, "longest": longest}, seed=seed,
     )  # fmt: skip
-
-
-def test_rejects():
-    with pytest.raises(ConfigError, match="width must be 4 or 8 or 16, not 32"):
-        KllmResultRowsConfig(width=32)

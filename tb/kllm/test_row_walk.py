@@ -16,7 +16,6 @@ import itertools
 
 import numpy as np
 
-from golden.kllm.timing import row_walk
 from golden.kllm.walks import RowWork, row_requests, row_words
 from golden.words import alternating
 from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
@@ -61,8 +60,8 @@ def test_row_walk(seed):
         ]
         fields = row_work_layout.const(dataclasses.asdict(work)).as_bits()
         walks.append(walk({"work": fields}, {"read_request": row_requests(work), "o": words}))
-    first = row_walk().delay("from start to the first request") - 1
-    start = first + DELAY + row_walk().latency
+    first = KllmRowWalk.timing.delay("from start to the first request") - 1
+    start = first + DELAY + KllmRowWalk.timing.latency
     measured = len(walks) - LONGEST - 1
     count = len(walks[measured]["sinks"]["o"])
     Bench(

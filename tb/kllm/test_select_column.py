@@ -115,6 +115,7 @@ def column_vectors(config: KllmSelectConfig, seed, cycles=600):
     return vectors, {"known": [int(each) for each in known]}
 
 
+@pytest.mark.telling("small", "one_element", "antisymmetric_rounded")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_select_column(name, seed):
     config = CONFIGS[name]

@@ -10,7 +10,7 @@ import pytest
 
 from hdl.kllm.accelerator import KllmAccelerator
 from hdl.kllm.room import BLOCKS
-from senbazuru.runs.measure.accelerator_rates import product_parts
+from tb.kllm.support.products import product_parts
 from tb.simulate.run import simulate
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]

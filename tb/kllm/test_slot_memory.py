@@ -33,8 +33,6 @@ def test_slot_memory(name, seed):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"readers": 9}, "readers must be 1..8, not 9"),
-        ({"slot": 5}, "slot must be a SlotShape, not 5"),
         (
             {"slot": _LARGE},
             f"slot.slots must be at most 64 at these sizes, not {_LARGE.slots}",

@@ -113,6 +113,7 @@ def element_job(rng, config, f: int) -> dict:
     }
 
 
+@pytest.mark.telling("width_8", "width_16")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_slot_rows(name, seed):
     config = CONFIGS[name]

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 
-from golden.config import ConfigError
 from golden.fp16.vectors.columns import random_words
 from golden.kllm.format import Operation
 from golden.kllm.phases import lanes
@@ -66,6 +65,7 @@ def make_case(operation: Operation, rng, width: int) -> dict:
     }  # fmt: skip
 
 
+@pytest.mark.telling("width_4", "width_16")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_vector_lanes(name, seed):
     rng = np.random.default_rng([seed, 83])
@@ -77,8 +77,3 @@ def test_vector_lanes(name, seed):
         params={"cases": [make_case(Operation(each), rng, width) for each in order]},
         seed=seed,
     )
-
-
-def test_rejects():
-    with pytest.raises(ConfigError, match="width must be 4 or 8 or 16, not 2"):
-        KllmVectorLanesConfig(width=2)

@@ -128,21 +128,3 @@ def test_weight_buffer(name, seed):
         "rates": [(dataclasses.astuple(job), buffer_words(config, [job], rng)) for job in rates],
     }
     simulate(KllmWeightBuffer(config), "tb.kllm.tb_weight_buffer", params=params, seed=seed)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"columns": 65}, "columns must be 1..64, not 65"),
-        ({"elements": 0}, "elements must be 1..16, not 0"),
-        ({"bits_b": 5}, "bits_b must be 2..4, not 5"),
-        ({"port_bits": 7}, "port_bits must be 8..4096, not 7"),
-        ({"buffer_beats": 1}, "buffer_beats must be 2..65536, not 1"),
-        ({"length_bits": 17}, "length_bits must be 1..16, not 17"),
-        ({"word_depth": 5}, "word_depth must be 1..4, not 5"),
-    ],
-)
-def test_rejects(wrong, message):
-    with pytest.raises(ValueError, match="must be") as error:
-        KllmWeightBufferConfig(**wrong)
-    assert str(error.value) == f"KllmWeightBufferConfig.{message}"

@@ -2,9 +2,9 @@
 
 import cocotb
 
-from golden.memory import timing
 from golden.memory.reference import UNKNOWN, memory_shared
 from tb.bench import Bench, config, params
+from tb.contract import block_timing
 
 READS = [f"request_{k}" for k in range(config.readers)]
 ANSWERS = [f"answer_{k}" for k in range(config.readers)]
@@ -105,7 +105,7 @@ async def full_rate(dut):
     check(before, offers, flow)
     first_read = min(flow.cycles[name][0] for name in READS)
     first_answer = min(flow.cycles[name][0] for name in ANSWERS)
-    assert first_answer - first_read == timing.shared().latency
+    assert first_answer - first_read == block_timing().latency
     enough = config.answers >= 4 or config.readers > 1
     if enough:
         assert max(flow.cycles[READS[-1]]) < count * config.readers + 2

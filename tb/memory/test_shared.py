@@ -22,19 +22,3 @@ CONFIGS = {
 @pytest.mark.parametrize("name", CONFIGS)
 def test_shared(name, seed):
     simulate(MemoryShared(CONFIGS[name]), "tb.memory.tb_shared", params={"words": 400}, seed=seed)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"depth": 1}, "depth must be 2..1048576, not 1"),
-        ({"width": 2049}, "width must be 1..2048, not 2049"),
-        ({"readers": 0}, "readers must be 1..16, not 0"),
-        ({"writers": 17}, "writers must be 1..16, not 17"),
-        ({"answers": 1}, "answers must be 2..64, not 1"),
-    ],
-)
-def test_rejects(wrong, message):
-    with pytest.raises(ValueError, match="must be") as error:
-        MemorySharedConfig(**wrong)
-    assert str(error.value) == f"MemorySharedConfig.{message}"

@@ -108,12 +108,14 @@ def scripts(name, seed):
     }
 
 
+@pytest.mark.telling("flush", "none")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_attention(name, seed):
     params = {"scripts": scripts(name, seed)}
     simulate(MillionAttention(CONFIGS[name]), "tb.million.tb_attention", params=params, seed=seed)
 
 
+@pytest.mark.telling("finish", "window, few", "output")
 @pytest.mark.parametrize("name", ODD)
 def test_slowest_stage(name, seed):
     config, codes = ODD[name]
@@ -138,17 +140,3 @@ def test_every_status_is_asked_for(seed):
     assert {status for op, status in found if op == Op.ATTEND} == set(Status) - {
         Status.TABLE_FULL, Status.TOKEN_ORDER, Status.LENGTH_LIMIT, Status.OUT_OF_PAGES,
     }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"reads": 1}, "reads must be 2..16, not 1"),
-        ({"beats": 3}, "beats must be 4..4096, not 3"),
-        ({"cache": 3}, "cache must be a MillionConfig, not 3"),
-    ],
-)
-def test_rejects(wrong, message):
-    with pytest.raises(ValueError, match="must be") as error:
-        MillionAttentionConfig(**wrong)
-    assert str(error.value) == f"MillionAttentionConfig.{message}"

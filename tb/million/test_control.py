@@ -14,7 +14,6 @@ Shown to fail:
 import numpy as np
 import pytest
 
-from golden.config import ConfigError
 from golden.million.config import NAMED, HeadShape, MillionConfig, PqShape, RateShape, WindowShape
 from golden.million.format import EXPONENT_MAX, EXPONENT_MIN, Op, Status, paged
 from golden.million.requests import Book, Requests
@@ -350,22 +349,10 @@ def control_vectors(block, seed, count):
     return vectors, params
 
 
+@pytest.mark.telling("small", "flush", "no_window", "sinks_alone", "one_for_all")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_control(name, seed):
     block = MillionControl(CONFIGS[name])
     count = 1800 if name == "largest" else 500
     vectors, params = control_vectors(block, seed, count)
     simulate(block, "tb.million.tb_control", vectors=vectors, params=params, seed=seed)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"cache": None}, "MillionControlConfig.cache must be a MillionConfig, not None"),
-        ({"rate": 3}, "MillionControlConfig.rate must be a RateShape, not 3"),
-    ],
-)
-def test_rejects(wrong, message):
-    with pytest.raises(ConfigError) as error:
-        MillionControlConfig(**wrong)
-    assert str(error.value) == message

@@ -27,10 +27,3 @@ def test_decode_engine(name, seed):
         sides.append(side | {"prefix": prefix})
     block = MillionDecodeEngine(config)
     simulate(block, "tb.million.tb_decode", vectors=vectors, params={"sides": sides}, seed=seed)
-
-
-def test_rejects():
-    message = "MillionDecodeEngineConfig.max_keys must be 1..32768, not 0"
-    with pytest.raises(ValueError, match="must be") as error:
-        MillionDecodeEngineConfig(max_keys=0)
-    assert str(error.value) == message

@@ -19,6 +19,7 @@ from tb.simulate.run import simulate
 CONFIGS = {name: MillionDecodeValuesConfig(**shape) for name, shape in SHAPES.items()}
 
 
+@pytest.mark.telling("small", "one_query", "three_parts")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_decode_values(name, seed):
     config = CONFIGS[name]
@@ -26,17 +27,3 @@ def test_decode_values(name, seed):
     params = {"sides": [side]}
     block = MillionDecodeValues(config)
     simulate(block, "tb.million.tb_decode", vectors=vectors, params=params, seed=seed)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"max_keys": 32769}, "MillionDecodeValuesConfig.max_keys must be 1..32768, not 32769"),
-        ({"pq": 3}, "MillionDecodeValuesConfig.pq must be a PqShape, not 3"),
-        ({"rate": 3}, "MillionDecodeValuesConfig.rate must be a RateShape, not 3"),
-    ],
-)
-def test_rejects(wrong, message):
-    with pytest.raises(ValueError, match="must be") as error:
-        MillionDecodeValuesConfig(**wrong)
-    assert str(error.value) == message

@@ -15,7 +15,6 @@ Shown to fail:
 import numpy as np
 import pytest
 
-from golden.config import ConfigError
 from golden.million.config import NAMED, HeadShape, MillionConfig, PqShape, WindowShape
 from golden.million.encode import Encoding, Job
 from golden.paging.format import Op
@@ -192,10 +191,3 @@ def test_encode_control(name, seed):
     vectors, params = encode_vectors(block, seed)
     assert block.timing.interval == 2 * (CONFIGS[name].cache.head.heads + 2)
     simulate(block, "tb.million.tb_encode_control", vectors=vectors, params=params, seed=seed)
-
-
-def test_rejects():
-    with pytest.raises(ConfigError) as error:
-        MillionEncodeControlConfig(cache=None)
-    wanted = "MillionEncodeControlConfig.cache must be a MillionConfig, not None"
-    assert str(error.value) == wanted

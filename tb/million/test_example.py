@@ -24,7 +24,7 @@ from golden.million.format import Op
 from golden.million.script import Script
 from hdl.million.attention import MillionAttention
 from hdl.million.room import BLOCKS
-from senbazuru.runs.measure import million, million_rates
+from tb.million.support import steps, trains
 from tb.million.support.replay import Parts, random_books, some_words
 from tb.simulate.run import simulate
 
@@ -56,38 +56,38 @@ def packed(folder, config=SMALL):
 
 def test_packed_model(tmp_path, seed):
     pack = packed(tmp_path)
-    params = {"parts": million.parts(pack, SMALL), "base": million.BASE, "latency": 7}
+    params = {"parts": steps.parts(pack, SMALL), "base": steps.BASE, "latency": 7}
     block = MillionAttention(SMALL)
     work = simulate(block, "tb.million.tb_replay", params=params, seed=seed)
     made = json.loads((work / "replay.json").read_text())["parts"]
     statuses = made["steps"]["statuses"]
     ops = [op for op, _ in statuses]
     assert [ops.count(op) for op in (Op.LOAD, Op.APPEND, Op.ATTEND)] == [2 * STEPS] * 3
-    cycles = million.step_cycles(statuses, 2)
+    cycles = steps.step_cycles(statuses, 2)
     assert len(cycles) == STEPS
     assert min(cycles) > 0
 
 
 @pytest.mark.parametrize("kind", ["attend", "encoder"])
 def test_trains(kind, seed, monkeypatch):
-    """Those of ``senbazuru.runs.million_rates``."""
+    """Those that ``senbazuru.runs.million_rates`` measures."""
     for name, number in (("PREFILLS", 3), ("PAIRS", 2), ("_RESTORES", 6)):
-        monkeypatch.setattr(million_rates, name, number)
+        monkeypatch.setattr(trains, name, number)
     if kind == "attend":
-        parts = million_rates.attend_parts(SMALL, [4, 17])
+        parts = trains.attend_parts(SMALL, [4, 17])
         names = ["restore 4", "attend 4", "restore 10", "restore 16", "restore 17", "attend 17"]
     else:
-        parts = million_rates.encoder_parts(SMALL, 12)
+        parts = trains.encoder_parts(SMALL, 12)
         names = ["restore", "prefill", "busy 0", "idle 0", "busy 1", "idle 1"]
     assert [part["name"] for part in parts] == names
-    params = {"parts": parts, "base": million.BASE, "latency": 3}
+    params = {"parts": parts, "base": steps.BASE, "latency": 3}
     work = simulate(MillionAttention(SMALL), "tb.million.tb_replay", params=params, seed=seed)
     made = json.loads((work / "replay.json").read_text())["parts"]
     if kind == "encoder":
-        cycles, number = million_rates.train_cycles(made["prefill"], Op.PREFILL)
+        cycles, number = trains.train_cycles(made["prefill"], Op.PREFILL)
         assert number == 2
         for name in ("busy", "idle"):
-            assert 0 < million_rates.lone_cycles(made, name) < cycles * 9
+            assert 0 < trains.lone_cycles(made, name) < cycles * 9
 
 
 def test_keys_in_codes(seed):
@@ -107,4 +107,4 @@ def test_keys_in_codes(seed):
         for step in range(12):
             train.append(sequence, 0, *some_words(generator, *shape))
             past = train.cache.layers[sequence, 0].past
-            assert million.past_keys(cache.window, 9, step) == past
+            assert steps.past_keys(cache.window, 9, step) == past

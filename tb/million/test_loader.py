@@ -130,8 +130,6 @@ def test_loader(name, seed):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"cache": None}, "MillionLoaderConfig.cache must be a MillionConfig, not None"),
-        ({"rate": 1}, "MillionLoaderConfig.rate must be a RateShape, not 1"),
         (
             {"rate": RateShape(macs=16, lanes=32)},
             "MillionLoaderConfig.rate.lanes must be a divisor of macs = 16, not 32",

@@ -44,6 +44,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.telling("small", "one_query", "two_elements", "three_parts")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_output(name, seed):
     config = CONFIGS[name]
@@ -65,7 +66,6 @@ def test_elements():
     ("wrong", "message"),
     [
         ({"rate": RateShape(lanes=64, macs=256)}, "macs must be a divisor of head_dim = 128"),
-        ({"rate": None}, "rate must be a RateShape, not None"),
     ],
 )
 def test_rejects(wrong, message):

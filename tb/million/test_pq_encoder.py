@@ -210,15 +210,10 @@ def encoder_vectors(config, seed, *, check=False):
     return vectors, params
 
 
+@pytest.mark.telling("small", "one_element", "one_part", "five_parts")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_pq_encoder(name, seed):
     config = CONFIGS[name]
     vectors, params = encoder_vectors(config, seed, check=config.pq.head_dim <= 16)
     block = MillionPqEncoder(config)
     simulate(block, "tb.million.tb_pq_encoder", vectors=vectors, params=params, seed=seed)
-
-
-def test_rejects():
-    with pytest.raises(ValueError, match="must be") as error:
-        MillionPqEncoderConfig(books=0)
-    assert str(error.value) == "MillionPqEncoderConfig.books must be 1..128, not 0"

@@ -126,8 +126,6 @@ def test_query_splitter(name, seed):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"pq": 3}, "MillionQuerySplitterConfig.pq must be a PqShape, not 3"),
-        ({"rate": None}, "MillionQuerySplitterConfig.rate must be a RateShape, not None"),
         ({"rate": RateShape(lanes=32), "pq": PqShape(head_dim=80, subspaces=16)}, "RateShape.macs"),
     ],
 )

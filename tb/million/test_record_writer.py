@@ -11,7 +11,6 @@ Shown to fail:
 
 import pytest
 
-from golden.config import ConfigError
 from golden.million.config import NAMED, PqShape
 from golden.million.vectors.record_writer import record_vectors
 from hdl.million.record_writer import MillionRecordWriter, MillionRecordWriterConfig
@@ -39,16 +38,3 @@ def test_record_writer(name, seed):
     block = MillionRecordWriter(CONFIGS[name])
     vectors, params = record_vectors(block, seed)
     simulate(block, "tb.million.tb_record_writer", vectors=vectors, params=params, seed=seed)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"pq": None}, "pq must be a PqShape, not None"),
-        ({"data_bits": 32}, "data_bits must be a power of two in 64..1024, not 32"),
-    ],
-)
-def test_rejects(wrong, message):
-    with pytest.raises(ConfigError) as error:
-        MillionRecordWriterConfig(**wrong)
-    assert str(error.value) == f"MillionRecordWriterConfig.{message}"

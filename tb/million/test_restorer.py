@@ -12,7 +12,6 @@ Shown to fail:
 import numpy as np
 import pytest
 
-from golden.config import ConfigError
 from golden.million.config import NAMED, PqShape
 from golden.million.records import passed_words
 from golden.words import layout_words
@@ -109,16 +108,3 @@ def test_restorer(name, seed):
     block = MillionRestorer(CONFIGS[name])
     vectors, params = restorer_vectors(block, seed)
     simulate(block, "tb.million.tb_restorer", vectors=vectors, params=params, seed=seed)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"writer": None}, "writer must be a MillionRecordWriterConfig, not None"),
-        ({"heads": 0}, "heads must be 1..128, not 0"),
-    ],
-)
-def test_rejects(wrong, message):
-    with pytest.raises(ConfigError) as error:
-        MillionRestorerConfig(**wrong)
-    assert str(error.value) == f"MillionRestorerConfig.{message}"

@@ -49,6 +49,7 @@ CONFIGS = {
 }  # fmt: skip
 
 
+@pytest.mark.telling("small", "one_query", "three_parts")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_score_engine(name, seed):
     config = CONFIGS[name]
@@ -60,8 +61,6 @@ def test_score_engine(name, seed):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"max_keys": 0}, "MillionScoreEngineConfig.max_keys must be 1..32768, not 0"),
-        ({"pq": 3}, "MillionScoreEngineConfig.pq must be a PqShape, not 3"),
         (
             {"rate": RateShape(macs=256)},
             "RateShape.macs must be a divisor of head_dim = 128, not 256",

@@ -202,6 +202,7 @@ def engine_vectors(config, seed):
     return words, {"sizes": sizes, "some": some}
 
 
+@pytest.mark.telling("small", "one_query", "one_element", "three_parts")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_value_engine(name, seed):
     config = CONFIGS[name]
@@ -233,8 +234,6 @@ def test_the_vectors_reach_the_largest_sums():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"max_keys": 32769}, "MillionValueEngineConfig.max_keys must be 1..32768, not 32769"),
-        ({"books": 0}, "MillionValueEngineConfig.books must be 1..128, not 0"),
         (
             {"rate": RateShape(macs=256)},
             "RateShape.macs must be a divisor of head_dim = 128, not 256",

@@ -18,7 +18,6 @@ Shown to fail:
 import numpy as np
 import pytest
 
-from golden.config import ConfigError
 from golden.million.config import NAMED, HeadShape, MillionConfig, PqShape, RateShape
 from golden.million.format import Op, Status
 from golden.million.verdicts import Part, attend_status, part_bad
@@ -176,15 +175,3 @@ def test_verdict(name, seed):
     block = MillionVerdict(CONFIGS[name])
     vectors, params = verdict_vectors(block, seed)
     simulate(block, "tb.million.tb_verdict", vectors=vectors, params=params, seed=seed)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"cache": None}, "MillionVerdictConfig.cache must be a MillionConfig, not None"),
-        ({"rate": 1}, "MillionVerdictConfig.rate must be a RateShape, not 1"),
-    ],
-)
-def test_rejects(wrong, message):
-    with pytest.raises(ConfigError, match=message):
-        MillionVerdictConfig(**wrong)

@@ -188,6 +188,7 @@ def vectors(config, rng, jobs: int) -> tuple[dict, dict]:
     return words, {"ends": ends, "counts": counts}
 
 
+@pytest.mark.telling("small", "one_step", "no_recent", "three_steps")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_window(name, seed):
     config = CONFIGS[name]
@@ -205,7 +206,6 @@ def test_window(name, seed):
     [
         ({"cache": MillionConfig(sequences=256, layers=32)}, "must have at most 1048576 words"),
         ({"rate": RateShape(window_macs=256)}, "window_macs must be a divisor of head_dim = 128"),
-        ({"cache": None}, "cache must be a MillionConfig, not None"),
     ],
 )
 def test_rejects(wrong, message):

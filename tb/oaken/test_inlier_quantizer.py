@@ -29,16 +29,3 @@ def test_inlier_quantizer(name, seed):
     scale_latency = block.timing.delay("from a vector's last beat on scan to i")
     params = {"scale_latency": scale_latency, "latency": block.timing.latency, "longest": 8}
     simulate(block, "tb.oaken.tb_group_quantizer", vectors=vectors, params=params, seed=seed)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"lanes": 24}, "lanes must be a power of two in 8..64, not 24"),
-        ({"vectors": 2}, "vectors must be 3..16384, not 2"),
-    ],
-)
-def test_rejects(wrong, message):
-    with pytest.raises(ValueError, match="must be") as error:
-        OakenInlierQuantizerConfig(**wrong)
-    assert str(error.value) == f"OakenInlierQuantizerConfig.{message}"

@@ -35,6 +35,7 @@ CONFIGS = {
 JOBS = {"small": 240, "usual": 60, "block_of_a_beat": 200, "blocks_of_32": 64}
 
 
+@pytest.mark.telling("small", "block_of_a_beat")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_quant_engine(name, seed):
     config = CONFIGS[name]
@@ -54,9 +55,7 @@ def test_quant_engine(name, seed):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"lanes": 4}, "lanes must be a power of two in 8..64, not 4"),
         ({"lanes": 64, "block": 32}, "lanes must be at most block = 32, not 64"),
-        ({"block": 48}, "block must be 16 or 32 or 64, not 48"),
         ({"elements_max": 96}, "elements_max must be a multiple of block = 64, not 96"),
         ({"elements_max": 131136}, "elements_max must be 64..131072, not 131136"),
     ],

@@ -86,8 +86,3 @@ def test_token_parameters(name, seed):
         params={"tokens": list(itertools.accumulate(sizes))},
         seed=seed,
     )
-
-
-def test_rejects():
-    with pytest.raises(ValueError, match=r"^OakenTokenParametersConfig.stages must be 1..16, not"):
-        OakenTokenParametersConfig(stages=0)

@@ -6,8 +6,9 @@ import cocotb
 
 from golden.paging.format import Op, PageOp, Status
 from golden.paging.mmu import Mmu, Request, Word
-from golden.paging.timing import mmu_trim_cycles, page_table_cycles
+from golden.paging.timing import page_table_cycles
 from hdl.paging.mmu import CHANGES
+from hdl.paging.mmu_control import mmu_trim_cycles
 from tb.axi.support.host import base_of
 from tb.bench import config, params
 from tb.contract import block_timing

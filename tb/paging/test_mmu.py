@@ -25,7 +25,7 @@ from hdl.oaken.mmu import PagingMmuConfig
 from hdl.paging import mmu
 from hdl.paging.mmu import PagingMmu
 from hdl.paging.room import BLOCKS
-from senbazuru.runs.mmu_rates import ONE_HEAD, TARGET, measure
+from tb.paging.support.rates import ONE_HEAD, TARGET, measure
 from tb.simulate.run import simulate
 
 CONFIGS = {
@@ -113,6 +113,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.telling("short_pages", "one_of_each")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_mmu(name, seed):
     simulate(
@@ -124,6 +125,7 @@ def test_mmu(name, seed):
     )
 
 
+@pytest.mark.telling("variable", "kinds", "apart")
 @pytest.mark.parametrize("name", SHAPES)
 def test_shapes(name, seed):
     """All checks, with records of other kinds than Oaken's."""
@@ -147,26 +149,6 @@ def test_reads_use_the_bandwidth(seed):
     """32 READs of 256 tokens: at least 0.90 of the words that memory can give."""
     (found,) = measure(ONE_HEAD, [TARGET], seed)["reads"]
     assert found["words"] / found["cycles"] >= 0.90
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"data_bits": 32}, "data_bits must be a power of two in 64..1024, not 32"),
-        ({"address_bits": 31}, "address_bits must be 32..64, not 31"),
-        ({"burst_beats": 0}, "burst_beats must be 1..256, not 0"),
-        ({"outstanding": 17}, "outstanding must be 1..16, not 17"),
-        ({"reads": 0}, "reads must be 1..16, not 0"),
-        ({"appends": 17}, "appends must be 1..16, not 17"),
-        ({"dense_beats": 3}, "dense_beats must be 4..4096, not 3"),
-        ({"sparse_beats": 4097}, "sparse_beats must be 4..4096, not 4097"),
-        ({"scale_beats": 0}, "scale_beats must be 4..4096, not 0"),
-    ],
-)
-def test_rejects(wrong, message):
-    with pytest.raises(ValueError, match="must be") as error:
-        PagingMmuConfig(**wrong)
-    assert str(error.value) == f"PagingMmuConfig.{message}"
 
 
 def test_rejects_pages_beyond_the_address_space():

@@ -79,6 +79,7 @@ CONFIGS = {
 }  # fmt: skip
 
 
+@pytest.mark.telling("small", "odd", "smallest", "kinds", "variable")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_page_table(name, seed):
     simulate(PagingPageTable(CONFIGS[name]), "tb.paging.tb_page_table", seed=seed)

@@ -41,6 +41,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.telling("default", "product quantization", "levels of words", "one column")
 @pytest.mark.parametrize("name", SHAPES)
 def test_decoder(name, seed):
     config = QetDecoderConfig(shape=SHAPES[name])

@@ -30,6 +30,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.telling("default", "levels of words", "one column", "quick stages")
 @pytest.mark.parametrize("name", SHAPES)
 def test_encoder(name, seed):
     config = QetEncoderConfig(shape=SHAPES[name])

@@ -27,6 +27,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.telling("no level", "one pair", "two levels")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_unswap(name, seed):
     config = CONFIGS[name]
@@ -37,9 +38,6 @@ def test_unswap(name, seed):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"levels": -1}, "levels must be 0..5, not -1"),
-        ({"bits": 33}, "bits must be 1..32, not 33"),
-        ({"bits": 0}, "bits must be 1..32, not 0"),
         ({"networks": 2.0}, "networks must be 1..468, not 2.0"),
         ({"levels": 0, "bits": 1, "networks": 65536}, "networks must be 1..65535, not 65536"),
     ],

@@ -74,7 +74,8 @@ def _parts(member) -> Iterator[Any]:
 
 
 def _is_foreign(value) -> bool:
-    if str(getattr(value, "__module__", "")).split(".")[0] in _FOREIGN:
+    origin = str(getattr(value, "__module__", ""))
+    if origin != "senbazuru" and origin.split(".")[0] in _FOREIGN:  # its ``require`` is no patch
         return True
     if not isinstance(value, FunctionType):
         return False

@@ -26,7 +26,6 @@ from pathlib import Path
 
 import filelock
 import numpy as np
-from cocotb_tools.runner import Verilator, get_results
 
 from golden.files import made_aside, replacing
 from hdl.back.deliver import Delivery, package
@@ -34,15 +33,13 @@ from hdl.back.emit import Keeper, keeping, silence
 from hdl.back.verilog import convert
 from hdl.block import Block
 from synth.modules import instantiated, module_texts, stub
-from tb.simulate import forked, resident, waves
-from tb.simulate.bytecode import bytecode_folder
+from tb.simulate import resident, waves
 from tb.simulate.compile import (
     BUILD_DIR,
     COVERED,
     IDENTITY,
     ROOT,
     compile_model,
-    launcher,
     tool_environment,
 )
 from tb.simulate.patches import is_patched
@@ -78,73 +75,9 @@ LINT_WAIVERS = {
     "UNUSEDSIGNAL": "Amaranth names intermediate values of which a part may go unused",
 }
 
-# What the start of a simulation need not spend: - cocotb has pytest rewrite the assertions of every
-# module that the simulator imports, numpy and   Amaranth included, and load every plugin: 1 s.
-# Those of the benches give the messages. - Bytecode, also that of rewritten modules, is kept in
-# build (tb.simulate.bytecode), whatever the caller's   environment says of the source tree: 0.1 to
-# 0.5 s. - numpy's BLAS starts its threads and their buffers: 0.02 s.
-_START = {
-    "COCOTB_REWRITE_ASSERTION_FILES": "tb_*.py bench.py",
-    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-    "PYTHONDONTWRITEBYTECODE": "",
-    "OPENBLAS_NUM_THREADS": "1",
-}
-
 
 _STARTED = time.time()
 _IMPORTS_SECONDS = 10  # that the imports before this one took at most
-
-
-class _Runner(Verilator):
-    """cocotb's runner of a model that ``compile_model`` has built.
-
-    imports: modules that the run is going to import. is_program: the model is no library.
-    has_file: it writes a wave, or counts of edges. Such a file is whole only after ``main`` of the
-    model has returned. A fork ends before.
-    """
-
-    imports: tuple[str, ...] = ()
-    is_program = False
-    has_file = False
-
-    def _test_command(self) -> list:
-        (command,) = super()._test_command()
-        return [command if self.is_program else [str(launcher()), *command]]
-
-    def _execute(self, cmds, cwd) -> None:
-        (command,) = cmds
-        if self.is_program or self.has_file or not hasattr(os, "fork"):
-            super()._execute(cmds, cwd)
-            return
-        status = forked.run(command[1:], cwd, self.env, self.log_file, self.imports)
-        if status:
-            raise RuntimeError(f"Command failed with return code: {status}")
-
-    def _set_env_test(self) -> None:
-        super()._set_env_test()
-        self.env.update(_START)  # above what the caller's environment says
-        self.env["PYTHONPYCACHEPREFIX"] = str(bytecode_folder(ROOT, BUILD_DIR / "pycache"))
-
-
-class _ResidentRunner(_Runner):
-    """The same, and the simulator stays: ``simulator`` is it."""
-
-    simulator: resident.Resident
-
-    def _set_env_test(self) -> None:
-        super()._set_env_test()
-        entries = (
-            "cocotb.logging:_configure",
-            "cocotb._init:init_package_from_simulation",
-            "tb.simulate.resident_regression:run",
-        )
-        self.env["PYGPI_USERS"] = ",".join(entries)
-
-    def _execute(self, cmds, cwd) -> None:
-        (command,) = cmds
-        with Path(self.log_file).open("w") as log:
-            self.simulator = resident.Resident(command, cwd, self.env, log)
-        self.simulator.wait()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -371,6 +304,10 @@ def run_model(
     model: Model, test_module: str, *, config, vectors=None, params=None, seed=1, testcase=None
 ) -> Path:
     """Run the cocotb tests of ``test_module``; AssertionError unless all pass and one ran."""
+    from cocotb_tools.runner import get_results  # cocotb and pytest, only now
+
+    from tb.simulate.runner import ResidentRunner, Runner
+
     work = Path(tempfile.mkdtemp(prefix="run-", dir=model.directory))
     np.savez(work / "vectors.npz", **(vectors or {}))
     # cocotb reads pytest's settings from here upwards. Without this file it finds the `pythonpath`
@@ -389,7 +326,7 @@ def run_model(
             job = {"COCOTB_RANDOM_SEED": str(seed), "COCOTB_RESULTS_FILE": str(results)}
             simulator.run(environment | job, work, log)
         else:
-            runner = _ResidentRunner() if is_resident else _Runner()
+            runner = ResidentRunner() if is_resident else Runner()
             runner.is_program, runner.has_file = model.long_run, model.has_file
             runner.imports = _imports(config)
             runner.test(

@@ -25,7 +25,7 @@ from unittest import mock
 
 import pytest
 
-import golden.stream.timing
+import golden.axi.timing
 import hdl.children
 import hdl.registry
 import hdl.stream.register
@@ -232,8 +232,9 @@ def other(*_):
         (StreamRegisterConfig, "parse", classmethod(other)),
         (hdl.stream.register, "MAX_BITS", 9),
         (hdl.children, "SIGNAL_BITS", 9),
-        (golden.stream.timing, "register", other),
-        (golden.stream.timing, "register", eval(compile("lambda: None", "<planted>", "eval"))),
+        (StreamRegister, "timing", property(other)),
+        (golden.axi.timing, "read_port", other),
+        (golden.axi.timing, "read_port", eval(compile("lambda: None", "<planted>", "eval"))),
     ],
 )
 def test_a_patched_generator_has_no_key(target, name, value, monkeypatch):

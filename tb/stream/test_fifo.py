@@ -1,7 +1,6 @@
 """StreamFifo in Verilator against golden.stream.reference.identity."""
 
 from golden.stream.reference import identity
-from golden.stream.timing import fifo
 from golden.stream.vectors import pack, random_words, rng
 from hdl.stream.fifo import StreamFifo, StreamFifoConfig
 from tb.stream.support.bank import Case, check
@@ -28,7 +27,7 @@ def test_fifo(seed):
         for width, depth in SIZES:
             config = StreamFifoConfig(width=width, depth=depth, storage=storage)
             words = random_words(rng(seed, "fifo", width), width, COUNT)
-            taken, left = output_cycles(fifo(depth, storage).latency, depth)
+            taken, left = output_cycles(config.latency, depth)
             cases.append(
                 Case(
                     block=StreamFifo,

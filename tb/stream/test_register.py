@@ -1,7 +1,6 @@
 """StreamRegister in Verilator against golden.stream.reference.identity."""
 
 from golden.stream.reference import identity
-from golden.stream.timing import register
 from golden.stream.vectors import pack, random_words, rng
 from hdl.stream.register import StreamRegister, StreamRegisterConfig
 from tb.stream.support.bank import Case, check
@@ -22,7 +21,7 @@ def test_register(seed):
                 sinks={"o": pack(config.layout, identity(words))},
                 cycles={
                     "i": list(range(COUNT)),
-                    "o": [register().latency + n for n in range(COUNT)],
+                    "o": [StreamRegister.timing.latency + n for n in range(COUNT)],
                 },
                 capacity=1,
             )

@@ -67,17 +67,3 @@ def test_rate(size, out):
     i_cycles, o_cycles = model_cycles(words, size, out)
     cycles = i_cycles if size <= out else o_cycles
     assert cycles[-1] - cycles[0] == len(cycles) - 1
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"in_bytes": 0}, "in_bytes must be 1..256, not 0"),
-        ({"out_bytes": 257}, "out_bytes must be 1..256, not 257"),
-        ({"error_bits": 9}, "error_bits must be 1..8, not 9"),
-    ],
-)
-def test_rejects(wrong, message):
-    with pytest.raises(ValueError, match="must be") as error:
-        StreamRepackConfig(**wrong)
-    assert str(error.value) == f"StreamRepackConfig.{message}"

@@ -1,7 +1,6 @@
 """StreamSkidBuffer in Verilator against golden.stream.reference.identity."""
 
 from golden.stream.reference import identity
-from golden.stream.timing import skid
 from golden.stream.vectors import pack, random_words, rng
 from hdl.stream.skid import StreamSkidBuffer, StreamSkidBufferConfig
 from tb.stream.support.bank import Case, check
@@ -22,7 +21,7 @@ def test_skid(seed):
                 sinks={"o": pack(config.layout, identity(words))},
                 cycles={
                     "i": list(range(COUNT)),
-                    "o": [skid().latency + n for n in range(COUNT)],
+                    "o": [StreamSkidBuffer.timing.latency + n for n in range(COUNT)],
                 },
                 capacity=2,
             )

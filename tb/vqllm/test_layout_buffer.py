@@ -12,7 +12,6 @@ Shown to fail with:
 import numpy as np
 import pytest
 
-from golden.config import ConfigError
 from golden.vqllm.config import ExchangeShape
 from golden.vqllm.vectors.pieces import beats_of
 from hdl.vqllm.layout_buffer import VqLayoutBuffer, VqLayoutBufferConfig
@@ -39,9 +38,3 @@ def test_layout_buffer(name, seed):
         params=params | {"waits": True},
         seed=seed,
     )
-
-
-def test_rejects():
-    with pytest.raises(ConfigError) as error:
-        VqLayoutBufferConfig(shape=None)
-    assert str(error.value) == "VqLayoutBufferConfig.shape must be a ExchangeShape, not None"

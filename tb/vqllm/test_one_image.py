@@ -21,9 +21,10 @@ from golden.vqllm.attention import attend
 from golden.vqllm.config import AttendShape
 from hdl.million.decode_engine import MillionDecodeEngineConfig
 from hdl.million.room import BLOCKS
-from senbazuru.runs.measure import vq_attention
 from tb.simulate.run import build_model
 from tb.vqllm import test_attention
+from tb.vqllm.support import attention_engines
+from tb.vqllm.support.heads import shape_of
 from tb.vqllm.support.one_image import OneImage, Softmax, differences
 
 PQ = PqShape(head_dim=16, subspaces=4, bits=4)
@@ -49,10 +50,12 @@ def images(seed: int, pq: PqShape = PQ, queries: int = 2, sizes=TOKENS) -> list[
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_one_image(name, seed, monkeypatch):
-    monkeypatch.setattr(vq_attention, "build_model", lambda block, long_run: build_model(block))
+    monkeypatch.setattr(
+        attention_engines, "build_model", lambda block, long_run: build_model(block)
+    )
     config, sizes = ENGINES[name]
-    pq, queries = vq_attention.shape_of(config)
-    spent = vq_attention.measure(config, images(seed, pq, queries, sizes), 7)
+    pq, queries = shape_of(config)
+    spent = attention_engines.measure(config, images(seed, pq, queries, sizes), 7)
     assert [each.tokens for each in spent] == list(sizes)
     assert all(each.others[0] > 0 for each in spent)
 

@@ -35,7 +35,6 @@ def test_reduce(name, seed):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"cores": 3}, "cores must be a power of two in 1..16, not 3"),
         ({"lanes": 8}, "lanes must be a power of two in 1..4, not 8"),
         ({"sums": None}, "sums must be a configuration of sums without groups, not None"),
     ],

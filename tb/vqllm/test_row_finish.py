@@ -73,6 +73,7 @@ def sums_of(rng, config, exponent: int) -> np.ndarray:
     return np.array(rows, dtype=object)[rng.permutation(len(rows))]
 
 
+@pytest.mark.telling("scaled", "batch", "groups", "narrow")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_row_finish(name, seed):
     config, exponents = CONFIGS[name]
@@ -118,7 +119,6 @@ def test_row_finish(name, seed):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"scaled": 1}, "scaled must be "),
         ({"sums": None}, "sums must be a VqRowSumsConfig, not None"),
     ],
 )

@@ -195,6 +195,7 @@ def stream_words(layout, rows: list[dict]) -> np.ndarray:
     return layout_words(layout, **columns)
 
 
+@pytest.mark.telling("one_mac", "batch", "groups", "words", "two_groups")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_row_sums(name, seed):
     config = CONFIGS[name]
@@ -218,7 +219,6 @@ def test_row_sums(name, seed):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"groups": 3}, "groups must be a power of two in 1..64, not 3"),
         (
             {"groups": 64, "rows": 1 << 15},
             "rows must be of at most 2**20 words in a RAM of 64 groups, not 32768",
@@ -228,8 +228,6 @@ def test_row_sums(name, seed):
             "columns must be of at most 2**20 words in a RAM of 64 groups, not 262144",
         ),
         ({"columns": 100}, "columns must be a multiple of macs = 16, not 100"),
-        ({"largest": 16}, "largest must be a power of two in 1..8, not 16"),
-        ({"rows": 0}, "rows must be 1..65536, not 0"),
     ],
 )
 def test_rejects(wrong, message):

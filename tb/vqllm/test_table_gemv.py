@@ -103,6 +103,7 @@ def words_of(config, rng, rows: int, columns: int, loaded: int, kind: str) -> di
     return {"words": found, "causes": made.causes, "cycles": made.cycles}
 
 
+@pytest.mark.telling("two_stages", "scaled", "one_lane")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_table_gemv(name, seed):
     config, sizes = CONFIGS[name]

@@ -119,13 +119,8 @@ def test_bits_of_a_tile():
 @pytest.mark.parametrize(
     ("make", "line"),
     [
-        (lambda: Stage(levels=6), "Stage.levels must be 0..5, not 6"),
-        (lambda: Stage(entries=0), "Stage.entries must be 1..65536, not 0"),
-        (lambda: shape(rows=0), "QetShape.rows must be 1..16777216, not 0"),
-        (lambda: shape(element_bits=8), "QetShape.element_bits must be 16 or 32, not 8"),
         (lambda: shape(stages=()), "QetShape.stages must be 1..4 of them, not ()"),
         (lambda: shape(entry_bits=1), "QetShape.entry_bits must be 2..16, not 1"),
-        (lambda: shape(by_group=1), "QetShape.by_group must be true or false, not 1"),
         (lambda: Budget(ratio=Fraction(0)), "Budget.ratio must be above 0, not 0"),
         (lambda: Budget(shares=(Fraction(1), Fraction(1, 2))),
          "Budget.shares must be above 0 and at most 1 together, not 1,1/2"),

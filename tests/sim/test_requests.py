@@ -265,27 +265,6 @@ def test_a_record_over_two_pages_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("changes", "line"),
-    [
-        ({"outstanding": 0}, "Window.outstanding must be 1..256, not 0"),
-        ({"latency": 0}, "Window.latency must be 1..65536, not 0"),
-        ({"latency": 1.5}, "Window.latency must be 1..65536, not 1.5"),
-        ({"word_cycles": 0}, "Window.word_cycles must be 1..1024, not 0"),
-        ({"burst_beats": 257}, "Window.burst_beats must be 1..256, not 257"),
-        ({"page_bytes": 100}, "Window.page_bytes must be a power of two in 256..65536, not 100"),
-        ({"data_bits": 32}, "Window.data_bits must be a power of two in 64..1024, not 32"),
-        ({"dense_beats": 3}, "Window.dense_beats must be 4..4096, not 3"),
-        ({"reads": True}, "Window.reads must be 1..16, not True"),
-    ],
-)
-def test_bad_windows(changes, line):
-    """Shown to fail: a range that is not checked."""
-    with pytest.raises(ConfigError) as error:
-        Window(**changes)
-    assert str(error.value) == line
-
-
-@pytest.mark.parametrize(
     ("call", "line"),
     [
         (lambda w: walk(w, []), "reads must be READs with heads"),

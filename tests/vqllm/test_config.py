@@ -35,9 +35,7 @@ def test_tiles_cover_the_matrix_once(name):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"size": 17}, "VqShape.size must be 1..16, not 17"),
         ({"entries": 96}, "VqShape.entries must be a power of two in 4..65536, not 96"),
-        ({"stages": 5}, "VqShape.stages must be 1..4, not 5"),
         ({"tile_columns": 12}, "VqShape.tile_columns must be a multiple of size = 8, not 12"),
     ],
 )

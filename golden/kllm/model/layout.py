@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from golden.config import Config, ConfigError
+from golden.config import Config, ConfigError, Kind, Range, declared
 from golden.kllm.config import MachineConfig
 from golden.kllm.isa import ROW_ELEMENTS, row_count
 from golden.kllm.layer.layout import Job, LayerLayout, Rows, images
@@ -20,16 +20,14 @@ HEAD_SHARE = 0.02  # outliers on each side of a token before the head
 class ModelShape(Config):
     """Sizes of a LLaMA-like model, all layers alike."""
 
-    layer: LayerShape
-    layers: int  # decoder layers, 1..1024
-    vocabulary: int  # tokens of the tokenizer, 2..2**20
-    context: int  # most tokens of a sequence, 2..CONTEXT_MAX
-
-    def __post_init__(self) -> None:
-        self._check_shape("layer", LayerShape)
-        self._check_range("layers", 1, 1024)
-        self._check_range("vocabulary", 2, 1 << 20)
-        self._check_range("context", 2, CONTEXT_MAX)
+    layer: LayerShape = dataclasses.field(metadata=declared(Kind(LayerShape)))
+    layers: int = dataclasses.field(metadata=declared(Range(1, 1024), "decoder layers"))
+    vocabulary: int = dataclasses.field(
+        metadata=declared(Range(2, 1 << 20), "tokens of the tokenizer")
+    )
+    context: int = dataclasses.field(
+        metadata=declared(Range(2, CONTEXT_MAX), "most tokens of a sequence")
+    )
 
 
 @dataclasses.dataclass(frozen=True)

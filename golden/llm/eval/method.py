@@ -129,8 +129,8 @@ class Method(Config):
     examples for lists. calibrated: ``calibrate`` is needed. caches: it is a method for K and V.
     folds: it multiplies something into the weights, channel by channel; reorders: it puts the
     channels of weights and inputs in another order. relative_time: run time on a CPU in multiples
-    of the unchanged model's, for estimates. Fields of types bool, int, float, str.
-    ``__post_init__`` checks ranges with the ``_check_*`` helpers of Config.
+    of the unchanged model's, for estimates. Fields of types bool, int, float, str declare their
+    ranges as those of any Config: ``bits: int = bounded(4, 2, 8)``.
     """
 
     pattern: ClassVar[str] = ""

@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from golden.config import bounded, choice, real
 from golden.llm.eval.calibration import CalibrationData
 from golden.llm.eval.method import Method, Site, State
 from golden.llm.methods.gptq import gptq, layer_by_layer, ragged, restored
@@ -91,22 +92,15 @@ class AtomLike(Method):
     calibrated: ClassVar[bool] = True
     reorders: ClassVar[bool] = True
 
-    weight_bits: int = 4
-    activation_bits: int = 4
-    group: int = 128
-    share: float = 0.03125
-    activation_clip: float = 0.9
-    weight_clip: float = 0.85
-    rounding: str = "rtn"
+    weight_bits: int = bounded(4, 2, 16)
+    activation_bits: int = bounded(4, 2, 16)
+    group: int = bounded(128, 0, 1 << 20)
+    share: float = real(0.03125, 0.0, 1.0)
+    activation_clip: float = real(0.9, 0.1, 1.0)
+    weight_clip: float = real(0.85, 0.1, 1.0)
+    rounding: str = choice("rtn", ("rtn", "gptq"))
 
     def __post_init__(self) -> None:
-        self._check_range("weight_bits", 2, 16)
-        self._check_range("activation_bits", 2, 16)
-        self._check_range("group", 0, 1 << 20)
-        self._check_real("share", 0.0, 1.0)
-        self._check_real("activation_clip", 0.1, 1.0)
-        self._check_real("weight_clip", 0.1, 1.0)
-        self._check_choice("rounding", ("rtn", "gptq"))
         if self.rounding == "gptq":
             self._check_range("weight_bits", 2, 8)
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from golden.config import bounded, choice, flag
 from golden.index.lloyd import Training
 from golden.llm.eval.calibration import CalibrationData
 from golden.llm.methods.kv import kv_gradients
@@ -31,15 +32,9 @@ class CoupledQuantization(Million):
     pattern: ClassVar[str] = r"cq(?P<rate>\d)"
     spellings: ClassVar[tuple[str, ...]] = ("cq4", "cq2")
 
-    scope: str = "head"
-    fisher: bool = False
-    iterations: int = 10
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_choice("scope", ("head",))
-        self._check_bool("fisher")
-        self._check_range("iterations", 0, 1 << 20)
+    scope: str = choice("head", ("head",))
+    fisher: bool = flag(False)
+    iterations: int = bounded(10, 0, 1 << 20)
 
     def calibration_fields(self) -> dict[str, object]:
         own = {"fisher": self.fisher, "iterations": self.iterations}

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from golden.config import bounded, flag, real
 from golden.index.hessian import inverse_root
 from golden.llm.eval.calibration import CalibrationData
 from golden.llm.eval.method import Method, Site, State
@@ -240,16 +241,10 @@ class GptqLike(Method):
     spellings: ClassVar[tuple[str, ...]] = ("gptq-like-w4a16",)
     calibrated: ClassVar[bool] = True
 
-    weight_bits: int = 4
-    group: int = 0
-    damping: float = 0.01
-    order: bool = False
-
-    def __post_init__(self) -> None:
-        self._check_range("weight_bits", 2, 8)
-        self._check_range("group", 0, 1 << 20)
-        self._check_real("damping", 1e-6, 1.0)
-        self._check_bool("order")
+    weight_bits: int = bounded(4, 2, 8)
+    group: int = bounded(0, 0, 1 << 20)
+    damping: float = real(0.01, 1e-6, 1.0)
+    order: bool = flag(False)
 
     @property
     def replaces_weights(self) -> bool:

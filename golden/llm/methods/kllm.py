@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from golden.config import ConfigError
+from golden.config import ConfigError, bounded, choice, flag, real
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.format import INT_BITS
 from golden.kllm import attention as exact
@@ -97,26 +97,26 @@ class Kllm(Method):
 
     weight_bits: int = 4
     activation_bits: int = 4
-    share: float = 0.01
-    outliers: str = "dynamic"
-    norm: str = "index"
-    glu: str = "exact"
-    scores: str = "direct"
-    integer_bits: int = 8
+    share: float = real(0.01, 0.0, 0.5)
+    outliers: str = choice("dynamic", ("dynamic", "static"))
+    norm: str = choice("index", ("index", "exact", "unfolded"))
+    glu: str = choice("exact", GLU)
+    scores: str = choice("direct", SCORES)
+    integer_bits: int = bounded(8, 2, OFF)
     cache_bits: int = 0
-    cache_share: float = 0.0
-    pre_rope: bool = False
-    center: bool = True
-    rotate: bool = True
-    fisher: bool = False
-    weight_fisher: bool = True
-    fit: str = "sequential"
-    damping: float = 0.01
-    steps: int = 40
-    fuse: bool = True
-    antisymmetric: bool = False
-    product: str = "rounded"
-    tokens: int = 512
+    cache_share: float = real(0.0, 0.0, 0.5)
+    pre_rope: bool = flag(False)
+    center: bool = flag(True)
+    rotate: bool = flag(True)
+    fisher: bool = flag(False)
+    weight_fisher: bool = flag(True)
+    fit: str = choice("sequential", FITS)
+    damping: float = real(0.01, 1e-6, 1.0)
+    steps: int = bounded(40, 0, 1 << 20)
+    fuse: bool = flag(True)
+    antisymmetric: bool = flag(False)
+    product: str = choice("rounded", ALL_PRODUCTS)
+    tokens: int = bounded(512, 2, 1 << 20)
 
     def __post_init__(self) -> None:
         for field in ("weight_bits", "activation_bits"):
@@ -124,22 +124,8 @@ class Kllm(Method):
                 self._check_range(field, 2, 4)
         if self.cache_bits not in (0, OFF):
             self._check_range("cache_bits", 2, 4)
-        self._check_real("share", 0.0, 0.5)
-        self._check_real("cache_share", 0.0, 0.5)
-        self._check_choice("outliers", ("dynamic", "static"))
-        self._check_choice("norm", ("index", "exact", "unfolded"))
-        self._check_choice("glu", GLU)
-        self._check_choice("scores", SCORES)
-        self._check_range("integer_bits", 2, OFF)
-        for field in (
-            "pre_rope", "center", "rotate", "fisher", "weight_fisher", "fuse",
-            "antisymmetric",
-        ):  # fmt: skip
-            self._check_bool(field)
         if self.center and self.pre_rope:
             self._refuse("center", "false with pre_rope=true, as RoPE turns a constant")
-        self._check_choice("fit", FITS)
-        self._check_real("damping", 1e-6, 1.0)
         if self.fit not in _HESSIANS and self.damping != Kllm.damping:
             self._refuse("damping", f"{Kllm.damping} with fit={self.fit}, which has no Hessian")
         if self.fit in _HESSIANS and not self.weight_fisher:
@@ -154,7 +140,6 @@ class Kllm(Method):
             self._refuse("fit", "another without quantized activations")
         if self.fit == "sequential" and (self.fisher or self.pre_rope):
             self._refuse("fit", "another with fisher=true or pre_rope=true")
-        self._check_range("steps", 0, 1 << 20)
         if self.steps:
             if self.antisymmetric:
                 self._refuse("antisymmetric", "false with steps, which move each centroid")
@@ -162,8 +147,6 @@ class Kllm(Method):
                 self._refuse("steps", "0 with fit=largest, whose indices follow the codebook")
             if self.pre_rope or self.outliers == "static":
                 self._refuse("steps", "0 with pre_rope=true or outliers=static")
-        self._check_choice("product", ALL_PRODUCTS)
-        self._check_range("tokens", 2, 1 << 20)
 
     def beside(self, others: Sequence[Method]) -> Method:
         """K and V are left to another method for them, unless ``cache_bits`` is given."""
@@ -609,8 +592,4 @@ class KllmS(KllmPlain):
     pattern: ClassVar[str] = r"kllm-s-w(?P<weight_bits>\d{1,3})a(?P<activation_bits>\d{1,3})"
     spellings: ClassVar[tuple[str, ...]] = ("kllm-s-w4a4", "kllm-s-w4a3")
 
-    outliers: str = "static"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_choice("outliers", ("static",))
+    outliers: str = choice("static", ("static",))

@@ -6,6 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from golden.config import bounded, flag, real
 from golden.index.kmeans import kmeans_1d
 from golden.llm.eval.calibration import CalibrationData
 from golden.llm.eval.fake.grids import kivi_keys, kivi_values, uniform_grid
@@ -24,10 +25,7 @@ class Fp16Kv(Method):
     spellings: ClassVar[tuple[str, ...]] = ("fp16-kv",)
     caches: ClassVar[bool] = True
 
-    pre_rope: bool = False
-
-    def __post_init__(self) -> None:
-        self._check_bool("pre_rope")
+    pre_rope: bool = flag(False)
 
     def install(self, site: Site, state: State) -> None:
         for counters in site.kv_counters():
@@ -44,12 +42,8 @@ class RtnKv(Method):
     spellings: ClassVar[tuple[str, ...]] = ("rtn-kv4",)
     caches: ClassVar[bool] = True
 
-    bits: int = 4
-    pre_rope: bool = False
-
-    def __post_init__(self) -> None:
-        self._check_range("bits", 1, 8)
-        self._check_bool("pre_rope")
+    bits: int = bounded(4, 1, 8)
+    pre_rope: bool = flag(False)
 
     def install(self, site: Site, state: State) -> None:
         for layer, attention in enumerate(site.attentions):
@@ -72,14 +66,9 @@ class KiviLike(Method):
     spellings: ClassVar[tuple[str, ...]] = ("kivi-like",)
     caches: ClassVar[bool] = True
 
-    bits: int = 4
-    group: int = 32
-    pre_rope: bool = False
-
-    def __post_init__(self) -> None:
-        self._check_range("bits", 1, 8)
-        self._check_range("group", 2, 1 << 20)
-        self._check_bool("pre_rope")
+    bits: int = bounded(4, 1, 8)
+    group: int = bounded(32, 2, 1 << 20)
+    pre_rope: bool = flag(False)
 
     def install(self, site: Site, state: State) -> None:
         counters = site.kv_counters()
@@ -127,16 +116,10 @@ class KvQuantLike(Method):
     calibrated: ClassVar[bool] = True
     caches: ClassVar[bool] = True
 
-    bits: int = 4
-    share: float = 0.01
-    pre_rope: bool = True
-    sink: int = 0
-
-    def __post_init__(self) -> None:
-        self._check_range("bits", 1, 8)
-        self._check_real("share", 0.0, 0.5)
-        self._check_bool("pre_rope")
-        self._check_range("sink", 0, 1 << 20)
+    bits: int = bounded(4, 1, 8)
+    share: float = real(0.01, 0.0, 0.5)
+    pre_rope: bool = flag(True)
+    sink: int = bounded(0, 0, 1 << 20)
 
     def calibration_fields(self) -> dict[str, object]:
         return {"bits": self.bits, "share": self.share, "pre_rope": self.pre_rope}

@@ -12,6 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from golden.config import bounded, choice, flag, real
 from golden.fp16.ops import bits_from_float
 from golden.index.lloyd import Training
 from golden.index.packet import denormalised, normalised
@@ -60,38 +61,27 @@ class Million(Method):
     caches: ClassVar[bool] = True
 
     rate: int = 0
-    subspaces: int = 0
-    bits: int = 0
-    scope: str = "model"
-    pre_rope: bool = False
-    window: int = 0
-    policy: str = "flush"
-    sink: int = 0
-    share: float = 0.0
-    keys: bool = True
-    values: bool = True
-    few: bool = False
-    vectors: int = 64
-    context: int = 32768
+    subspaces: int = bounded(0, 0, 256)
+    bits: int = bounded(0, 0, 16)
+    scope: str = choice("model", ("model", "layer", "head"))
+    pre_rope: bool = flag(False)
+    window: int = bounded(0, 0, 1 << 20)
+    policy: str = choice("flush", ("flush", "sliding"))
+    sink: int = bounded(0, 0, 1 << 20)
+    share: float = real(0.0, 0.0, 0.5)
+    keys: bool = flag(True)
+    values: bool = flag(True)
+    few: bool = flag(False)
+    vectors: int = bounded(64, 1, 1 << 20)
+    context: int = bounded(32768, 1, 1 << 24)
 
     def __post_init__(self) -> None:
         if self.rate:
             self._check_choice("rate", tuple(_RATES))
-        self._check_range("subspaces", 0, 256)
-        self._check_range("bits", 0, 16)
         if (self.subspaces == 0) != (self.bits == 0):
             self._refuse("bits", "given together with subspaces")
-        self._check_choice("scope", ("model", "layer", "head"))
-        for field in ("pre_rope", "keys", "values", "few"):
-            self._check_bool(field)
-        self._check_range("window", 0, 1 << 20)
-        self._check_choice("policy", ("flush", "sliding"))
         if self.policy != "flush" and not self.window:
             self._refuse("policy", "flush without a window, which alone has a policy")
-        self._check_range("sink", 0, 1 << 20)
-        self._check_real("share", 0.0, 0.5)
-        self._check_range("vectors", 1, 1 << 20)
-        self._check_range("context", 1, 1 << 24)
         if self.pre_rope and self.window:
             self._refuse("window", "0 where K is quantized before RoPE")
         if not (self.keys or self.values):

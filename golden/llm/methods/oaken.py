@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from golden.config import ConfigError
+from golden.config import ConfigError, bounded, choice, flag
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.llm.eval.calibration import CalibrationData
 from golden.llm.eval.fake.oaken import fake_artifact, fake_restore
@@ -49,17 +49,13 @@ class Oaken(Method):
     caches: ClassVar[bool] = True
 
     ratios: str = "4/90/6"
-    mode: str = "decodable"
-    outlier_bits: int = 5
-    pre_rope: bool = False
-    per_head: bool = False
+    mode: str = choice("decodable", ("decodable", "artifact", "artifact-window"))
+    outlier_bits: int = bounded(5, 4, 5)
+    pre_rope: bool = flag(False)
+    per_head: bool = flag(False)
 
     def __post_init__(self) -> None:
         Ratios.parse(self.ratios)
-        self._check_choice("mode", ("decodable", "artifact", "artifact-window"))
-        self._check_range("outlier_bits", 4, 5)
-        for field in ("pre_rope", "per_head"):
-            self._check_bool(field)
 
     def calibration_fields(self) -> dict[str, object]:
         return {"ratios": str(Ratios.parse(self.ratios)), "pre_rope": self.pre_rope}

@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from golden.config import ConfigError
+from golden.config import ConfigError, bounded, flag, real
 from golden.fp16.format import FP16
 from golden.fp16.ops import float_from_bits
 from golden.llm.eval.calibration import CalibrationData
@@ -43,30 +43,22 @@ class _Shaped(Method):
     iterations: of k-means
     """
 
-    rate: int = 4
-    levels: int = 3
-    residual_levels: int = 0
-    stages: int = 2
-    share: float = _SHARE
-    group: int = 8
+    rate: int = bounded(4, 1, _ELEMENT_BITS)
+    levels: int = bounded(3, 0, 5)
+    residual_levels: int = bounded(0, 0, 5)
+    stages: int = bounded(2, 1, 2)
+    share: float = real(_SHARE, 0.01, 0.99)
+    group: int = bounded(8, 1, 256)
     entry_bits: int = 10
-    by_group: bool = False
-    iterations: int = 12
+    by_group: bool = flag(False)
+    iterations: int = bounded(12, 0, 1 << 20)
 
     def __post_init__(self) -> None:
-        self._check_range("rate", 1, _ELEMENT_BITS)
-        self._check_range("levels", 0, 5)
-        self._check_range("residual_levels", 0, 5)
-        self._check_range("stages", 1, 2)
         for field, unused in (("residual_levels", 0), ("share", _SHARE)):
             if self.stages == 1 and getattr(self, field) != unused:
                 self._refuse(field, f"{unused} with stages=1, which has no residual")
-        self._check_real("share", 0.01, 0.99)
-        self._check_range("group", 1, 256)
         if self.entry_bits:
             self._check_range("entry_bits", 2, 16)
-        self._check_bool("by_group")
-        self._check_range("iterations", 0, 1 << 20)
 
     def shape(self, rows: int, columns: int) -> QetShape:
         """Of a matrix, with the largest codebooks at the rate. ConfigError: none fits."""
@@ -107,11 +99,7 @@ class Qet(_Shaped):
     spellings: ClassVar[tuple[str, ...]] = ("qet-8b", "qet-4b", "qet-3b")
     calibrated: ClassVar[bool] = True
 
-    together: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_range("together", 1, 1024)
+    together: int = bounded(1, 1, 1024)
 
     @property
     def replaces_weights(self) -> bool:
@@ -178,15 +166,9 @@ class QetKv(_Shaped):
     caches: ClassVar[bool] = True
     relative_time: ClassVar[float] = 4.0
 
-    per_entry: int = 8
-    context: int = 32768
-    pre_rope: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_range("per_entry", 1, 1 << 20)
-        self._check_range("context", 1, 1 << 24)
-        self._check_bool("pre_rope")
+    per_entry: int = bounded(8, 1, 1 << 20)
+    context: int = bounded(32768, 1, 1 << 24)
+    pre_rope: bool = flag(False)
 
     def books(self, kv: Tensor, seed: int = 0) -> QetMatrix:
         """Of calibration's K or V (tokens, channels). ConfigError: no codebook reaches the rate."""
@@ -287,11 +269,7 @@ class QetKvNoncausal(_Shaped):
     caches: ClassVar[bool] = True
     relative_time: ClassVar[float] = 8.0
 
-    pre_rope: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_bool("pre_rope")
+    pre_rope: bool = flag(False)
 
     def install(self, site: Site, state: State) -> None:
         counters = site.kv_counters()

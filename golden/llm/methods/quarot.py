@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from golden.config import bounded, choice, flag, real
 from golden.llm.eval.calibration import CalibrationData
 from golden.llm.eval.method import Method, Site, State
 from golden.llm.methods.gptq import gptq, layer_by_layer, restored
@@ -53,18 +54,13 @@ class QuaRot(Method):
     calibrated: ClassVar[bool] = True
     folds: ClassVar[bool] = True
 
-    weight_bits: int = 4
-    activation_bits: int = 4
-    clip: float = 0.9
-    search: bool = True
-    rounding: str = "rtn"
+    weight_bits: int = bounded(4, 2, 16)
+    activation_bits: int = bounded(4, 2, 16)
+    clip: float = real(0.9, 0.1, 1.0)
+    search: bool = flag(True)
+    rounding: str = choice("rtn", ("rtn", "gptq"))
 
     def __post_init__(self) -> None:
-        self._check_range("weight_bits", 2, 16)
-        self._check_range("activation_bits", 2, 16)
-        self._check_real("clip", 0.1, 1.0)
-        self._check_bool("search")
-        self._check_choice("rounding", ("rtn", "gptq"))
         if self.rounding == "gptq":
             self._check_range("weight_bits", 2, 8)
 

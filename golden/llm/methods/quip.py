@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from golden.config import choice, flag, real
 from golden.index.hessian import inverse_root
 from golden.llm.eval.calibration import CalibrationData
 from golden.llm.eval.method import Method, Site, State
@@ -42,14 +43,11 @@ class Quip(Method):
     spellings: ClassVar[tuple[str, ...]] = ("quip4", "quip2")
     calibrated: ClassVar[bool] = True
 
-    rate: int = 4
-    feedback: bool = True
-    damping: float = 0.01
+    rate: int = choice(4, (2, 4))
+    feedback: bool = flag(True)
+    damping: float = real(0.01, 1e-6, 1.0)
 
     def __post_init__(self) -> None:
-        self._check_choice("rate", (2, 4))
-        self._check_bool("feedback")
-        self._check_real("damping", 1e-6, 1.0)
         if not self.feedback and self.damping != type(self).damping:
             self._refuse("damping", f"{type(self).damping} without feedback, which alone has it")
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from golden.config import bounded
 from golden.llm.eval.method import Method, Site, State
 
 
@@ -111,12 +112,8 @@ class Rtn(Method):
     pattern: ClassVar[str] = r"rtn-w(?P<weight_bits>\d{1,3})a(?P<activation_bits>\d{1,3})"
     spellings: ClassVar[tuple[str, ...]] = ("rtn-w4a4",)
 
-    weight_bits: int = 4
-    activation_bits: int = 4
-
-    def __post_init__(self) -> None:
-        self._check_range("weight_bits", 2, 16)
-        self._check_range("activation_bits", 2, 16)
+    weight_bits: int = bounded(4, 2, 16)
+    activation_bits: int = bounded(4, 2, 16)
 
     def install(self, site: Site, state: State) -> None:
         install_rtn(site, self.weight_bits, self.activation_bits)

@@ -6,6 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from golden.config import bounded, choice, real
 from golden.llm.eval.calibration import CalibrationData
 from golden.llm.eval.method import Method, Site, State
 from golden.llm.methods.rtn import install_rtn
@@ -43,16 +44,10 @@ class SmoothQuant(Method):
     calibrated: ClassVar[bool] = True
     folds: ClassVar[bool] = True
 
-    weight_bits: int = 4
-    activation_bits: int = 4
-    alpha: float = 0.5
-    scope: str = "norms"
-
-    def __post_init__(self) -> None:
-        self._check_range("weight_bits", 2, 16)
-        self._check_range("activation_bits", 2, 16)
-        self._check_real("alpha", 0.0, 1.0)
-        self._check_choice("scope", ("norms", "all"))
+    weight_bits: int = bounded(4, 2, 16)
+    activation_bits: int = bounded(4, 2, 16)
+    alpha: float = real(0.5, 0.0, 1.0)
+    scope: str = choice("norms", ("norms", "all"))
 
     def calibration_fields(self) -> dict[str, object]:
         return {}

@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from golden.config import bounded, real
 from golden.index.kmeans import kmeans_rows
 from golden.llm.eval.calibration import CalibrationData
 from golden.llm.eval.method import Method, Site, State
@@ -68,12 +69,8 @@ class SqueezeLlmLike(Method):
     spellings: ClassVar[tuple[str, ...]] = ("squeezellm-like-w4a16",)
     calibrated: ClassVar[bool] = True
 
-    weight_bits: int = 4
-    sparse: float = 0.0
-
-    def __post_init__(self) -> None:
-        self._check_range("weight_bits", 2, 8)
-        self._check_real("sparse", 0.0, 0.5)
+    weight_bits: int = bounded(4, 2, 8)
+    sparse: float = real(0.0, 0.0, 0.5)
 
     @property
     def replaces_weights(self) -> bool:

@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from golden.config import bounded, flag, real
 from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.lloyd import Training
@@ -57,16 +58,10 @@ class VqWeights(Method):
 
     calibrated: ClassVar[bool] = True
 
-    scaled: bool = False
-    beam: int = 1
-    iterations: int = 12
-    damping: float = 0.01
-
-    def __post_init__(self) -> None:
-        self._check_bool("scaled")
-        self._check_range("beam", 1, 64)
-        self._check_range("iterations", 0, 1 << 20)
-        self._check_real("damping", 1e-6, 1.0)
+    scaled: bool = flag(False)
+    beam: int = bounded(1, 1, 64)
+    iterations: int = bounded(12, 0, 1 << 20)
+    damping: float = real(0.01, 1e-6, 1.0)
 
     @property
     def vq(self) -> VqShape:
@@ -149,15 +144,12 @@ class Gptvq(VqWeights):
     pattern: ClassVar[str] = r"gptvq(?P<rate>\d)"
     spellings: ClassVar[tuple[str, ...]] = ("gptvq2",)
 
-    rate: int = 2
-    size: int = 0
-    tile: int = 256
+    rate: int = bounded(2, 1, 4)
+    size: int = bounded(0, 0, 16)
+    tile: int = bounded(256, 0, 1 << 20)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_range("rate", 1, 4)
-        self._check_range("size", 0, 16)
-        self._check_range("tile", 0, 1 << 20)
         if not 2 <= self.rate * self._size <= 16:
             self._refuse("size", f"such that a code of rate * size has 2..16 bits at {self.rate}")
         if self.tile % self._size:
@@ -206,20 +198,16 @@ class Aqlm(VqWeights):
     pattern: ClassVar[str] = r"aqlm(?:3|(?P<codebooks>\d)x(?P<bits>\d{1,2}))"
     spellings: ClassVar[tuple[str, ...]] = ("aqlm3", "aqlm2x8", "aqlm1x16")
 
-    codebooks: int = 2
-    bits: int = 12
-    weighted: bool = True
-    feedback: bool = False
+    codebooks: int = bounded(2, 1, 4)
+    bits: int = bounded(12, 2, 16)
+    weighted: bool = flag(True)
+    feedback: bool = flag(False)
     scaled: bool = True
     beam: int = 2
     iterations: int = 8
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_range("codebooks", 1, 4)
-        self._check_range("bits", 2, 16)
-        self._check_bool("weighted")
-        self._check_bool("feedback")
         if self.feedback and not self.weighted:
             self._refuse("weighted", "true with feedback=true, whose errors have their own weights")
         if not (self.feedback or self.weighted) and self.damping != type(self).damping:

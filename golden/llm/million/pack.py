@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from golden.config import Config, ConfigError
+from golden.config import Config, ConfigError, nested, power_of_two
 from golden.fp16.format import FP16
 from golden.fp16.ops import float_from_bits
 from golden.llm import checkpoint, text
@@ -45,14 +45,9 @@ WINDOW = 512  # tokens of a window of training text
 class StreamConfig(Config):
     """What the words of a pack depend on."""
 
-    cache: MillionConfig = SYSTEMS["smollm2"]
-    lanes: int = 16  # words per beat of q, K, V, codebooks and outputs, a power of two in 4..64
-    data_bits: int = 256  # bits of a memory word, a power of two in 64..1024
-
-    def __post_init__(self) -> None:
-        self._check_shape("cache", MillionConfig)
-        self._check_power_of_two("lanes", 4, 64)
-        self._check_power_of_two("data_bits", 64, 1024)
+    cache: MillionConfig = nested(lambda: SYSTEMS["smollm2"], kind=MillionConfig)
+    lanes: int = power_of_two(16, 4, 64, "words per beat of q, K, V, codebooks and outputs")
+    data_bits: int = power_of_two(256, 64, 1024, "bits of a memory word")
 
     @property
     def widths(self) -> dict[str, int]:

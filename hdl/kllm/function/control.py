@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, nested
 from golden.fp16.format import FP16, FP32
 from golden.kllm.format import Operation
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus
@@ -32,16 +32,10 @@ from hdl.ports import In, Out, Payload
 class KllmFunctionControlConfig(Config):
     """The phases that control starts."""
 
-    softmax: AttentionSoftmaxConfig = dataclasses.field(default_factory=AttentionSoftmaxConfig)
-    entries: KllmSlotFetchConfig = dataclasses.field(default_factory=KllmSlotFetchConfig)
-    outliers: KllmSlotFetchConfig = dataclasses.field(default_factory=KllmSlotFetchConfig)
-    slots: KllmSlotRowsConfig = dataclasses.field(default_factory=KllmSlotRowsConfig)
-
-    def __post_init__(self) -> None:
-        self._check_shape("softmax", AttentionSoftmaxConfig)
-        self._check_shape("entries", KllmSlotFetchConfig)
-        self._check_shape("outliers", KllmSlotFetchConfig)
-        self._check_shape("slots", KllmSlotRowsConfig)
+    softmax: AttentionSoftmaxConfig = nested(AttentionSoftmaxConfig)
+    entries: KllmSlotFetchConfig = nested(KllmSlotFetchConfig)
+    outliers: KllmSlotFetchConfig = nested(KllmSlotFetchConfig)
+    slots: KllmSlotRowsConfig = nested(KllmSlotRowsConfig)
 
 
 class KllmFunctionControl(Block):

@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Array, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, nested
 from golden.fp16.format import FP16
 from golden.index.format import K_MAX
 from golden.kllm.config import SlotShape, VectorShape
@@ -28,14 +28,9 @@ _registers_layout = data.StructLayout({name: job_layout.members[name] for name i
 class KllmFunctionDecodeConfig(Config):
     """What commands may reach."""
 
-    vectors: VectorShape = dataclasses.field(default_factory=VectorShape)  # the vector memory
-    slot: SlotShape = dataclasses.field(default_factory=SlotShape)  # the slots
-    softmax_elements: int = 4096  # longest row of SOFTMAX, 16..16383
-
-    def __post_init__(self) -> None:
-        self._check_shape("vectors", VectorShape)
-        self._check_shape("slot", SlotShape)
-        self._check_range("softmax_elements", ROW_ELEMENTS, K_MAX)
+    vectors: VectorShape = nested(VectorShape, "the vector memory")
+    slot: SlotShape = nested(SlotShape, "the slots")
+    softmax_elements: int = bounded(4096, ROW_ELEMENTS, K_MAX, "longest row of SOFTMAX")
 
 
 class KllmFunctionDecode(Block):

@@ -1,14 +1,14 @@
 """Floating-point part of the norm statistics."""
 
 import dataclasses
+from fractions import Fraction
 
 from amaranth import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.fp16.format import FP16, FP32
-from golden.kllm import timing
 from golden.kllm.format import Status
 from golden.timing import Timing
 from hdl.block import Block
@@ -38,18 +38,11 @@ norm_result_layout = Payload(
 class KllmNormFinishConfig(Config):
     """Width of the sums and depth of the operators."""
 
-    value_bits: int = 95  # of a sum, signed, 17..96
-    convert_stages: int = 3  # cycles of the fixed-point conversion, 1..8
-    fma_stages: int = 4  # cycles of the multiply-add, 1..8
-    divide_stages: int = 15  # cycles of the quotient, 1..32
-    rsqrt_stages: int = 15  # cycles of the reciprocal square root, 1..32
-
-    def __post_init__(self) -> None:
-        self._check_range("value_bits", 17, 96)
-        for field in ("convert_stages", "fma_stages"):
-            self._check_range(field, 1, 8)
-        for field in ("divide_stages", "rsqrt_stages"):
-            self._check_range(field, 1, 32)
+    value_bits: int = bounded(95, 17, 96, "of a sum, signed")
+    convert_stages: int = bounded(3, 1, 8, "cycles of the fixed-point conversion")
+    fma_stages: int = bounded(4, 1, 8, "cycles of the multiply-add")
+    divide_stages: int = bounded(15, 1, 32, "cycles of the quotient")
+    rsqrt_stages: int = bounded(15, 1, 32, "cycles of the reciprocal square root")
 
     @property
     def value_layout(self) -> data.StructLayout:
@@ -69,14 +62,11 @@ class KllmNormFinishConfig(Config):
         )
 
     def cycles(self, layer_norm: bool) -> int:
-        """Cycles from the last word of ``value`` to the word of o."""
-        return timing.norm_finish_cycles(
-            self.convert_stages,
-            self.fma_stages,
-            self.divide_stages,
-            self.rsqrt_stages,
-            layer_norm,
-        )
+        """Cycles from the cycle after the last word of ``value`` to the word of o."""
+        multiply_adds, quotients = (5, 2) if layer_norm else (3, 1)
+        products = multiply_adds * (self.fma_stages + 1)
+        divisions = quotients * (self.divide_stages + 1)
+        return self.convert_stages + products + divisions + self.rsqrt_stages + 1
 
 
 class KllmNormFinish(Block):
@@ -124,8 +114,16 @@ class KllmNormFinish(Block):
 
     @property
     def timing(self) -> Timing:
-        cycles = (self.config.cycles(layer_norm) for layer_norm in (False, True))
-        return timing.norm_finish(*cycles, len(NORM_SUMS))
+        """One token at a time: its words of value, then the operations one by one."""
+        rms_cycles = self.config.cycles(layer_norm=False)
+        return Timing(
+            latency=1 + rms_cycles,
+            latency_max=1 + self.config.cycles(layer_norm=True),
+            interval=Fraction(len(NORM_SUMS) + 1 + rms_cycles + 1),
+            start="a token's last value",
+            unit="token of RMSNorm",
+            delays=(("from a faulty token to o", 1),),
+        )
 
     def elaborate(self, platform) -> Module:
         m = Module()

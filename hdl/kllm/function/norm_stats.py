@@ -5,12 +5,12 @@ import dataclasses
 from amaranth import Module
 from amaranth.lib import stream
 
-from golden.kllm import timing
+from golden.config import bounded
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.children import add
 from hdl.kllm.function.norm_finish import KllmNormFinish, KllmNormFinishConfig, norm_result_layout
-from hdl.kllm.function.norm_sums import NORM_SUMS, KllmNormSums, KllmNormSumsConfig, norm_inputs
+from hdl.kllm.function.norm_sums import KllmNormSums, KllmNormSumsConfig, norm_inputs
 from hdl.ports import Out
 from hdl.stream.link import link, link_members
 
@@ -19,17 +19,10 @@ from hdl.stream.link import link, link_members
 class KllmNormStatsConfig(KllmNormSumsConfig):
     """Shape of the statistics unit: that of the sums, and the depth of the operators."""
 
-    convert_stages: int = 3  # cycles of the fixed-point conversion, 1..8
-    fma_stages: int = 4  # cycles of the multiply-add, 1..8
-    divide_stages: int = 15  # cycles of the quotient, 1..32
-    rsqrt_stages: int = 15  # cycles of the reciprocal square root, 1..32
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for field in ("convert_stages", "fma_stages"):
-            self._check_range(field, 1, 8)
-        for field in ("divide_stages", "rsqrt_stages"):
-            self._check_range(field, 1, 32)
+    convert_stages: int = bounded(3, 1, 8, "cycles of the fixed-point conversion")
+    fma_stages: int = bounded(4, 1, 8, "cycles of the multiply-add")
+    divide_stages: int = bounded(15, 1, 32, "cycles of the quotient")
+    rsqrt_stages: int = bounded(15, 1, 32, "cycles of the reciprocal square root")
 
     @property
     def sums(self) -> KllmNormSumsConfig:
@@ -47,9 +40,16 @@ class KllmNormStatsConfig(KllmNormSumsConfig):
 
     @property
     def timing(self) -> Timing:
-        sums = timing.norm_sums(self.bits_a, len(NORM_SUMS))
-        cycles = (self.finish.cycles(layer_norm) for layer_norm in (False, True))
-        return timing.norm_stats(sums.delay("from a token's last beat to the next job"), *cycles)
+        """The sums from the last beat to the next job; then the floating-point part."""
+        next_job = "from a token's last beat to the next job"
+        sums = self.sums.timing.delay(next_job)
+        return Timing(
+            latency=sums + self.finish.cycles(layer_norm=False),
+            latency_max=sums + self.finish.cycles(layer_norm=True),
+            start="a token's last beat",
+            unit="beat",
+            delays=((next_job, sums),),
+        )
 
 
 class KllmNormStats(Block):

@@ -7,10 +7,9 @@ from amaranth import Cat, Const, Module, Mux, Signal, signed
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.fp16.format import FP16, FP32
 from golden.index.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN, K_MAX
-from golden.kllm import timing
 from golden.kllm.format import Status
 from golden.timing import Timing
 from hdl.block import Block
@@ -37,14 +36,9 @@ norm_token_layout = Payload(
 class KllmNormSumsConfig(Config):
     """Shape of the counters and sums."""
 
-    bits_a: int = 4  # bits of an index, 2..4
-    elements: int = 16  # elements per cycle, 1..32
-    k_max: int = K_MAX  # longest token, 1..16383
-
-    def __post_init__(self) -> None:
-        self._check_range("bits_a", CODEBOOK_BITS_MIN, CODEBOOK_BITS_MAX)
-        self._check_range("elements", 1, 32)
-        self._check_range("k_max", 1, K_MAX)
+    bits_a: int = bounded(4, CODEBOOK_BITS_MIN, CODEBOOK_BITS_MAX, "bits of an index")
+    elements: int = bounded(16, 1, 32, "elements per cycle")
+    k_max: int = bounded(K_MAX, 1, K_MAX, "longest token")
 
     @property
     def bins(self) -> int:
@@ -73,6 +67,24 @@ class KllmNormSumsConfig(Config):
     def x2_bits(self) -> int:
         """sum of squares of outliers on the grid 2**-48, never negative."""
         return (self.k_max << 80).bit_length()
+
+    @property
+    def timing(self) -> Timing:
+        """One cycle per bin of the codebook, then a word of ``value`` per sum.
+
+        ``token`` and ``value`` are taken at once.
+        """
+        return Timing(
+            latency=self.bins + 4,
+            start="a token's last beat",
+            end="token",
+            unit="beat",
+            delays=(
+                ("from token to the first value", 1),
+                ("from a faulty token's last beat to token", 3),
+                ("from a token's last beat to the next job", self.bins + len(NORM_SUMS) + 5),
+            ),
+        )
 
     @property
     def codebook_layout(self) -> data.StructLayout:
@@ -207,7 +219,7 @@ class KllmNormSums(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.norm_sums(self.config.bits_a, len(NORM_SUMS))
+        return self.config.timing
 
     def elaborate(self, platform) -> Module:
         config, job = self.config, self.job.p

@@ -6,10 +6,10 @@ from amaranth import Const, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import stream
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.fp16.format import FP16, FP32
-from golden.kllm import timing
 from golden.kllm.isa import GELU_C0, GELU_C1, Function
+from golden.kllm.timing import function_cycles
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.children import add
@@ -33,11 +33,12 @@ _NEGATIVE_INFINITY = FP16.sign_bit | FP16.infinity
 class KllmFunctionPipelineConfig(Config):
     """Depth of the operators."""
 
-    # cycles of a sum or a product, 1..8; an exponential has twice, a quotient or root thrice these
-    stages: int = 2
-
-    def __post_init__(self) -> None:
-        self._check_range("stages", 1, 8)
+    stages: int = bounded(
+        2,
+        1,
+        8,
+        "cycles of a sum or a product; an exponential has twice, a quotient or root thrice these",
+    )
 
 
 class KllmFunctionPipeline(Block):
@@ -90,7 +91,9 @@ class KllmFunctionPipeline(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.function_pipeline(self.config.stages)
+        """Words of one function follow each other; ``function_cycles`` has each function's."""
+        cycles = function_cycles(self.config.stages).values()
+        return Timing(latency=min(cycles), latency_max=max(cycles))
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, choice
 from golden.fp16.format import FP16
 from golden.kllm.isa import ROW_ELEMENTS
 from golden.kllm.timing import result_rows
@@ -20,10 +20,7 @@ from hdl.ports import In, Out, Payload
 class KllmResultRowsConfig(Config):
     """Words per beat."""
 
-    width: int = 8  # words per beat of i: 4, 8 or 16
-
-    def __post_init__(self) -> None:
-        self._check_choice("width", (4, 8, 16))
+    width: int = choice(8, (4, 8, 16), "words per beat of i")
 
 
 class KllmResultRows(Block):

@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import stream
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.fp16.format import FP16
 from golden.kllm.timing import row_reader
 from golden.timing import Timing
@@ -20,10 +20,7 @@ from hdl.stream.queue import queue
 class KllmRowReaderConfig(Config):
     """Rows held."""
 
-    depth: int = 4  # rows requested before they are used, 2..64
-
-    def __post_init__(self) -> None:
-        self._check_range("depth", 2, 64)
+    depth: int = bounded(4, 2, 64, "rows requested before they are used")
 
 
 class KllmRowReader(Block):

@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.kllm.timing import slot_fetch
 from golden.timing import Timing
 from hdl.block import Block
@@ -18,16 +18,13 @@ from hdl.stream.queue import queue
 class KllmSlotFetchConfig(Config):
     """Sizes of words, slots and queues."""
 
-    word_bits: int = 16  # bits of a word, 1..4096
-    count_max: int = 64  # most words of a slot, 1..16383
+    word_bits: int = bounded(16, 1, 4096, "bits of a word")
+    count_max: int = bounded(64, 1, 16383, "most words of a slot")
     position_bits: int = 14  # bits of a word's position in the requests, 1..16
-    depth: int = 8  # words of each slot requested before they are used, 2..64
+    depth: int = bounded(8, 2, 64, "words of each slot requested before they are used")
 
     def __post_init__(self) -> None:
-        self._check_range("word_bits", 1, 4096)
-        self._check_range("count_max", 1, 16383)
         self._check_range("position_bits", max(1, (self.count_max - 1).bit_length()), 16)
-        self._check_range("depth", 2, 64)
 
     @property
     def walk_layout(self) -> data.StructLayout:

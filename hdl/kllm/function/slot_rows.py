@@ -5,10 +5,11 @@ import dataclasses
 from amaranth import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, nested
 from golden.fp16.format import FP16
+from golden.index.timing import table as table_rows
 from golden.kllm.isa import ROW_ELEMENTS, Function
-from golden.kllm.timing import slot_rows
+from golden.kllm.timing import function_cycles
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.children import add
@@ -25,13 +26,10 @@ from hdl.stream.link import link
 class KllmSlotRowsConfig(Config):
     """Tables, and the longest token."""
 
-    # bits of an index, integers, look-ups per cycle
-    table: IndexTableConfig = dataclasses.field(default_factory=IndexTableConfig)
-    rows: int = 256  # most rows of a slot, 1..1024
-
-    def __post_init__(self) -> None:
-        self._check_shape("table", IndexTableConfig)
-        self._check_range("rows", 1, 1024)
+    table: IndexTableConfig = nested(
+        IndexTableConfig, "bits of an index, integers, look-ups per cycle"
+    )
+    rows: int = bounded(256, 1, 1024, "most rows of a slot")
 
     @property
     def shape_layout(self) -> data.StructLayout:
@@ -103,7 +101,17 @@ class KllmSlotRows(Block):
 
     @property
     def timing(self) -> Timing:
-        return slot_rows(self.config.table.width, KllmFunctionPipelineConfig().stages)
+        """Rows of slot 1, and single words: rows of slot 0 wait for their outliers' function."""
+        cycles = function_cycles(KllmFunctionPipelineConfig().stages).values()
+        return dataclasses.replace(
+            table_rows(self.config.table.width, ROW_ELEMENTS),
+            start="entries_1",
+            end="rows_1",
+            delays=(
+                ("from element to y, the least", min(cycles)),
+                ("from element to y, the most", max(cycles)),
+            ),
+        )
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

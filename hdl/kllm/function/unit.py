@@ -1,18 +1,19 @@
 """The engine of vector operations, softmax and functions (docs/blocks/kllm_functional_unit.md)."""
 
 import dataclasses
+from fractions import Fraction
 
 from amaranth import Module, Mux
 from amaranth.hdl import Value
 from amaranth.lib import stream
 
-from golden.config import Config
+from golden.config import Config, bounded, choice, nested
 from golden.fp16.format import FP16
 from golden.index.format import K_MAX
 from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.format import Operation
 from golden.kllm.isa import ROW_ELEMENTS
-from golden.kllm.timing import functional_unit
+from golden.kllm.timing import FunctionCycles
 from golden.timing import Timing
 from hdl.attention.softmax import AttentionSoftmax, AttentionSoftmaxConfig
 from hdl.block import Block
@@ -45,16 +46,10 @@ _OUTLIERS_AHEAD = 8  # requested before they are used, of each slot
 class KllmFunctionalUnitConfig(Config):
     """Sizes of the functional unit."""
 
-    vectors: VectorShape = dataclasses.field(default_factory=VectorShape)  # the vector memory
-    slot: SlotShape = dataclasses.field(default_factory=SlotShape)  # the slots
-    width: int = 8  # elements per cycle: 4, 8 or 16
-    softmax_elements: int = 4096  # longest row of SOFTMAX, 16..16383
-
-    def __post_init__(self) -> None:
-        self._check_shape("vectors", VectorShape)
-        self._check_shape("slot", SlotShape)
-        self._check_choice("width", (4, 8, 16))
-        self._check_range("softmax_elements", ROW_ELEMENTS, K_MAX)
+    vectors: VectorShape = nested(VectorShape, "the vector memory")
+    slot: SlotShape = nested(SlotShape, "the slots")
+    width: int = choice(8, (4, 8, 16), "elements per cycle")
+    softmax_elements: int = bounded(4096, ROW_ELEMENTS, K_MAX, "longest row of SOFTMAX")
 
     @property
     def rows_ahead(self) -> int:
@@ -164,9 +159,23 @@ class KllmFunctionalUnit(Block):
 
     @property
     def timing(self) -> Timing:
-        config = self.config
-        return functional_unit(
-            config.width, config.slot.bits_a, KllmFunctionPipelineConfig().stages
+        """The memory answers in 1 cycle. The least latency is that of BINARY of one row.
+
+        ``FunctionCycles`` has the cycles of each command.
+        """
+        stages = KllmFunctionPipelineConfig().stages
+        cycles = FunctionCycles(self.config.width, self.config.slot.bits_a, stages, 1)
+        return Timing(
+            latency=cycles.rows(1),
+            interval=Fraction(1, self.config.width),
+            start="command",
+            end="status",
+            unit="element",
+            delays=(
+                ("of a refused command", cycles.refused),
+                ("of FUNCTION_CODEBOOK", cycles.codebook),
+                ("of SOFTMAX of one row", cycles.softmax(1, 1)),
+            ),
         )
 
     def elaborate(self, platform) -> Module:

@@ -6,7 +6,7 @@ from amaranth import Array, Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, choice
 from golden.fp16.format import FP16, FP32
 from golden.kllm.format import Operation
 from golden.kllm.isa import ROW_ELEMENTS
@@ -29,10 +29,7 @@ _MINUS_ZERO = FP16.sign_bit
 class KllmVectorLanesConfig(Config):
     """Number of lanes."""
 
-    width: int = 8  # elements per cycle: 4, 8 or 16
-
-    def __post_init__(self) -> None:
-        self._check_choice("width", (4, 8, 16))
+    width: int = choice(8, (4, 8, 16), "elements per cycle")
 
     @property
     def beats(self) -> int:

@@ -5,8 +5,7 @@ import dataclasses
 from amaranth import Module, Signal
 from amaranth.lib import stream
 
-from golden.config import Config
-from golden.kllm.timing import pe_lane
+from golden.config import Config, bounded, nested
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.children import add
@@ -23,12 +22,8 @@ _SHARED = ("job", "a", "x", "codebook")
 class KllmLaneArrayConfig(Config):
     """Number of lanes and what each is."""
 
-    lanes: int = 16  # 1..64
-    lane: KllmPeLaneConfig = dataclasses.field(default_factory=KllmPeLaneConfig)
-
-    def __post_init__(self) -> None:
-        self._check_range("lanes", 1, 64)
-        self._check_shape("lane", KllmPeLaneConfig)
+    lanes: int = bounded(16, 1, 64, "PE lanes")
+    lane: KllmPeLaneConfig = nested(KllmPeLaneConfig)
 
 
 class KllmLaneArray(Block):
@@ -87,7 +82,7 @@ class KllmLaneArray(Block):
 
     @property
     def timing(self) -> Timing:
-        return pe_lane(self.config.lane.cycles)
+        return self.config.lane.timing
 
     @property
     def throughput(self) -> str:

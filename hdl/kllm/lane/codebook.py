@@ -5,7 +5,6 @@ from amaranth.lib import stream
 
 from golden.fp16.format import FP16
 from golden.kllm.format import integer_packet_length
-from golden.kllm.timing import lane_codebook
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.kllm.lane.config import KllmPeLaneConfig, Loaded
@@ -44,9 +43,8 @@ class KllmLaneCodebook(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return lane_codebook()
+    # Words of the table of products leave in the cycle in which they come.
+    timing = Timing(latency=0, end="product", delays=(("from a packet's last word to loaded", 1),))
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

@@ -5,8 +5,7 @@ import dataclasses
 from amaranth import Cat, Module, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
-from golden.kllm import timing
+from golden.config import Config, bounded
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.kinds import BITS, NUMBER, index_of, mask_of
@@ -17,18 +16,11 @@ from hdl.ports import In, Out, Payload
 class KllmConcatConfig(Config):
     """Shape of one beat."""
 
-    value_bits: int = 4  # bits of an activation index, or of the value in its place, 2..32
-    bits_b: int = 4  # bits of a weight index, 2..4
-    elements: int = 16  # elements of the reduction axis per beat, 1..16
-    columns: int = 32  # output columns per beat, 1..64
-    tag_bits: int = 0  # sideband carried with the activations, 0..64
-
-    def __post_init__(self) -> None:
-        self._check_range("value_bits", 2, 32)
-        self._check_range("bits_b", 2, 4)
-        self._check_range("elements", 1, 16)
-        self._check_range("columns", 1, 64)
-        self._check_range("tag_bits", 0, 64)
+    value_bits: int = bounded(4, 2, 32, "bits of an activation index, or of the value in its place")
+    bits_b: int = bounded(4, 2, 4, "bits of a weight index")
+    elements: int = bounded(16, 1, 16, "elements of the reduction axis per beat")
+    columns: int = bounded(32, 1, 64, "output columns per beat")
+    tag_bits: int = bounded(0, 0, 64, "sideband carried with the activations")
 
     @property
     def pair_bits(self) -> int:
@@ -111,9 +103,8 @@ class KllmConcat(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.concat()
+    # A beat of pairs leaves in the cycle after both of its inputs came.
+    timing = Timing(latency=1, start="i_a", unit="beat")
 
     def elaborate(self, platform) -> Module:
         config = self.config

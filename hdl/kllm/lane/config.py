@@ -5,11 +5,13 @@ import dataclasses
 from amaranth import signed
 from amaranth.lib import data, enum
 
-from golden.config import Config
+from golden.config import Config, bounded, choice, flag, power_of_two
 from golden.fp16.format import FP16, FP32
 from golden.index.format import INT_BITS, K_MAX
 from golden.kllm.format import PRODUCTS, Status, kmeans_packet_length
-from golden.kllm.timing import LaneTiming
+from golden.kllm.isa import MatmulMode
+from golden.kllm.timing import LaneTiming, lane_latency
+from golden.timing import Timing
 from hdl.index.histogram_parallel import IndexHistogramParallelConfig
 from hdl.index.reducer import IndexReducerConfig
 from hdl.kinds import BITS, NUMBER, index_of, mask_of, member_texts
@@ -36,34 +38,28 @@ class Loaded(enum.Enum, shape=2):
 class KllmPeLaneConfig(Config):
     """Elaboration-time parameters of a lane."""
 
-    bits_a: int = 4  # bits of an activation index, 2..4
-    bits_b: int = 4  # bits of a weight index, 2..4
-    elements: int = 16  # elements of the reduction axis per cycle, 1..16
-    columns: int = 32  # output columns of a job, 1..64
-    k_max: int = 11008  # longest reduction, 1..16383
-    integer_bits: int = 8  # Integer x K-Means mode: bits of an operand, 4 or 8; 0: no such mode
-    counter: str = "select"  # micro-architecture: select, or flipflop, the paper's
-    product: str = "rounded"  # words of the table: rounded, fixed16 or fixed12; flipflop: rounded
-    antisymmetric: bool = False  # C_B[j] = -C_B[last - j], as C_V: half tables; flipflop: false
-    macs: int = 32  # MACs of the reducer, a power of two 1..256; select: unused
-    outliers_max: int = 127  # most outliers of a token, 1..16383
-    weight_buffer_beats: int = 8  # depth of the weight buffer, 3..1024
+    bits_a: int = bounded(4, 2, 4, "bits of an activation index")
+    bits_b: int = bounded(4, 2, 4, "bits of a weight index")
+    elements: int = bounded(16, 1, 16, "elements of the reduction axis per cycle")
+    columns: int = bounded(32, 1, 64, "output columns of a job")
+    k_max: int = bounded(11008, 1, K_MAX, "longest reduction")
+    integer_bits: int = choice(
+        8, (0, *INT_BITS), "Integer x K-Means mode: bits of an operand; 0: no such mode"
+    )
+    counter: str = choice("select", COUNTERS, "micro-architecture; flipflop is the paper's")
+    product: str = choice("rounded", PRODUCTS, "words of the table; flipflop: rounded")
+    antisymmetric: bool = flag(
+        False, "C_B[j] = -C_B[last - j], as C_V: half tables; flipflop: false"
+    )
+    macs: int = power_of_two(32, 1, 256, "MACs of the reducer; select: unused")
+    outliers_max: int = bounded(127, 1, 16383, "most outliers of a token")
+    weight_buffer_beats: int = bounded(8, 3, 1024, "depth of the weight buffer")
 
     def __post_init__(self) -> None:
-        self._check_range("bits_a", 2, 4)
-        self._check_range("bits_b", 2, 4)
-        self._check_range("elements", 1, 16)
-        self._check_range("columns", 1, 64)
-        self._check_range("k_max", 1, K_MAX)
-        self._check_choice("integer_bits", (0, *INT_BITS))
-        self._check_choice("counter", COUNTERS)
-        self._check_choice("product", PRODUCTS if self.counter == "select" else ("rounded",))
-        self._check_bool("antisymmetric")
-        if self.counter != "select" and self.antisymmetric:
-            self._refuse("antisymmetric", "False")
-        self._check_power_of_two("macs", 1, 256)
-        self._check_range("outliers_max", 1, 16383)
-        self._check_range("weight_buffer_beats", 3, 1024)
+        if self.counter != "select":
+            self._check_choice("product", ("rounded",))
+            if self.antisymmetric:
+                self._refuse("antisymmetric", "False")
 
     @property
     def counter_config(self) -> IndexHistogramParallelConfig:
@@ -156,6 +152,25 @@ class KllmPeLaneConfig(Config):
             elements=self.elements,
             words=counter.words,
             integer_words=counter.integer_words if self.integer_bits else 0,
+        )
+
+    @property
+    def timing(self) -> Timing:
+        """One job in an idle lane; ``golden.kllm.timing.lane_cycles`` counts a sequence."""
+        shape = self.cycles
+        modes = [("of a direct product", MatmulMode.DIRECT)]
+        if shape.integer_words:
+            modes.append(("of integers", MatmulMode.INTEGER))
+        return Timing(
+            latency=lane_latency(shape, MatmulMode.KMEANS),
+            start="a job's last a",
+            end="y",
+            unit="beat",
+            delays=(
+                *((what, lane_latency(shape, mode)) for what, mode in modes),
+                ("from a column's y to the next", shape.gap(MatmulMode.KMEANS)),
+                ("from a job's last y to its status", 1),
+            ),
         )
 
     def bound(self, length: int, jobs: int) -> int:

@@ -4,7 +4,7 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
 
 from golden.fp16.format import FP16
-from golden.kllm.timing import lane_dense
+from golden.kllm.isa import MatmulMode
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.children import add
@@ -29,7 +29,7 @@ class KllmLaneDense(Block):
     the last. The parent changes ``is_integer`` and the table only while no packet is inside.
     ``i.ready`` depends combinationally on ``o.ready``.
 
-    Latency and throughput: golden.kllm.timing.lane_dense. Source: KLLM, sections III-B and IV-B.
+    Latency and throughput: ``timing``. Source: KLLM, sections III-B and IV-B.
     Golden: golden.kllm.blocks.dense_sums.
 
     A column that is read out early may count one beat ahead. One IndexReducer takes ``macs`` bins
@@ -57,7 +57,15 @@ class KllmLaneDense(Block):
 
     @property
     def timing(self) -> Timing:
-        return lane_dense(self.config.cycles)
+        """Counting overlaps reducing: from a packet's last beat to the sum of column 0."""
+        shape = self.config.cycles
+        integer = (("in integer mode", 6 + shape.integer_words),) if shape.integer_words else ()
+        return Timing(
+            latency=6 + shape.words,
+            start="a packet's last i",
+            unit="beat",
+            delays=(*integer, ("from a sum to the next", shape.gap(MatmulMode.KMEANS))),
+        )
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

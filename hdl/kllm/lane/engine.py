@@ -3,7 +3,6 @@
 from amaranth import Module
 from amaranth.lib import data, stream
 
-from golden.kllm.timing import pe_lane
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.children import add
@@ -97,7 +96,7 @@ class KllmPeLane(Block):
 
     @property
     def timing(self) -> Timing:
-        return pe_lane(self.config.cycles)
+        return self.config.timing
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

@@ -4,7 +4,6 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
 
 from golden.kllm.format import NO_OUTPUT, Status
-from golden.kllm.timing import lane_finish
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.children import add
@@ -66,7 +65,14 @@ class KllmLaneFinish(Block):
 
     @property
     def timing(self) -> Timing:
-        return lane_finish(self.config.scaler_config.stages)
+        """``stages`` registers of the scaler. A status takes 1 cycle after the last y."""
+        return Timing(
+            latency=self.config.scaler_config.stages,
+            start="s_b",
+            end="y",
+            unit="column",
+            delays=(("from a job's last y to its status", 1),),
+        )
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

@@ -5,7 +5,6 @@ from amaranth.hdl import Value
 from amaranth.lib import stream
 
 from golden.kllm.format import product_bits
-from golden.kllm.timing import row_lookup
 from golden.timing import Timing
 from hdl.bits import any_of, let, one_hot
 from hdl.block import Block
@@ -63,7 +62,10 @@ class KllmRowLookup(Block):
 
     @property
     def timing(self) -> Timing:
-        return row_lookup(self.config.digits)
+        """The last digit of a beat of integers leaves ``digits - 1`` cycles later."""
+        digits = self.config.digits
+        integer = (("cycles of a beat in integer mode", digits),) if digits > 1 else ()
+        return Timing(latency=1, unit="beat", delays=integer)
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

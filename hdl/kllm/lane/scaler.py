@@ -5,9 +5,8 @@ import dataclasses
 from amaranth import Module, signed
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, choice
 from golden.fp16.format import FP16, FP32
-from golden.kllm import timing
 from golden.kllm.format import GRID_SPARSE
 from golden.timing import Timing
 from hdl.block import Block
@@ -24,14 +23,9 @@ from hdl.ports import In, Out, Payload
 class KllmScalerConfig(Config):
     """Widths of the scaler."""
 
-    sum_bits: int = 72  # bits of the exact sparse sum, 2..96
-    tag_bits: int = 1  # sideband, 1..32
-    stages: int = 3  # cycles of latency, one for each of its three roundings times 1..2: 3 or 6
-
-    def __post_init__(self) -> None:
-        self._check_range("sum_bits", 2, 96)
-        self._check_range("tag_bits", 1, 32)
-        self._check_choice("stages", (3, 6))
+    sum_bits: int = bounded(72, 2, 96, "bits of the exact sparse sum")
+    tag_bits: int = bounded(1, 1, 32, "sideband")
+    stages: int = choice(3, (3, 6), "cycles of latency, one or two for each of its three roundings")
 
     @property
     def i_layout(self) -> data.StructLayout:
@@ -81,7 +75,8 @@ class KllmScaler(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.scaler(self.config.stages)
+        """``stages`` registers from the sums to the output."""
+        return Timing(latency=self.config.stages)
 
     def elaborate(self, platform) -> Module:
         config = self.config

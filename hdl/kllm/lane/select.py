@@ -4,14 +4,13 @@ from amaranth import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import stream
 
 from golden.fp16.format import FP32
-from golden.lanes.timing import lane
 from golden.timing import Timing
 from hdl.block import Block, Operations
 from hdl.children import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.lane.select_column import KllmSelectColumn
-from hdl.lanes.steps import lane_steps
+from hdl.lanes.steps import lane_steps, lane_timing
 from hdl.ports import In, Out
 
 _STAGES = 1  # registers before the accumulators: those of a column's tree
@@ -56,7 +55,7 @@ class KllmLaneSelect(Block):
 
     @property
     def timing(self) -> Timing:
-        return lane(_STAGES)
+        return lane_timing(_STAGES)
 
     @property
     def operations(self) -> Operations:

@@ -2,7 +2,6 @@
 
 from amaranth import Cat, Const, Module, Mux, Signal, signed
 
-from golden.kllm.timing import select_column
 from golden.timing import Timing
 from hdl.bits import any_of, carry_save, let, one_hot
 from hdl.block import Block, Operations
@@ -69,9 +68,8 @@ class KllmSelectColumn(Block):
             members["digit"] = In(range(config.digits), "Place of the digit in the tree registers.")
         super().__init__(config, members)
 
-    @property
-    def timing(self) -> Timing:
-        return select_column()
+    # From the beat with ``enter`` to its sum: tree, accumulator, ``held``.
+    timing = Timing(latency=3, start="row", end="held", unit="beat")
 
     @property
     def operations(self) -> Operations:

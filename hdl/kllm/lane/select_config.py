@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import signed
 from amaranth.lib import data
 
-from golden.config import Config
+from golden.config import Config, bounded, choice, flag
 from golden.fp16.format import FP16
 from golden.index.format import INT_BITS, K_MAX
 from golden.kllm.format import (
@@ -24,26 +24,19 @@ from hdl.ports import Payload
 class KllmSelectConfig(Config):
     """Shape of the rows of products, and of the columns that select from them."""
 
-    bits_a: int = 4  # bits of an activation index, 2..4
-    bits_b: int = 4  # bits of a weight index, 2..4
-    elements: int = 16  # elements of the reduction axis per beat, 1..16
-    columns: int = 32  # output columns, 1..64
-    k_max: int = 11008  # longest reduction, 1..16383
-    integer_bits: int = 8  # Integer x K-Means mode: bits of an operand, 4 or 8; 0: no such mode
-    product: str = "rounded"  # words of the table: rounded, fixed16 or fixed12
-    antisymmetric: bool = False  # C_B[j] = -C_B[last - j], so does C_V: rows have the lower half
-    tag_bits: int = 0  # sideband carried with each beat, 0..64; 0: no such field
-
-    def __post_init__(self) -> None:
-        self._check_range("bits_a", 2, 4)
-        self._check_range("bits_b", 2, 4)
-        self._check_range("elements", 1, 16)
-        self._check_range("columns", 1, 64)
-        self._check_range("k_max", 1, K_MAX)
-        self._check_choice("integer_bits", (0, *INT_BITS))
-        self._check_choice("product", PRODUCTS)
-        self._check_bool("antisymmetric")
-        self._check_range("tag_bits", 0, 64)
+    bits_a: int = bounded(4, 2, 4, "bits of an activation index")
+    bits_b: int = bounded(4, 2, 4, "bits of a weight index")
+    elements: int = bounded(16, 1, 16, "elements of the reduction axis per beat")
+    columns: int = bounded(32, 1, 64, "output columns")
+    k_max: int = bounded(11008, 1, K_MAX, "longest reduction")
+    integer_bits: int = choice(
+        8, (0, *INT_BITS), "Integer x K-Means mode: bits of an operand; 0: no such mode"
+    )
+    product: str = choice("rounded", PRODUCTS, "words of the table")
+    antisymmetric: bool = flag(
+        False, "C_B[j] = -C_B[last - j], so does C_V: rows have the lower half"
+    )
+    tag_bits: int = bounded(0, 0, 64, "sideband carried with each beat; 0: no such field")
 
     @property
     def rows(self) -> int:

@@ -4,8 +4,6 @@ from amaranth import Array, Module
 from amaranth.lib import stream
 
 from golden.fp16.format import FP16
-from golden.kllm.timing import outlier
-from golden.timing import Timing
 from hdl.block import Block
 from hdl.children import add
 from hdl.kllm.lane.config import KllmPeLaneConfig
@@ -48,9 +46,7 @@ class KllmLaneSparse(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return outlier()
+    timing = KllmOutlier.timing
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

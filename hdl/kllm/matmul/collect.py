@@ -6,7 +6,6 @@ from amaranth.lib import stream
 from golden.fp16.format import FP16
 from golden.kllm.format import NO_OUTPUT, Status
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus
-from golden.kllm.timing import matmul_collect
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.kllm.engine import ROW, row_write_layout, status_stream
@@ -71,9 +70,17 @@ class KllmMatmulCollect(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return matmul_collect()
+    timing = Timing(
+        latency=0,
+        start="row",
+        end="write",
+        unit="row",
+        delays=(
+            ("from ticket, as offered, to the first row", 1),
+            ("of each job in addition", 1),
+            ("from the last lane_status to status", 2),
+        ),
+    )
 
     def elaborate(self, platform) -> Module:
         m = Module()

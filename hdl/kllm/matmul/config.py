@@ -2,11 +2,13 @@
 
 import dataclasses
 
-from golden.config import Config
+from golden.config import Config, bounded, nested
 from golden.index.format import K_MAX
 from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.isa import ROW_ELEMENTS
 from hdl.kllm.lane.config import KllmPeLaneConfig
+
+FIRST_REQUEST = ("from start to the first request", 1)  # a delay of each walk
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,28 +24,25 @@ def _lane() -> KllmPeLaneConfig:
 class KllmMatmulConfig(Config):
     """Sizes of what the engine drives."""
 
-    lanes: int = 16  # 1..64
-    lane: KllmPeLaneConfig = dataclasses.field(default_factory=_lane)  # one that serves ``slot``
-    vectors: VectorShape = dataclasses.field(default_factory=VectorShape)  # the vector memory
-    slot: SlotShape = dataclasses.field(default_factory=SlotShape)  # the slots
-    replay_beats: int = 256  # longest tokens that several may share weights, in beats, 1..16383
+    lanes: int = bounded(16, 1, 64, "PE lanes")
+    lane: KllmPeLaneConfig = nested(_lane, "one that serves ``slot``", KllmPeLaneConfig)
+    vectors: VectorShape = nested(VectorShape, "the vector memory")
+    slot: SlotShape = nested(SlotShape, "the slots")
+    replay_beats: int = bounded(
+        256, 1, K_MAX, "longest tokens that several may share weights, in beats"
+    )
 
     def __post_init__(self) -> None:
-        self._check_range("lanes", 1, 64)
-        self._check_shape("lane", KllmPeLaneConfig)
         if self.lane.columns % ROW_ELEMENTS:
             self._refuse("lane.columns", f"a multiple of {ROW_ELEMENTS}")
         if ROW_ELEMENTS % self.lane.elements:
             self._refuse("lane.elements", f"a divisor of {ROW_ELEMENTS}")
-        self._check_shape("vectors", VectorShape)
-        self._check_shape("slot", SlotShape)
         for name in ("bits_a", "integer_bits", "outliers_max"):
             common = getattr(self.slot, name)
             if getattr(self.lane, name) != common:
                 self._refuse(f"lane.{name}", f"{common} as in slot.{name}")
         if self.slot.elements > self.lane.k_max:
             self._refuse("lane.k_max", f"at least {self.slot.elements}, slot.elements")
-        self._check_range("replay_beats", 1, K_MAX)
 
     @property
     def group_outputs(self) -> int:

@@ -3,12 +3,11 @@
 from amaranth import Module
 from amaranth.lib import stream
 
-from golden.kllm.timing import descriptor_walk
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.kinds import NUMBER, index_of
 from hdl.kllm.engine import descriptor_layout
-from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
+from hdl.kllm.matmul.config import FIRST_REQUEST, KllmMatmulPhaseConfig
 from hdl.ports import In, Out, Payload
 from hdl.walk import Walk
 
@@ -43,9 +42,13 @@ class KllmDescriptorWalk(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return descriptor_walk()
+    # The memory's latency is not included.
+    timing = Timing(
+        latency=0,
+        start="descriptor",
+        unit="descriptor",
+        delays=(FIRST_REQUEST, ("from the last descriptor to done", 1)),
+    )
 
     def elaborate(self, platform) -> Module:
         m = Module()

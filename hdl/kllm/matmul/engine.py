@@ -6,7 +6,7 @@ docs/blocks/kllm_matmul.md
 from amaranth import Module
 from amaranth.lib import stream
 
-from golden.kllm.timing import matmul
+from golden.kllm.timing import matmul_supply
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.children import add
@@ -97,9 +97,19 @@ class KllmMatmul(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return matmul()
+    # The least latency: DIRECT of one group. ``matmul_supply`` has that of each command.
+    timing = Timing(
+        latency=matmul_supply(1),
+        start="command.valid",
+        end="supply",
+        unit="beat",
+        delays=(
+            ("from the last slot_descriptor to slot_entry_request, without fold_norm", 3),
+            ("from a row's last y_0 to its write", 1),
+            ("from a command's last write to its status", 3),
+            ("from a packet's last codebook to the turn of the next command", 2),
+        ),
+    )
 
     def elaborate(self, platform) -> Module:
         m, config, none = Module(), self.config, KllmMatmulPhaseConfig()

@@ -4,11 +4,11 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream
 
 from golden.kllm.isa import ROW_ELEMENTS
-from golden.kllm.timing import entry_walk
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.kllm.engine import SLOT_LENGTH_BITS, slot_read
 from hdl.kllm.lane.config import KllmPeLaneConfig
+from hdl.kllm.matmul.config import FIRST_REQUEST
 from hdl.kllm.matmul.payloads import matmul_work_layout
 from hdl.ports import In, Out
 from hdl.walk import Walk
@@ -50,9 +50,14 @@ class KllmEntryWalk(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return entry_walk()
+    # The memory's latency is not included.
+    timing = Timing(
+        latency=0,
+        start="a row of entries",
+        end="a",
+        unit="beat",
+        delays=(FIRST_REQUEST, ("from start to the first beat, if direct", 1)),
+    )
 
     def elaborate(self, platform) -> Module:
         m, work, elements = Module(), self.work, self.config.elements

@@ -1,10 +1,12 @@
 """Commands of the matmul engine: checked, then started."""
 
+from fractions import Fraction
+
 from amaranth import Const, Module, Mux, Signal
 from amaranth.lib import stream
 
 from golden.kllm.isa import Codebook, CommandStatus, MatmulMode, Opcode
-from golden.kllm.timing import matmul_issue
+from golden.kllm.timing import matmul_supply, matmul_ticket
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.children import add
@@ -103,7 +105,24 @@ class KllmMatmulIssue(Block):
 
     @property
     def timing(self) -> Timing:
-        return matmul_issue()
+        """DIRECT of one group has the least latency; ``matmul_supply`` has that of each command.
+
+        The interval is that of the same, with walks of one cycle.
+        """
+        ticket = 1 + matmul_ticket()
+        return Timing(
+            latency=matmul_supply(1),
+            start="command, as offered,",
+            end="supply",
+            interval=Fraction(matmul_supply(1) + ticket + 4),
+            unit="command",
+            delays=(
+                ("from supply to ticket of DIRECT, if released", ticket),
+                ("from ticket to start, without fold_norm", 0),
+                ("from the end of the walks to the end of the command", 1),
+                ("from the last codebook to its ticket", 1),
+            ),
+        )
 
     def _of(self, name: str):
         return operand(self.command.p, Opcode.MATMUL, name)

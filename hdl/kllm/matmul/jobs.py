@@ -4,12 +4,12 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
 
 from golden.fp16.format import FP16
-from golden.kllm.timing import job_walk
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.kinds import index_of
 from hdl.kllm.engine import SLOT_LENGTH_BITS, descriptor_layout
 from hdl.kllm.lane.config import KllmPeLaneConfig
+from hdl.kllm.matmul.config import FIRST_REQUEST
 from hdl.kllm.matmul.payloads import matmul_work_layout, outlier_count_layout
 from hdl.ports import In, Out, Payload
 from hdl.walk import Walk
@@ -58,9 +58,18 @@ class KllmJobWalk(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return job_walk()
+    # Of slots; the memory's latency is not included. The interval is that of direct jobs.
+    timing = Timing(
+        latency=1,
+        start="descriptor",
+        end="job and count",
+        unit="job, if direct",
+        delays=(
+            FIRST_REQUEST,
+            ("from start to the first job, if direct", 1),
+            ("from a job to the next request", 1),
+        ),
+    )
 
     def elaborate(self, platform) -> Module:
         m, work = Module(), self.work

@@ -4,7 +4,6 @@ from amaranth import Module, Signal
 from amaranth.lib import stream
 
 from golden.fp16.format import FP16
-from golden.kllm.timing import outlier_walk
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.kinds import index_of
@@ -51,9 +50,14 @@ class KllmOutlierWalk(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return outlier_walk()
+    # The memory's latency is not included. The cycles of one count.
+    timing = Timing(
+        latency=0,
+        start="outlier",
+        end="x",
+        unit="word",
+        delays=(("from count to its first request", 1), ("of each count in addition", 1)),
+    )
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -5,11 +5,10 @@ from amaranth.lib import stream
 
 from golden.fp16.format import FP16
 from golden.kllm.isa import ROW_ELEMENTS
-from golden.kllm.timing import row_walk
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.kllm.engine import row_read
-from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
+from hdl.kllm.matmul.config import FIRST_REQUEST, KllmMatmulPhaseConfig
 from hdl.kllm.matmul.payloads import packet_word_layout, row_work_layout
 from hdl.ports import In, Out
 from hdl.walk import Walk
@@ -38,9 +37,8 @@ class KllmRowWalk(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return row_walk()
+    # The memory's latency is not included.
+    timing = Timing(latency=0, start="a row", unit="word", delays=(FIRST_REQUEST,))
 
     def elaborate(self, platform) -> Module:
         m, work = Module(), self.work

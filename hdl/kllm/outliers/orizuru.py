@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, choice, power_of_two
 from golden.fp16.format import FP16
 from golden.kllm import timing
 from golden.kllm.format import OrizuruStatus
@@ -29,14 +29,13 @@ from hdl.ports import In, Out, Payload, status_layout
 class KllmOrizuruConfig(Config):
     """Longest token, words per load beat, and how the trees are built."""
 
-    n_max: int = 4096  # longest token, words, 2..65536
-    elements: int = 16  # words per beat of x: a power of two in 1..16
-    architecture: str = "shared"  # rows in RAM and two units; "parallel": a unit for every node
-
-    def __post_init__(self) -> None:
-        self._check_range("n_max", 2, 1 << 16)
-        self._check_power_of_two("elements", 1, RADIX)
-        self._check_choice("architecture", ("parallel", "shared"))
+    n_max: int = bounded(4096, 2, 1 << 16, "longest token, words")
+    elements: int = power_of_two(16, 1, RADIX, "words per beat of x")
+    architecture: str = choice(
+        "shared",
+        ("parallel", "shared"),
+        "shared: rows in RAM and two units; parallel: a unit for every node",
+    )
 
     @property
     def trees_config(self) -> OrizuruTreesConfig:

@@ -9,7 +9,7 @@ from amaranth import Array, Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.fp16.format import FP16
 from hdl.bits import let
 from hdl.block import Block
@@ -28,10 +28,7 @@ TREES = ("max", "min")  # order of the two trees wherever both are an array
 class OrizuruTreesConfig(Config):
     """Leaves of a pair of trees made of nodes of 16."""
 
-    n_max: int = 4096  # leaves, 2..65536; the tree is rounded up to whole nodes
-
-    def __post_init__(self) -> None:
-        self._check_range("n_max", 2, 1 << 16)
+    n_max: int = bounded(4096, 2, 1 << 16, "leaves; the tree is rounded up to whole nodes")
 
     @property
     def nodes(self) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ from amaranth import Cat, Module, Mux
 from amaranth.hdl import Value
 from amaranth.lib import data
 
+from golden.config import bounded, flag, power_of_two
 from golden.fp16.format import FP16
 from hdl.bits import let
 from hdl.fp16.pipeline import Operator, OperatorConfig
@@ -17,16 +18,12 @@ from hdl.ports import Payload
 class KllmOrizuruUnitConfig(OperatorConfig):
     """Fan-in of one unit, and whether both of its trees see the same leaves."""
 
-    stages: int = 1  # cycles from i to o, 0..8; 0 is combinational
-    leaves: int = 16  # a power of two in 2..16
-    shared: bool = True  # one set of keys for both trees (lowest level), else one for each
-    carry_bits: int = 0  # bits that go along with each leaf and leave with the winner, 0..16
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_power_of_two("leaves", 2, 16)
-        self._check_bool("shared")
-        self._check_range("carry_bits", 0, 16)
+    stages: int = 1
+    leaves: int = power_of_two(16, 2, 16, "leaves of a node")
+    shared: bool = flag(True, "one set of keys for both trees (lowest level), else one for each")
+    carry_bits: int = bounded(
+        0, 0, 16, "bits that go along with each leaf and leave with the winner"
+    )
 
     @property
     def trees(self) -> tuple[str, ...]:

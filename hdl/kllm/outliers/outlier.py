@@ -5,9 +5,8 @@ import dataclasses
 from amaranth import Array, Module, Mux, Signal, signed
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.fp16.format import FP16
-from golden.kllm import timing
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.index.reducer import centroid_parts
@@ -19,14 +18,9 @@ from hdl.ports import In, Out, Payload
 class KllmOutlierConfig(Config):
     """Shape of the sparse path."""
 
-    bits_b: int = 4  # bits of a weight index, 2..4
-    columns: int = 32  # output columns, each with its own multiplier and sum, 1..64
-    outliers_max: int = 127  # most outliers of a packet, 1..16383
-
-    def __post_init__(self) -> None:
-        self._check_range("bits_b", 2, 4)
-        self._check_range("columns", 1, 64)
-        self._check_range("outliers_max", 1, 16383)
+    bits_b: int = bounded(4, 2, 4, "bits of a weight index")
+    columns: int = bounded(32, 1, 64, "output columns, each with its own multiplier and sum")
+    outliers_max: int = bounded(127, 1, 16383, "most outliers of a packet")
 
     @property
     def sum_bits(self) -> int:
@@ -97,9 +91,8 @@ class KllmOutlier(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.outlier()
+    # From the word with last to the sum of column 0; columns leave one per cycle.
+    timing = Timing(latency=3)
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -5,12 +5,11 @@ import dataclasses
 from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.fp16.format import FP16
 from golden.index.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN
 from golden.kllm.format import TokenKind
 from golden.kllm.isa import ROW_ELEMENTS
-from golden.kllm.timing import row_compare
 from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
@@ -34,10 +33,7 @@ _PLACE_BITS = (ROW_ELEMENTS - 1).bit_length()  # of an element within its row
 class KllmRowCompareConfig(Config):
     """Words of a codebook."""
 
-    bits_a: int = 4  # bits of an activation index, 2..4
-
-    def __post_init__(self) -> None:
-        self._check_range("bits_a", CODEBOOK_BITS_MIN, CODEBOOK_BITS_MAX)
+    bits_a: int = bounded(4, CODEBOOK_BITS_MIN, CODEBOOK_BITS_MAX, "bits of an activation index")
 
     @property
     def token_layout(self) -> Payload:
@@ -80,9 +76,7 @@ class KllmRowCompare(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return row_compare()
+    timing = Timing(latency=1, start="row", unit="row")
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -1,16 +1,16 @@
 """Commands of Unit.QUANTIZE, decoded and checked."""
 
 import dataclasses
+from fractions import Fraction
 
 from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import stream
 
-from golden.config import Config
+from golden.config import Config, nested
 from golden.fp16.format import FP16
 from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.format import TokenKind
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus, Norm, Opcode, OutlierMode
-from golden.kllm.timing import quantize_decode
 from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
@@ -27,12 +27,8 @@ _KEPT = ("src", "stride", "length", "slot", "k_max", "k_min", "norm", "epsilon")
 class KllmQuantizeDecodeConfig(Config):
     """What commands may address."""
 
-    vectors: VectorShape = dataclasses.field(default_factory=VectorShape)  # the vector memory
-    slot: SlotShape = dataclasses.field(default_factory=SlotShape)  # the slots
-
-    def __post_init__(self) -> None:
-        self._check_shape("vectors", VectorShape)
-        self._check_shape("slot", SlotShape)
+    vectors: VectorShape = nested(VectorShape, "the vector memory")
+    slot: SlotShape = nested(SlotShape, "the slots")
 
 
 class KllmQuantizeDecode(Block):
@@ -70,9 +66,8 @@ class KllmQuantizeDecode(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return quantize_decode()
+    # One command at a time; the next one after its job.
+    timing = Timing(latency=3, interval=Fraction(4), start="command", end="job", unit="command")
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

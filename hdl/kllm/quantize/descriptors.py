@@ -1,11 +1,12 @@
 """A token's descriptor, a command's status."""
 
+from fractions import Fraction
+
 from amaranth import Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 
 from golden.fp16.format import FP32
 from golden.kllm.format import TokenKind
-from golden.kllm.timing import descriptor_writer
 from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
@@ -72,9 +73,7 @@ class KllmDescriptorWriter(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return descriptor_writer()
+    timing = Timing(latency=1, interval=Fraction(2), start="finish", end="descriptor", unit="token")
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -5,10 +5,9 @@ import dataclasses
 from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, choice
 from golden.index.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN, INT_BITS
 from golden.kllm.isa import ROW_ELEMENTS
-from golden.kllm.timing import entry_writer
 from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
@@ -25,12 +24,8 @@ from hdl.stream.queue import queue
 class KllmEntryWriterConfig(Config):
     """Widths of an entry."""
 
-    bits_a: int = 4  # bits of an activation index, 2..4
-    integer_bits: int = 8  # bits of an unsigned integer, 4 or 8; 0: no integers
-
-    def __post_init__(self) -> None:
-        self._check_range("bits_a", CODEBOOK_BITS_MIN, CODEBOOK_BITS_MAX)
-        self._check_choice("integer_bits", (0, *INT_BITS))
+    bits_a: int = bounded(4, CODEBOOK_BITS_MIN, CODEBOOK_BITS_MAX, "bits of an activation index")
+    integer_bits: int = choice(8, (0, *INT_BITS), "bits of an unsigned integer; 0: no integers")
 
     @property
     def index_layout(self) -> data.StructLayout:
@@ -86,9 +81,7 @@ class KllmEntryWriter(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return entry_writer()
+    timing = Timing(latency=1, start="index or value", end="entries and beat", unit="row")
 
     def elaborate(self, platform) -> Module:
         m = Module()

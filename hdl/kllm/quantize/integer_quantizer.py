@@ -1,14 +1,14 @@
 """Unsigned integers of a token by exact division."""
 
 import dataclasses
+from fractions import Fraction
 
 from amaranth import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, choice
 from golden.fp16.format import FP16
 from golden.index.format import INT_BITS
-from golden.kllm import timing
 from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
@@ -28,13 +28,8 @@ _SCALE_STEPS = 14  # quotient bits of the scale, one per cycle
 class UnsignedQuotientsConfig(OperatorConfig):
     """Shape of the dividers."""
 
-    int_bits: int = 8  # bits of a quotient, 4 or 8
-    lanes: int = 4  # quotients per cycle, 1..32
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_choice("int_bits", INT_BITS)
-        self._check_range("lanes", 1, 32)
+    int_bits: int = choice(8, INT_BITS, "bits of a quotient")
+    lanes: int = bounded(4, 1, 32, "quotients per cycle")
 
     @property
     def operands(self) -> dict:
@@ -116,20 +111,16 @@ class UnsignedQuotients(Operator):
 class KllmIntegerQuantizerConfig(Config):
     """Shape of the integer quantizer."""
 
-    int_bits: int = 8  # bits of an integer, 4 or 8
-    elements: int = 16  # elements of a row, 1..32
+    int_bits: int = choice(8, INT_BITS, "bits of an integer")
+    elements: int = bounded(16, 1, 32, "elements of a row")
     lanes: int = 4  # dividers, a divisor of elements
-    stages: int = 5  # cycles of latency of a divider, 1..8
-    tag_bits: int = 1  # sideband carried with each row, 1..100
+    stages: int = bounded(5, 1, _MAX_STAGES, "cycles of latency of a divider")
+    tag_bits: int = bounded(1, 1, 100, "sideband carried with each row")
 
     def __post_init__(self) -> None:
-        self._check_choice("int_bits", INT_BITS)
-        self._check_range("elements", 1, 32)
         self._check_range("lanes", 1, self.elements)
         if self.elements % self.lanes:
             self._refuse("lanes", f"a divisor of elements {self.elements}")
-        self._check_range("stages", 1, _MAX_STAGES)
-        self._check_range("tag_bits", 1, 100)
 
     @property
     def parts(self) -> int:
@@ -138,7 +129,14 @@ class KllmIntegerQuantizerConfig(Config):
 
     @property
     def timing(self) -> Timing:
-        return timing.integer_quantizer(self.stages, self.parts, _SCALE_STEPS)
+        """A row is divided in ``parts``; the scale takes _SCALE_STEPS steps of a division."""
+        return Timing(
+            latency=self.stages + self.parts - 1,
+            interval=Fraction(self.parts),
+            words=(("i", 1), ("o", 1)),
+            unit="row",
+            delays=(("from largest to scale", _SCALE_STEPS + 2),),
+        )
 
     @property
     def word_layout(self) -> data.StructLayout:

@@ -5,7 +5,6 @@ from amaranth.lib import stream
 
 from golden.fp16.format import FP16
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus
-from golden.kllm.timing import token_maximum
 from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
@@ -54,9 +53,10 @@ class KllmTokenMaximum(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return token_maximum()
+    timing = Timing(
+        latency=2, start="i", end="largest", unit="row",
+        delays=(("from largest to status", 1), ("from largest to the next row", 1)),
+    )  # fmt: skip
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -6,11 +6,11 @@ from typing import ClassVar
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, choice, nested, power_of_two
 from golden.index.timing import multipliers_max
 from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.isa import ROW_ELEMENTS
-from golden.kllm.timing import QuantizerCycles, orizuru, quantizer
+from golden.kllm.timing import QuantizerCycles, orizuru
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.children import add
@@ -55,18 +55,13 @@ class KllmQuantizerConfig(Config):
 
     conditional_parts: ClassVar[tuple[str, ...]] = ("integer_config",)
 
-    vectors: VectorShape = dataclasses.field(default_factory=VectorShape)  # the vector memory
-    slot: SlotShape = dataclasses.field(default_factory=SlotShape)  # the slots
-    orizuru: str = KllmOrizuruConfig.architecture  # of the two trees: parallel or shared
-    integer_lanes: int = 4  # dividers of QUANTIZE_INTEGER, 1, 2, 4, 8 or 16
-    threshold_multipliers: int = 5  # thresholds scaled per cycle, at most, 1..5
-
-    def __post_init__(self) -> None:
-        self._check_shape("vectors", VectorShape)
-        self._check_shape("slot", SlotShape)
-        self._check_choice("orizuru", ("parallel", "shared"))
-        self._check_power_of_two("integer_lanes", 1, ROW_ELEMENTS)
-        self._check_range("threshold_multipliers", 1, 5)
+    vectors: VectorShape = nested(VectorShape, "the vector memory")
+    slot: SlotShape = nested(SlotShape, "the slots")
+    orizuru: str = choice(
+        KllmOrizuruConfig.architecture, ("parallel", "shared"), "of the two trees"
+    )
+    integer_lanes: int = power_of_two(4, 1, ROW_ELEMENTS, "dividers of QUANTIZE_INTEGER")
+    threshold_multipliers: int = bounded(5, 1, 5, "thresholds scaled per cycle, at most")
 
     @property
     def centroids(self) -> int:
@@ -203,9 +198,8 @@ class KllmQuantizer(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return quantizer()
+    # Of a command that is refused; QuantizerCycles has the others.
+    timing = Timing(latency=6, start="command", end="status", unit="row of either pass")
 
     def elaborate(self, platform) -> Module:
         m, config, none = Module(), self.config, KllmQuantizePhaseConfig()

@@ -5,12 +5,11 @@ import dataclasses
 from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.fp16.format import FP16
 from golden.index.format import K_MAX
 from golden.kllm.format import TokenKind
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus
-from golden.kllm.timing import row_splitter
 from golden.timing import Timing
 from hdl.bits import let
 from hdl.block import Block
@@ -36,10 +35,7 @@ _AHEAD = 4  # outliers that may wait for their slot, or for the statistics
 class KllmRowSplitterConfig(Config):
     """What a slot holds."""
 
-    outliers_max: int = 64  # most outliers of a token, 1..16383
-
-    def __post_init__(self) -> None:
-        self._check_range("outliers_max", 1, K_MAX)
+    outliers_max: int = bounded(64, 1, K_MAX, "most outliers of a token")
 
 
 class KllmRowSplitter(Block):
@@ -90,9 +86,7 @@ class KllmRowSplitter(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return row_splitter()
+    timing = Timing(latency=1, end="beat", unit="row", delays=(("from i to its first outlier", 2),))
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -5,9 +5,8 @@ import dataclasses
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, nested
 from golden.fp16.format import FP16
-from golden.kllm import timing
 from golden.kllm.config import VectorShape
 from golden.kllm.isa import CommandStatus, Opcode
 from golden.timing import Timing
@@ -23,12 +22,8 @@ ROW_BYTES = ROW.size // 8
 class KllmLoadConfig(Config):
     """Sizes of the two memories."""
 
-    vectors: VectorShape = dataclasses.field(default_factory=VectorShape)  # the vector memory
-    address_bits: int = 40  # bits of a byte address of the data memory, 32..64
-
-    def __post_init__(self) -> None:
-        self._check_shape("vectors", VectorShape)
-        self._check_range("address_bits", 32, 64)
+    vectors: VectorShape = nested(VectorShape, "the vector memory")
+    address_bits: int = bounded(40, 32, 64, "bits of a byte address of the data memory")
 
     @property
     def read_layout(self) -> data.StructLayout:
@@ -79,9 +74,7 @@ class KllmLoad(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.load()
+    timing = Timing(latency=2, start="command", end="read", unit="row")
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -5,8 +5,7 @@ import dataclasses
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
 
-from golden.config import Config
-from golden.kllm import timing
+from golden.config import Config, bounded, nested
 from golden.kllm.config import SlotShape
 from golden.timing import Timing
 from hdl.block import Block
@@ -44,12 +43,10 @@ def slot_ends() -> dict:
 class KllmSlotMemoryConfig(Config):
     """Size of the slots and number of their readers."""
 
-    slot: SlotShape = dataclasses.field(default_factory=SlotShape)  # the slots
-    readers: int = 3  # read clients, 1..8
+    slot: SlotShape = nested(SlotShape, "the slots")
+    readers: int = bounded(3, 1, 8, "read clients")
 
     def __post_init__(self) -> None:
-        self._check_shape("slot", SlotShape)
-        self._check_range("readers", 1, 8)
         most = (1 << 20) // max(self.slot.rows, self.slot.outliers_max)  # words of a RAM
         if self.slot.slots > most:
             self._refuse("slot.slots", f"at most {most} at these sizes")
@@ -88,9 +85,7 @@ class KllmSlotMemory(Block):
                 members[name] = member.flip()
         super().__init__(config, members)
 
-    @property
-    def timing(self) -> Timing:
-        return timing.slot_memory()
+    timing = Timing(latency=2, start="a request", end="its answer", unit="read and one write")
 
     @property
     def _clients(self) -> tuple[SlotClient, ...]:

@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Cat, Module, Signal
 from amaranth.lib import stream
 
-from golden.config import Config
+from golden.config import Config, nested
 from golden.kllm import timing
 from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus, Opcode
@@ -31,12 +31,18 @@ _ENTRY_WORDS = ROW_ELEMENTS // 4  # of a row of entries
 class KllmReadbackConfig(Config):
     """Sizes of the vector memory and the slots that READ and READ_SLOT read."""
 
-    vectors: VectorShape = dataclasses.field(default_factory=VectorShape)  # the vector memory
-    slot: SlotShape = dataclasses.field(default_factory=SlotShape)  # the slots
+    vectors: VectorShape = nested(VectorShape, "the vector memory")
+    slot: SlotShape = nested(SlotShape, "the slots")
 
-    def __post_init__(self) -> None:
-        self._check_shape("vectors", VectorShape)
-        self._check_shape("slot", SlotShape)
+
+def read_slot_cycles(length: int, outliers: int) -> int:
+    """From a READ_SLOT to its status, where memories answer in the next cycle and nothing stalls.
+
+    A word per cycle, and two cycles for each outlier, which is requested when the one before it
+    has left.
+    """
+    rows = -(-length // ROW_ELEMENTS)
+    return 11 + 5 * rows + 2 * outliers
 
 
 class KllmReadback(Block):
@@ -55,7 +61,7 @@ class KllmReadback(Block):
     RANGE: rows is 0, a row leaves the vector memory, no such slot. SLOT_MISMATCH: the slot holds
     nothing. Both give no words. One word per cycle of READ: the block requests a row while the
     row before it leaves. READ_SLOT takes 11 cycles, 5 per row and 2 per outlier
-    (golden.kllm.timing.read_slot_cycles). Golden: golden.kllm.machine.
+    (``read_slot_cycles``). Golden: golden.kllm.machine.
 
     The engine returns entries after a slot's length as the slot stores them: the quantizer writes 0
     there. READ gives a word per cycle if the memory answers within 8 cycles. The status comes after

@@ -6,9 +6,8 @@ from amaranth import Array, Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded
 from golden.fp16.format import FP16, FP32
-from golden.kllm import timing
 from golden.kllm.format import weight_beat_bits, weight_lane_words
 from golden.timing import Timing
 from hdl.bits import after
@@ -32,22 +31,13 @@ _PASSES_AHEAD = 6
 class KllmWeightBufferConfig(Config):
     """Shape of a lane's beats and size of their buffer."""
 
-    columns: int = 32  # output columns of a beat, 1..64
-    elements: int = 16  # elements of the reduction axis, 1..16
-    bits_b: int = 4  # bits of a weight index, 2..4
-    port_bits: int = 1024  # bits of a port word, 8..4096
-    buffer_beats: int = 256  # weight beats kept, 2..65536
-    length_bits: int = 14  # bits of a number of beats, 1..16
-    word_depth: int = 1  # words held of each slot while its beat is gathered, 1..4
-
-    def __post_init__(self) -> None:
-        self._check_range("columns", 1, 64)
-        self._check_range("elements", 1, 16)
-        self._check_range("bits_b", 2, 4)
-        self._check_range("port_bits", 8, 4096)
-        self._check_range("buffer_beats", 2, 65_536)
-        self._check_range("length_bits", 1, 16)
-        self._check_range("word_depth", 1, 4)
+    columns: int = bounded(32, 1, 64, "output columns of a beat")
+    elements: int = bounded(16, 1, 16, "elements of the reduction axis")
+    bits_b: int = bounded(4, 2, 4, "bits of a weight index")
+    port_bits: int = bounded(1024, 8, 4096, "bits of a port word")
+    buffer_beats: int = bounded(256, 2, 65_536, "weight beats kept")
+    length_bits: int = bounded(14, 1, 16, "bits of a number of beats")
+    word_depth: int = bounded(1, 1, 4, "words held of each slot while its beat is gathered")
 
     @property
     def beat_bits(self) -> int:
@@ -156,9 +146,8 @@ class KllmWeightBuffer(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.weight_buffer()
+    # Of a job of one group: from the last word of its first beat to that beat.
+    timing = Timing(latency=3, start="a beat's last word", end="w", unit="beat")
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

@@ -2,12 +2,12 @@
 
 import dataclasses
 import math
+from fractions import Fraction
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
-from golden.kllm import timing
+from golden.config import Config, bounded
 from golden.kllm.format import weight_word_place
 from golden.timing import Timing
 from hdl.block import Block
@@ -21,12 +21,10 @@ class KllmWeightStripeConfig(Config):
     """Shape of the network."""
 
     slots: int = 32  # port words of an array beat, 1..1024; (port_bits + 1) * slots < 2**20 - 71
-    ports: int = 24  # 1..64
-    port_bits: int = 1024  # bits of a port word, 8..4096
+    ports: int = bounded(24, 1, 64, "weight read ports")
+    port_bits: int = bounded(1024, 8, 4096, "bits of a port word")
 
     def __post_init__(self) -> None:
-        self._check_range("port_bits", 8, 4096)
-        self._check_range("ports", 1, 64)
         # The words of all slots are outputs of one child, as are ready of 64 ports.
         self._check_range("slots", 1, min(1024, (PORTS_BITS - 64) // (self.port_bits + 1)))
 
@@ -117,7 +115,8 @@ class KllmWeightStripe(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.weight_stripe(self.config.ports, self.config.slots)
+        interval = Fraction(1, min(self.config.ports, self.config.slots))
+        return Timing(latency=0, interval=interval, start="data_p", end="slot_s")
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -2,14 +2,14 @@
 
 import dataclasses
 import math
+from fractions import Fraction
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, nested
 from golden.fp16.format import FP32
-from golden.kllm import timing
 from golden.kllm.config import LaneShape, PortShape
 from golden.timing import Timing
 from hdl.block import Block
@@ -32,18 +32,13 @@ _JOBS_AHEAD = 4  # jobs whose weights may be requested before the first of them 
 class KllmWeightSupplyConfig(Config):
     """Shape of the weight image and size of its buffers."""
 
-    lane: LaneShape = dataclasses.field(default_factory=LaneShape)  # the lanes
-    ports: PortShape = dataclasses.field(default_factory=PortShape)  # ports of the weights
-    buffer_beats: int = 256  # weight beats kept per lane, 2..65536
-    address_bits: int = 32  # bits of an address in port words, 8..64
-    length_bits: int = 14  # bits of a number of beats, 1..16
+    lane: LaneShape = nested(LaneShape, "the lanes")
+    ports: PortShape = nested(PortShape, "ports of the weights")
+    buffer_beats: int = bounded(256, 2, 65_536, "weight beats kept per lane")
+    address_bits: int = bounded(32, 8, 64, "bits of an address in port words")
+    length_bits: int = bounded(14, 1, 16, "bits of a number of beats")
 
     def __post_init__(self) -> None:
-        self._check_shape("lane", LaneShape)
-        self._check_shape("ports", PortShape)
-        self._check_range("buffer_beats", 2, 65_536)
-        self._check_range("address_bits", 8, 64)
-        self._check_range("length_bits", 1, 16)
         if self.slots > 1024:
             most = 1024 // self.buffer_config.lane_words
             self._refuse("lane.lanes", f"at most {most} at ports of {self.ports.bits} bits")
@@ -208,8 +203,14 @@ class KllmWeightSupply(Block):
 
     @property
     def timing(self) -> Timing:
-        config = self.config
-        return timing.weight_supply(config.setup_cycles, config.ports.ports, config.slots)
+        """``setup_cycles`` is a division of the job's groups, a digit per cycle."""
+        return Timing(
+            latency=self.config.setup_cycles,
+            interval=Fraction(1, min(self.config.ports.ports, self.config.slots)),
+            start="job",
+            end="read_p",
+            unit="port word",
+        )
 
     def elaborate(self, platform) -> Module:
         config = self.config

@@ -5,7 +5,7 @@ import dataclasses
 from amaranth.lib import data
 
 from golden.axi.format import Resp
-from golden.config import Config
+from golden.config import Config, bounded, nested, power_of_two
 from golden.fp16.format import FP16
 from golden.million.config import HeadShape, MillionConfig, RateShape, WindowShape
 from golden.million.format import Status
@@ -29,20 +29,16 @@ _STRIDE_BITS = 32
 class VqAttentionConfig(Config):
     """Codes, channel groups and queries side by side, and the memory port."""
 
-    shape: AttendShape = dataclasses.field(default_factory=AttendShape)
-    books: int = 8  # codebooks of KV heads that the block knows, 1..128
-    address_bits: int = 40  # of a byte address, 32..64
-    burst_beats: int = 16  # words of the longest burst, 1..64
-    outstanding: int = 16  # bursts requested ahead, 1..16
-    words: int = 64  # of codes, and of codebooks, that wait, a power of two in burst_beats..1024
+    shape: AttendShape = nested(AttendShape)
+    books: int = bounded(8, 1, 128, "codebooks of KV heads that the block knows")
+    address_bits: int = bounded(40, 32, 64, "of a byte address")
+    burst_beats: int = bounded(16, 1, 64, "words of the longest burst")
+    outstanding: int = bounded(16, 1, 16, "bursts requested ahead")
+    words: int = power_of_two(
+        64, 4, 1024, "of codes, and of codebooks, that wait; burst_beats or more"
+    )
 
     def __post_init__(self) -> None:
-        self._check_shape("shape", AttendShape)
-        self._check_range("books", 1, 128)
-        self._check_range("address_bits", 32, 64)
-        self._check_range("burst_beats", 1, 64)
-        self._check_range("outstanding", 1, 16)
-        self._check_power_of_two("words", 4, 1024)
         if self.words < self.burst_beats:
             self._refuse("words", f"burst_beats = {self.burst_beats} or more")
 

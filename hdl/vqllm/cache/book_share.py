@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data
 
-from golden.config import Config
+from golden.config import Config, bounded, power_of_two
 from hdl.axi.signature import Axi4Read, axi4_read
 from hdl.block import Block
 from hdl.ports import In, Out
@@ -18,20 +18,14 @@ from hdl.vqllm.memory_port import pass_bursts, words_back
 class VqBookShareConfig(Config):
     """Readers, widths, and how long a burst waits for others."""
 
-    readers: int = 2  # 2..16
-    address_bits: int = 40  # of a byte address, 32..64
-    data_bits: int = 512  # of a word, a power of two in 64..1024
-    bursts: int = 64  # in flight, 2..256
-    patience: int = 32  # cycles that a first burst waits for others, 0..255
-    mate_patience: int = 255  # cycles that a later one waits for those who shared the last, 0..255
-
-    def __post_init__(self) -> None:
-        self._check_range("readers", 2, 16)
-        self._check_range("address_bits", 32, 64)
-        self._check_power_of_two("data_bits", 64, 1024)
-        self._check_range("bursts", 2, 256)
-        self._check_range("patience", 0, 255)
-        self._check_range("mate_patience", 0, 255)
+    readers: int = bounded(2, 2, 16, "read clients")
+    address_bits: int = bounded(40, 32, 64, "of a byte address")
+    data_bits: int = power_of_two(512, 64, 1024, "of a word")
+    bursts: int = bounded(64, 2, 256, "in flight")
+    patience: int = bounded(32, 0, 255, "cycles that a first burst waits for others")
+    mate_patience: int = bounded(
+        255, 0, 255, "cycles that a later one waits for those who shared the last"
+    )
 
     @property
     def axi_signature(self) -> Axi4Read:

@@ -5,7 +5,7 @@ import dataclasses
 from amaranth.lib import data
 
 from golden.axi.format import Resp
-from golden.config import Config
+from golden.config import Config, bounded, nested, power_of_two
 from golden.fp16.format import FP16
 from golden.vqllm.config import VqShape
 from hdl.axi.signature import Axi4Read, axi4_read
@@ -21,26 +21,21 @@ COUNTER_BITS = 40  # a look-up in each of 64 lanes and each cycle wraps a counte
 class VqCodebookCacheConfig(Config):
     """Codebooks, look-ups per cycle, and the most that each tier holds."""
 
-    vq: VqShape = dataclasses.field(default_factory=VqShape)
-    lookups: int = 8  # codes of a beat, a multiple of vq.stages in 1..64
+    vq: VqShape = nested(VqShape)
+    lookups: int = bounded(8, 1, 64, "codes of a beat, a multiple of vq.stages")
     registers: int = 32  # most entries of a stage in registers, 0..256 and up to shared
     shared: int = 256  # most entries of a stage in SRAM, 1..vq.stored
-    banks: int = 8  # of the SRAM, a power of two in 1..64
-    beats: int = 16  # in flight, 8..256
+    banks: int = power_of_two(8, 1, 64, "of the SRAM")
+    beats: int = bounded(16, 8, 256, "in flight")
     data_bits: int = 512  # of the memory port, a power of two in 64..1024; holds an entry
-    address_bits: int = 40  # of a byte address, 32..64
+    address_bits: int = bounded(40, 32, 64, "of a byte address")
 
     def __post_init__(self) -> None:
-        self._check_shape("vq", VqShape)
-        self._check_range("lookups", 1, 64)
         if self.lookups % self.vq.stages:
             self._refuse("lookups", f"a multiple of vq.stages = {self.vq.stages}")
         self._check_range("shared", 1, self.vq.stored)
         self._check_range("registers", 0, min(256, self.shared))
-        self._check_power_of_two("banks", 1, 64)
-        self._check_range("beats", 8, 256)
         self._check_power_of_two("data_bits", max(64, 8 * self.entry_bytes), 1024)
-        self._check_range("address_bits", 32, 64)
 
     @property
     def entry_bits(self) -> int:

@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 
-from golden.config import Config
+from golden.config import Config, bounded, power_of_two
 from hdl.axi.signature import Axi4Read, axi4_read
 from hdl.bits import any_of
 from hdl.block import Block
@@ -18,18 +18,11 @@ from hdl.stream.skid import skid
 class VqReadShareConfig(Config):
     """Readers, and the port."""
 
-    readers: int = 2  # 1..8
-    room: int = 64  # words that each reader can hold, the longest burst or more, 1..4096
-    outstanding: int = 16  # bursts requested ahead, 1..64
-    address_bits: int = 40  # of a byte address, 32..64
-    data_bits: int = 256  # of a word, a power of two in 8..1024
-
-    def __post_init__(self) -> None:
-        self._check_range("readers", 1, 8)
-        self._check_range("room", 1, 4096)
-        self._check_range("outstanding", 1, 64)
-        self._check_range("address_bits", 32, 64)
-        self._check_power_of_two("data_bits", 8, 1024)
+    readers: int = bounded(2, 1, 8, "read clients")
+    room: int = bounded(64, 1, 4096, "words that each reader can hold, the longest burst or more")
+    outstanding: int = bounded(16, 1, 64, "bursts requested ahead")
+    address_bits: int = bounded(40, 32, 64, "of a byte address")
+    data_bits: int = power_of_two(256, 8, 1024, "of a word")
 
     @property
     def axi_signature(self) -> Axi4Read:

@@ -5,7 +5,7 @@ import dataclasses
 from amaranth.lib import data
 
 from golden.axi.format import Resp
-from golden.config import Config
+from golden.config import Config, bounded, nested, power_of_two
 from golden.vqllm.format import ADDRESS_BITS, DESCRIPTOR, HEADER, ROWS_BITS, Fault, ImageShape
 from hdl.kinds import BITS, NUMBER, index_of
 from hdl.ports import Payload
@@ -19,15 +19,11 @@ _BURST = 16  # words of the longest; another one is on its way meanwhile
 class VqFetchConfig(Config):
     """The core, how many of them there are, and the words in flight."""
 
-    core: VqGemvCoreConfig = dataclasses.field(default_factory=VqGemvCoreConfig)
-    cores: int = 1  # a power of two in 1..16
-    ahead: int = 64  # words of codes in flight, 4..256
+    core: VqGemvCoreConfig = nested(VqGemvCoreConfig)
+    cores: int = power_of_two(1, 1, 16, "cores that are fed")
+    ahead: int = bounded(64, 4, 256, "words of codes in flight")
 
     def __post_init__(self) -> None:
-        if not isinstance(self.core, VqGemvCoreConfig):
-            self._refuse("core", "a VqGemvCoreConfig")
-        self._check_power_of_two("cores", 1, 16)
-        self._check_range("ahead", 4, 256)
         if self.core.cache.address_bits > ADDRESS_BITS:
             self._refuse("core.cache.address_bits", f"at most {ADDRESS_BITS}")
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 from amaranth.lib import data, stream
 
 from golden.axi.format import Resp
-from golden.config import Config
+from golden.config import Config, bounded, flag, nested
 from golden.index.format import SCALE_EXPONENT_MAX, SCALE_EXPONENT_MIN
 from golden.vqllm.format import DESCRIPTOR, ROWS_BITS, Fault, ImageShape
 from golden.vqllm.timing import port_bursts
@@ -28,18 +28,14 @@ class VqGemvConfig(Config):
 
     conditional_parts: ClassVar[tuple[str, ...]] = ("book_share",)
 
-    core: VqGemvCoreConfig = dataclasses.field(default_factory=VqGemvCoreConfig)
+    core: VqGemvCoreConfig = nested(VqGemvCoreConfig)
     cores: int = 1  # a power of two in 1..16
     lanes: int = 1  # sums of cores that are added per cycle, a power of two in 1..cores
-    scaled: bool = False  # each row has an FP16 scale
+    scaled: bool = flag(False, "each row has an FP16 scale")
     ahead: int = 64  # words of codes of a core in flight, 4..256
-    far: int = 64  # entries of memory of a core in flight, 4..256
+    far: int = bounded(64, 4, 256, "entries of memory of a core in flight")
 
     def __post_init__(self) -> None:
-        if not isinstance(self.core, VqGemvCoreConfig):
-            self._refuse("core", "a VqGemvCoreConfig")
-        self._check_bool("scaled")
-        self._check_range("far", 4, 256)
         self.check_parts()
 
     @property

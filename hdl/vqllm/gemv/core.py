@@ -8,7 +8,7 @@ from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
 from golden.axi.format import Resp
-from golden.config import Config
+from golden.config import Config, choice, nested
 from golden.index.format import CodebookFault
 from golden.timing import Timing
 from golden.vqllm import timing
@@ -37,18 +37,17 @@ class VqGemvCoreConfig(Config):
 
     conditional_parts: ClassVar[tuple[str, ...]] = ("dequantizer", "exchange")
 
-    cache: VqCodebookCacheConfig = dataclasses.field(default_factory=VqCodebookCacheConfig)
+    cache: VqCodebookCacheConfig = nested(VqCodebookCacheConfig)
     batch: int = 1  # vectors side by side, 1..64
     groups: int = 1  # most groups of vectors that a beat meets in turn, a power of two in 1..64
     columns: int = 11264  # most of the matrix, a multiple of the elements of a beat
     rows: int = 256  # most rows of a job, 1..65,536
-    fusion: str = "none"  # what brings elements to other lanes: exchange, buffer, or none
+    fusion: str = choice(
+        "none", ("none", "exchange", "buffer"), "what brings elements to other lanes"
+    )
     need: int = 0  # elements that a lane multiplies at a time, 1..8; 0, all, without fusion
 
     def __post_init__(self) -> None:
-        if not isinstance(self.cache, VqCodebookCacheConfig):
-            self._refuse("cache", "a VqCodebookCacheConfig")
-        self._check_choice("fusion", ("none", "exchange", "buffer"))
         if self.fusion == "none" and self.need:
             self._refuse("need", "0 without fusion")
         self.check_parts()

@@ -6,11 +6,11 @@ from typing import ClassVar
 from amaranth import Module
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, bounded, flag, nested
 from golden.index.format import SCALE_EXPONENT_MAX, SCALE_EXPONENT_MIN
 from golden.timing import Timing
-from golden.vqllm import timing
 from golden.vqllm.config import ExchangeShape
+from golden.vqllm.timing import row_finish
 from hdl.block import Block
 from hdl.children import add
 from hdl.ports import In, Out
@@ -27,22 +27,19 @@ class VqGemmConfig(Config):
 
     conditional_parts: ClassVar[tuple[str, ...]] = ("exchange",)
 
-    cache: VqCodebookCacheConfig = dataclasses.field(default_factory=VqCodebookCacheConfig)
-    batch: int = 1  # tokens side by side, 1..64
+    cache: VqCodebookCacheConfig = nested(VqCodebookCacheConfig)
+    batch: int = bounded(1, 1, 64, "tokens side by side")
     tokens: int = 64  # most tokens on chip, batch times a power of two in 2..64
     columns: int = 1536  # most of the matrix, a multiple of the elements of a beat
     rows: int = 256  # most rows of a job, 1..65,536
-    scaled: bool = False  # each row has an FP16 scale
+    scaled: bool = flag(False, "each row has an FP16 scale")
     fusion: str = "none"  # what brings elements to other lanes: exchange, buffer, or none
     need: int = 0  # elements that a lane multiplies at a time, 1..8; 0, all, without fusion
 
     def __post_init__(self) -> None:
-        self._check_shape("cache", VqCodebookCacheConfig)
-        self._check_range("batch", 1, 64)
         if self.tokens not in (self.batch << n for n in range(1, 7)):
             powers = f"batch = {self.batch} times a power of two in 2..64"
             self._refuse("tokens", powers)
-        self._check_bool("scaled")
         self.check_parts()
 
     @property
@@ -110,7 +107,7 @@ class VqGemm(Block):
     tokens of another length, until ``clear``.
 
     A group per cycle: a beat takes as many cycles as groups pass, or as its look-ups need. Latency
-    golden.vqllm.timing.gemm, from the last beat of a row to its last group.
+    ``timing``, from the last beat of a row to its last group.
     Source: VQ-LLM, sections II and V. Golden: golden.vqllm.product.by_dequantizing.
     """
 
@@ -127,7 +124,10 @@ class VqGemm(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.gemm(self.config.core.timing, self.config.scaled)
+        """A row's last beat leads to its last group: exact sums of the core, rounding."""
+        core = self.config.core.timing
+        latency = core.latency + row_finish(self.config.scaled).latency
+        return Timing(latency=latency, interval=core.interval, start="code", end="y", unit="beat")
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

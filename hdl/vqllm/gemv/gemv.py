@@ -4,7 +4,6 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream
 
 from golden.timing import Timing
-from golden.vqllm import timing
 from golden.vqllm.format import Fault
 from hdl.bits import any_of, flag_word
 from hdl.block import Block
@@ -59,9 +58,8 @@ class VqGemv(Block):
             },
         )
 
-    @property
-    def timing(self) -> Timing:
-        return timing.gemv()
+    # A job's rows one per cycle at most (golden.vqllm.bounds); its status.
+    timing = Timing(latency=1, start="the last y of a job", end="status", unit="row")
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

@@ -6,7 +6,7 @@ from typing import ClassVar
 from amaranth import signed
 from amaranth.lib import data
 
-from golden.config import Config
+from golden.config import Config, bounded, flag, power_of_two
 from golden.fp16.format import FP16
 from golden.index.format import GRID_PRODUCT_EXACT, SCALE_EXPONENTS
 from hdl.index.dot_product import IndexDotProductConfig
@@ -62,24 +62,18 @@ class VqRowSumsConfig(SumsConfig):
 
     grid: ClassVar[int] = GRID_PRODUCT_EXACT
 
-    macs: int = 16  # products of a beat and a vector, 1..256
-    largest: int = 2  # bound of a word of the matrix, 1, 2, 4 or 8
-    batch: int = 1  # vectors side by side, 1..64
-    groups: int = 1  # most groups of vectors that a beat meets in turn, a power of two in 1..64
+    macs: int = bounded(16, 1, 256, "products of a beat and a vector")
+    largest: int = power_of_two(2, 1, 8, "bound of a word of the matrix")
+    batch: int = bounded(1, 1, 64, "vectors side by side")
+    groups: int = power_of_two(1, 1, 64, "most groups of vectors that a beat meets in turn")
     columns: int = 11264  # most of a vector, a multiple of macs in macs..2**20
-    rows: int = 256  # most rows of a job, 1..65,536
-    states_words: bool = False  # a job states the words of a vector, which are compared
+    rows: int = bounded(256, 1, 1 << 16, "most rows of a job")
+    states_words: bool = flag(False, "a job states the words of a vector, which are compared")
 
     def __post_init__(self) -> None:
-        self._check_bool("states_words")
-        self._check_range("macs", 1, 256)
-        self._check_power_of_two("largest", 1, 8)
-        self._check_range("batch", 1, 64)
-        self._check_power_of_two("groups", 1, 64)
         self._check_range("columns", self.macs, 1 << 20)
         if self.columns % self.macs:
             self._refuse("columns", f"a multiple of macs = {self.macs}")
-        self._check_range("rows", 1, 1 << 16)
         for name, words in (("columns", 2 * self.words), ("rows", self.rows)):
             if words * self.groups > 1 << 20:
                 self._refuse(name, f"of at most 2**20 words in a RAM of {self.groups} groups")

@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Const, Module, Mux
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.config import Config, flag
 from golden.fp16.format import FP16, FP32
 from golden.index.format import SCALE_EXPONENT_MAX, SCALE_EXPONENT_MIN
 from golden.timing import Timing
@@ -25,12 +25,11 @@ class VqRowFinishConfig(Config):
     """Size of the sums, and whether rows have scales."""
 
     sums: SumsConfig = dataclasses.field(default_factory=VqRowSumsConfig)
-    scaled: bool = False  # each row has an FP16 scale
+    scaled: bool = flag(False, "each row has an FP16 scale")
 
     def __post_init__(self) -> None:
         if not isinstance(self.sums, SumsConfig):
             self._refuse("sums", "a VqRowSumsConfig")
-        self._check_bool("scaled")
         if self.sums.sum_bits > 96:
             self._refuse("sums", "of at most 96 bits")
 

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from amaranth.lib import data
 
-from golden.config import Config
+from golden.config import Config, bounded, flag, nested
 from golden.fp16.format import FP16
 from golden.index.format import GRID_PRODUCT_ROUNDED, SCALE_EXPONENTS
 from golden.vqllm.config import VqShape
@@ -52,27 +52,24 @@ class TableSumsConfig(SumsConfig):
 class VqTableGemvConfig(Config):
     """Codebooks, look-ups and entries of tables per cycle, and the largest matrix."""
 
-    vq: VqShape = dataclasses.field(default_factory=VqShape)
-    lookups: int = 8  # tables that are read per cycle, a multiple of vq.stages in 1..64
+    vq: VqShape = nested(VqShape)
+    lookups: int = bounded(8, 1, 64, "tables that are read per cycle, a multiple of vq.stages")
     lanes: int = 4  # entries of tables per cycle and vector, a divisor of lookups / vq.stages
     batch: int = 1  # vectors side by side, 1..64
     columns: int = 11264  # most of the matrix, a multiple of the elements of a beat
     rows: int = 4096  # most rows of a job, 1..65,536
-    scaled: bool = False  # each row has an FP16 scale
+    scaled: bool = flag(False, "each row has an FP16 scale")
 
     def __post_init__(self) -> None:
-        self._check_shape("vq", VqShape)
         if self.vq.lattice:  # quip4
             self._refuse("vq", "without lattice: entries with signs of their own share no table")
         if self.vq.entries > ENTRIES_MAX:
             self._refuse("vq", f"of at most {ENTRIES_MAX} entries")
-        self._check_range("lookups", 1, 64)
         if self.lookups % self.vq.stages:
             self._refuse("lookups", f"a multiple of vq.stages = {self.vq.stages}")
         self._check_range("lanes", 1, self.vectors)
         if self.vectors % self.lanes:
             self._refuse("lanes", f"a divisor of lookups / vq.stages = {self.vectors}")
-        self._check_bool("scaled")
         self.check_parts()
 
     @property

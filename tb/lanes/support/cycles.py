@@ -1,9 +1,31 @@
-"""The cycles of a lane's packets at full rate, against golden.lanes.timing."""
+"""The cycles of a lane's packets at full rate."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from golden.lanes.timing import lane_cycles
 from golden.timing import Timing
+
+
+def lane_cycles(columns: int, stages: int, packets: Iterable[int]) -> tuple[list[int], list[int]]:
+    """(cycle of each beat of ``i``, cycle of each packet's first sum) at full rate.
+
+    packets: beats of each, the first beat of all in cycle 0. A beat is added ``stages`` cycles
+    after it is taken, or later where it waits. A packet moves to the chain in the cycle after its
+    last addition, or ``columns`` cycles after the packet before. No beat of the next packet is
+    added earlier. A beat is taken when the beat ``stages`` places ahead leaves the registers.
+    """
+    taken: list[int] = []
+    added: list[int] = []
+    sums: list[int] = []
+    moved = -columns  # when the last packet moved to the chain
+    for beats in packets:
+        for beat in range(beats):
+            ahead = added[-stages] if len(added) >= stages else 0
+            taken.append(max(taken[-1] + 1 if taken else 0, ahead))
+            earliest = moved if sums and beat == 0 else 0
+            added.append(max(taken[-1] + stages, added[-1] + 1 if added else 0, earliest))
+        moved = max(added[-1] + 1, moved + columns)
+        sums.append(moved + 2)
+    return taken, sums
 
 
 def check_lane_cycles(flow, packets: Sequence[int], columns: int, stages: int, timing: Timing):

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 import numpy as np
+import torch
 
 from golden.vqllm.config import MatrixShape, Tile
 from golden.vqllm.matrix import VqMatrix
+from golden.vqllm.product import by_tables
 from golden.vqllm.timing import Tables, table_cycles
 from golden.vqllm.vectors.matrices import code_beats, x_beats
 from golden.words import layout_word
@@ -116,3 +118,11 @@ class TableWords:
         if is_final:
             self.causes += range(len(words["code"]) - rows, len(words["code"]))
             self.ends.append(tile.rows.stop - 1)
+
+
+def table_params(config: VqTableGemvConfig, rng, matrix: VqMatrix, x: np.ndarray):
+    """Words of an engine of tables with all its results, and the cycles that are expected."""
+    made = TableWords(config, matrix, rng, config.vq.entries)
+    made.vectors(x)
+    y = by_tables(torch.tensor(x), matrix)[0].numpy().T
+    return {"words": made.words | {"y": made.results(y)}, "sink": "y", "phases": []}, made.cycles

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from golden import command
 from golden.llm.eval.accuracy.tables import TABLES
+from golden.scheduler import add_scheduler
 
 DESCRIPTION = "Run the rows of the tables and write a page of them."
 ROOT = Path(__file__).resolve().parents[4]
@@ -52,4 +53,5 @@ def arguments(tables: Iterable[str] = _TABLES) -> argparse.ArgumentParser:
     parser.add_argument("--batch", type=int, help="windows at a time")
     parser.add_argument("--threads", type=int, help="of the CPU; torch's choice if none")
     parser.add_argument("--device", help="cuda if there is one, else cpu")
+    add_scheduler(parser)
     return parser

@@ -226,10 +226,10 @@ class Bench:
         except Exception as error:  # whatever a method does, the other rows go on
             known = isinstance(error, ConfigError | RuntimeError)
             record = Record(failed=reason(error) if known else class_and_reason(error))
-        self._store(row, record)
+        self.store(row, record)
         return record
 
-    def _store(self, row: Row, record: Record) -> None:
+    def store(self, row: Row, record: Record) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         content = {
             "row": dataclasses.asdict(row),

@@ -5,7 +5,9 @@ Rows that are done are not run again: they wait under ``--work`` for the next ti
 
 import argparse
 import contextlib
+import dataclasses
 import fnmatch
+import functools
 import importlib.metadata
 import shutil
 import sys
@@ -23,7 +25,7 @@ from golden.llm import text as own_text
 from golden.llm.checkpoint import Checkpoint, CheckpointError, load, read_text
 from golden.llm.eval.accuracy import page, plots
 from golden.llm.eval.accuracy.arguments import PAGE, arguments
-from golden.llm.eval.accuracy.bench import Bench, Row, digest
+from golden.llm.eval.accuracy.bench import Bench, Record, Row, digest
 from golden.llm.eval.accuracy.report import Report, load_report, save_report
 from golden.llm.eval.accuracy.tables import TABLES, Table, number
 from golden.llm.eval.calibration_text import (
@@ -37,6 +39,7 @@ from golden.llm.eval.method import Method
 from golden.llm.eval.perplexity import check_finite
 from golden.llm.methods import parse_all
 from golden.markers import fill
+from golden.scheduler import on_workers
 
 _WINDOWS = 8, 256  # of methods that need few tokens, and their tokens
 _OWN = "own"  # name of golden.llm.text.EVALUATION
@@ -194,6 +197,41 @@ def _run_rows(bench: Bench, rows: list[Row], seeds: list[int], minutes: float | 
     return f"all rows have run, {failed} failed" if failed else "all rows are done"
 
 
+@functools.cache
+def _bench_here(argv: tuple[str, ...]) -> Bench:
+    """The bench of a command line in this process: the model stays loaded."""
+    quiet()
+    return _prepared(arguments(each.name for each in TABLES).parse_args(argv)).bench
+
+
+def _on_worker(task: tuple[tuple[str, ...], list[Row], list[int]]) -> list[tuple[str, Record]]:
+    """(digest of what the row depends on, record) of each row."""
+    argv, rows, seeds = task
+    bench = _bench_here(argv)
+    return [(digest(bench.key(row)), bench.run(row, seeds)) for row in rows]
+
+
+def _by_workers(bench: Bench, rows: list[Row], seeds: list[int], argv: list[str], to: str) -> None:
+    """Run the rows that are not done on the workers of scheduler ``to``, and store them.
+
+    Rows of one method are one task: they calibrate once for all texts. ConfigError: a worker has
+    another model, text or code.
+    """
+    by_method: dict[str, list[Row]] = {}
+    for row in rows:
+        if not bench.done(row):
+            by_method.setdefault(row.method, []).append(row)
+    tasks = [(tuple(argv), each, seeds) for each in by_method.values()]
+    for n, (place, found) in enumerate(on_workers(_on_worker, tasks, to), start=1):
+        for row, (key, record) in zip(tasks[place][1], found, strict=True):
+            if key != digest(bench.key(row)):
+                raise ConfigError(
+                    f"--scheduler {to}: a worker has another model, text or code for {row.method}"
+                )
+            bench.store(row, record)
+        print(f"[{n}/{len(tasks)}] {tasks[place][1][0].method}", file=sys.stderr, flush=True)
+
+
 def write(report: Report, path: Path) -> list[Path]:
     """Write the page, and its plots and rows.json into a folder of its name next to it.
 
@@ -243,13 +281,19 @@ def _settings(
     }
 
 
-def run(options: argparse.Namespace) -> int:
+@dataclasses.dataclass(frozen=True)
+class _Prepared:
+    """What a command line says to run. calibration: name of its text."""
+
+    bench: Bench
+    rows: list[Row]
+    names: list[str]
+    sweeps: str
+    calibration: str
+
+
+def _prepared(options: argparse.Namespace) -> _Prepared:
     """CheckpointError or ConfigError in one line."""
-    if options.page_only:
-        target = options.page or PAGE
-        report = load_report(target.with_suffix("") / "rows.json")
-        print("\n".join(map(str, write(report, target))))
-        return 0
     if options.seeds < 1:
         raise ConfigError(f"seeds must be at least 1, not {options.seeds}")
     if options.threads is not None:
@@ -273,14 +317,29 @@ def run(options: argparse.Namespace) -> int:
     demanding = _demanding(rows)
     many = _calibration(options, checkpoint, used, demanding)[1] if demanding else calibration
     bench = Bench(checkpoint, texts, calibration, options.work, options.batch, many=many)
+    return _Prepared(bench, rows, names, sweeps, name)
+
+
+def run(options: argparse.Namespace, argv: list[str]) -> int:
+    """CheckpointError or ConfigError in one line; ``argv``: the words of ``options``."""
+    if options.page_only:
+        target = options.page or PAGE
+        report = load_report(target.with_suffix("") / "rows.json")
+        print("\n".join(map(str, write(report, target))))
+        return 0
+    prepared = _prepared(options)
+    bench, rows, names, sweeps = prepared.bench, prepared.rows, prepared.names, prepared.sweeps
+    seeds = list(range(options.seeds))
     if options.dry_run:
         return _list(bench, rows)
+    if options.scheduler is not None:
+        _by_workers(bench, rows, seeds, argv, options.scheduler)
     end = _run_rows(bench, rows, seeds, options.minutes)
     whole = all_rows(names, seeds, sweeps)
     found = {row: record for row in whole if (record := bench.stored(row)) is not None}
     if len(found) == len(whole) and not any(each.failed for each in found.values()):
         shutil.rmtree(options.work / "calibration", ignore_errors=True)  # gigabytes
-    settings = {**_settings(options, bench, names, name), "rows": len(whole)}
+    settings = {**_settings(options, bench, names, prepared.calibration), "rows": len(whole)}
     for path in write(Report(settings, found), options.page or options.work / "accuracy.md"):
         print(path)
     print(f"accuracy: {end}", file=sys.stderr)
@@ -302,10 +361,11 @@ def _list(bench: Bench, rows: list[Row]) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """The command line; 0, 130 when interrupted, or 2 after one line on stderr."""
+    argv = sys.argv[1:] if argv is None else argv
     options = arguments(each.name for each in TABLES).parse_args(argv)
     quiet()
     try:
-        return run(options)
+        return run(options, argv)
     except (CheckpointError, ConfigError) as error:
         print(f"accuracy: {error}", file=sys.stderr)
         return 2

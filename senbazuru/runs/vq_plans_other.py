@@ -28,12 +28,12 @@ from hdl.vqllm.plan_search import Estimate, Planner
 from hdl.vqllm.table.config import VqTableGemvConfig
 from hdl.vqllm.table.gemv import VqTableGemv
 from senbazuru.runs.cycles import Figure, described, predicted
-from senbazuru.runs.measure.vq_attention import measure as attended
-from senbazuru.runs.measure.vq_draws import drawn
-from senbazuru.runs.measure.vq_tables import table_params
 from tb.simulate.run import build_model, run_model
+from tb.vqllm.support.attention_engines import measure as attended
 from tb.vqllm.support.core_words import core_params
+from tb.vqllm.support.draws import drawn
 from tb.vqllm.support.one_image import OneImage
+from tb.vqllm.support.tables import table_params
 
 MULTIPLIERS = 16
 _VQ = VqShape(size=4, entries=64, stages=1)
