@@ -1,4 +1,4 @@
-"""Is a module that ``hdl.back.rewrite`` gives the same circuit as the one that Yosys has written?
+"""Is a module that ``hdl.back.write`` gives the same circuit as the one that Yosys writes?
 
 Registers, memories and instances of one name correspond. Yosys turns each register and each
 instance into ports. ABC then proves that next states, outputs and the inputs of instances are equal
@@ -11,7 +11,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from hdl.back.rewrite import plain_names
+from hdl.back.keywords import KEYWORDS
+from hdl.back.module import fresh
 from synth.modules import instantiated, stub
 from synth.yosys import YosysError, native_abc, run
 
@@ -48,14 +49,51 @@ design -reset
 """
 
 
+_NUMBER = r"\d+'s?[bdho][0-9a-fA-FxzXZ?]+"
+_RAW_NAME = re.compile(rf"({_NUMBER})|(\$(?:signed|unsigned)\b)|\\(\S+) ?|([A-Za-z_][\w$]*)")
+
+
+def _raw(match: re.Match) -> str:
+    """A name without its backslash, unless it would be a keyword."""
+    if match[3] in KEYWORDS:
+        return f"\\{match[3]}"
+    return match[3] or match[4] or ""
+
+
+def _plain_names(text: str) -> str:
+    """``text`` with names of letters, digits and ``_`` alone."""
+    raw = {_raw(match) for match in _RAW_NAME.finditer(text)} - {""}
+    taken = {
+        name
+        for name in raw
+        if re.fullmatch(r"[A-Za-z_]\w*", name) and not re.fullmatch(r"_\d+_", name)
+    }
+    names = {name: name for name in taken}
+    for name in sorted(raw - taken):
+        number = re.fullmatch(r"\$(\d+)", name)
+        stem = re.sub(r"\W+", "_", name.replace(".", "__")).strip("_")
+        if number:
+            stem = f"_{number[1]}"
+        elif stem[:1].isdigit():  # the word that a memory's port has read: ``_0_``
+            stem = f"word_{stem}"
+        chosen = fresh(stem, taken)
+        taken.add(chosen)
+        names[name] = chosen
+
+    def plain(match: re.Match) -> str:
+        return match[1] or match[2] or names[_raw(match)]
+
+    return _RAW_NAME.sub(plain, text)
+
+
 def _named(text: str, name: str) -> str:
     return re.sub(r"\Amodule \\?\S+? ?(?=\()", f"module {name} ", text)
 
 
 def _plain(text: str) -> str:
-    """``text`` with the names that ``rewrite`` gives registers: one for one."""
+    """``text`` with the names that ``hdl.back.write`` gives registers: one for one."""
     header, _, body = text.partition(";\n")
-    return f"{header};\n{plain_names(body)[0]}"
+    return f"{header};\n{_plain_names(body)}"
 
 
 def _has_memory(text: str) -> bool:

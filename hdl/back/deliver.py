@@ -1,6 +1,6 @@
 """What ``python -m hdl.build`` writes of a block: NAME.v, NAME.vlt and NAME.json.
 
-``hdl.back.rewrite`` writes the circuit of ``hdl.back.verilog.convert`` for a reader. Every bench
+``hdl.back.write`` writes the circuit of ``hdl.back.verilog.convert`` for a reader. Every bench
 simulates the text of ``package`` (tb/simulate/run.py), and no other. Any set of such files compiles
 together, those of separate calls included (docs/decisions/0103-files-that-share-a-chip.md):
 
@@ -30,15 +30,15 @@ from golden.config import ConfigError
 from hdl.back.emit import EmittedModule, keeper
 from hdl.back.keywords import KEYWORDS
 from hdl.back.licence import LICENCE
+from hdl.back.module import Module
 from hdl.back.render import comment, render
-from hdl.back.rewrite import Module, rewrite
 from hdl.back.separator import SEPARATORS, delivered_names, renamed
 from hdl.back.verilog import Design, convert
 from hdl.back.waivers import control_file, found, wrapper_waivers
+from hdl.back.write import read
 from hdl.block import Block
 
 _DIGITS = 12  # of the hash in a module's name
-_MODULE = re.compile(r"^module .*?^endmodule\n", re.M | re.S)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -265,14 +265,11 @@ def package(design: Design, prefix: str = "", separator: str = SEPARATORS[0]) ->
     changed = delivered_names(interface.names, separator, interface.streams)
     if changed and design.name != name:
         raise ConfigError("--separator is for ports without a wrapper: those of --wrap have no __")
-    texts = {}
-    for text in _MODULE.findall(design.verilog):
-        texts[text[len("module ") : text.index("(")].strip().lstrip("\\")] = text
-    outer = texts.pop(design.name) if design.name != name else ""
-    kept = keeper()
-    modules = {
-        each: kept.made_of(text, rewrite) if kept else rewrite(text) for each, text in texts.items()
-    }
+    outer, kept, modules = design.wrapper, keeper(), {}
+    for emitted in design.modules:
+        text = emitted.rtlil
+        for each in kept.made_of(text, read) if kept else read(text):
+            modules[each.name] = each
     outputs = {
         each: {name for name, known in module.declared.items() if known.kind.startswith("output")}
         for each, module in modules.items()

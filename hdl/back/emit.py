@@ -121,6 +121,17 @@ def _without_elements(fields):
     return fields
 
 
+def _name_states(signal: Signal) -> None:
+    """Give the register of a state machine the attributes with which Amaranth names an enum."""
+    states = getattr(signal, "_decoder", None)
+    if not callable(states) or isinstance(states, type):
+        return
+    for value in range(1 << len(signal)):
+        with contextlib.suppress(KeyError):
+            name = states(value).removesuffix(f"/{value}")
+            signal.attrs[f"enum_value_{value:0{len(signal)}b}"] = name
+
+
 @contextlib.contextmanager
 def _wide_nets():
     """Give a net's position within its cell NET_BITS bits.
@@ -218,6 +229,7 @@ def _convert(block: Block, name: str, library: "_Library") -> EmittedModule:
         design = Fragment.get(block, None).prepare(ports=declared, hierarchy=(name,))
         for signal in design.signal_lca:
             signal._format = _without_elements(signal._format)
+            _name_states(signal)
         with _wide_nets(), _quick_values(), _no_memory_words():
             text, _ = rtlil.convert_fragment(design, name=name, emit_src=False)
     finally:

@@ -1,9 +1,9 @@
-"""The text of a module of ``hdl.back.rewrite``: Verilog-2005, one declaration per line."""
+"""The text of a module of ``hdl.back.write``: Verilog-2005, one declaration per line."""
 
 import textwrap
 from collections.abc import Iterator, Mapping
 
-from hdl.back.rewrite import Declared, Expr, Module, Statement, children_first
+from hdl.back.module import Declared, Expr, Module, Statement, children_first
 
 _LINE = 100
 
@@ -181,6 +181,8 @@ def render(module: Module, names: Mapping[str, str], meanings: Mapping[str, str]
         lines.append(_port(port, module.declared[port], meanings.get(port, ""), comma))
     lines.append(");")
     inner, values = [], _values(module)
+    for name, literal in module.constants.items():
+        inner.append(f"  localparam {_range(literal.width or 1)}{name} = {literal};")
     for kind in ("reg", "wire"):
         for name, known in module.declared.items():
             if known.kind == kind and name not in values:

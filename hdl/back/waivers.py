@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Set
 
 from hdl.back.licence import LICENCE
-from hdl.back.rewrite import Expr, Module, Statement
+from hdl.back.module import Expr, Module, Statement
 
 # rule -> lines (first, last) of the file, or None for all of it
 Waivers = dict[str, list[tuple[int, int] | None]]

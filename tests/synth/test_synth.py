@@ -15,6 +15,7 @@ from amaranth.lib import wiring
 
 from golden.config import Config
 from golden.markers import fill
+from hdl.back.deliver import package
 from hdl.back.verilog import convert
 from hdl.block import Block
 from hdl.children import add
@@ -313,7 +314,7 @@ def test_an_exception_ends_yosys_and_its_clock(tmp_path, monkeypatch):
 
 
 def test_check_finds_what_is_wrong():
-    design = convert(StreamRegister(StreamRegisterConfig()), "stream_register")
+    design = package(convert(StreamRegister(StreamRegisterConfig()), "stream_register"))
     check(design)
     floating = "module stream_register(output a); wire b; assign a = b; endmodule\n"
     with pytest.raises(AssertionError, match="used but has no driver"):
