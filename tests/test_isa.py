@@ -99,11 +99,11 @@ def test_an_opcode_is_in_the_table_once():
 
 
 ENGINES = {
-    isa.Unit.LOAD: ("load.py",),
-    isa.Unit.QUANTIZE: ("quantizer.py", "quantize/*.py"),
+    isa.Unit.LOAD: ("slots/load.py",),
+    isa.Unit.QUANTIZE: ("quantize/*.py",),
     isa.Unit.MATMUL: ("matmul/*.py",),
-    isa.Unit.FUNCTION: ("functional_unit.py", "function/*.py"),
-    isa.Unit.READ: ("readback.py",),
+    isa.Unit.FUNCTION: ("function/*.py",),
+    isa.Unit.READ: ("slots/readback.py",),
 }
 
 

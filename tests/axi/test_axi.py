@@ -13,6 +13,7 @@ from golden.axi.reference import bursts, command_words, read_words, write_packet
 from golden.config import Config
 from hdl import ports
 from hdl.axi.signature import axi4, axi4_read, axi4_write, axi_lite
+from hdl.back.interface import Interface
 from hdl.back.wrap import wrapper
 from hdl.block import Block
 from hdl.build import main
@@ -116,7 +117,7 @@ class _Ports(Block):
 
 
 def names(members) -> dict[str, tuple[str, int]]:
-    _, ports = wrapper(_Ports(members), "x", ("clk", "rst"))
+    _, ports = wrapper(Interface.of(_Ports(members), ("clk", "rst")), "x")
     return {port["name"]: (port["direction"], port["width"]) for port in ports}
 
 
@@ -140,18 +141,18 @@ def test_names_of_streams():
 
 def test_last_between_other_fields():
     layout = data.StructLayout({"a": 3, "last": 1, "b": 7})
-    text, ports = wrapper(_Ports({"i": In(stream.Signature(layout))}), "x", ())
+    text, ports = wrapper(Interface.of(_Ports({"i": In(stream.Signature(layout))})), "x")
     assert "assign i__payload = {s_axis_i_tdata[9:3], s_axis_i_tlast, s_axis_i_tdata[2:0]};" in text
     fields = next(port for port in ports if port["name"] == "s_axis_i_tdata")["fields"]
     assert [(f["name"], f["offset"], f["width"]) for f in fields] == [("a", 0, 3), ("b", 3, 7)]
-    text, _ = wrapper(_Ports({"o": Out(stream.Signature(layout))}), "x", ())
+    text, _ = wrapper(Interface.of(_Ports({"o": Out(stream.Signature(layout))})), "x")
     assert "assign m_axis_o_tdata = {6'd0, o__payload[10:4], o__payload[2:0]};" in text
     assert "assign m_axis_o_tlast = {o__payload[3:3]};" in text
 
 
 def test_streams_without_valid_or_ready():
     always = stream.Signature(8, always_valid=True, always_ready=True)
-    text, ports = wrapper(_Ports({"i": In(always), "o": Out(always)}), "x", ())
+    text, ports = wrapper(Interface.of(_Ports({"i": In(always), "o": Out(always)})), "x")
     assert [port["name"] for port in ports][2:] == [
         "s_axis_i_tdata", "s_axis_i_tready", "m_axis_o_tdata", "m_axis_o_tvalid",
     ]  # fmt: skip
@@ -212,7 +213,7 @@ def test_meanings_are_those_of_each_port():
         "idle": ports.Out(1, "No request."),
         "free": Out(2).array(2),
     }
-    _, found = wrapper(_Ports(members), "x", ())
+    _, found = wrapper(Interface.of(_Ports(members)), "x")
     assert {port["name"]: port["meaning"] for port in found if port["role"] == "signal"} == {
         "base": "Page 0.", "idle": "No request.", "free_0": "", "free_1": "",
     }  # fmt: skip
@@ -222,7 +223,7 @@ def test_meanings_are_those_of_each_port():
 def test_names_must_differ():
     members = {"i": In(stream.Signature(8)), "s_axis_i_tdata": In(8)}
     with pytest.raises(ValueError, match="two ports would be called s_axis_i_tdata"):
-        wrapper(_Ports(members), "x", ())
+        wrapper(Interface.of(_Ports(members)), "x")
 
 
 def test_build_wraps(tmp_path, capsys):
