@@ -105,8 +105,6 @@ def pytest_configure(config):
         if count > 1:
             raise pytest.UsageError("--wave is for one seed: it does not go with --seeds")
         os.environ["TB_WAVE"] = "1"  # tb.simulate.waves
-    mark = "telling(case, ...): make test runs these cases of the function, none without a case"
-    config.addinivalue_line("markers", mark)
     os.environ["SENBAZURU_YOSYS_RESIDENT"] = "1"  # hdl.back.yosys
     # Workers, and the commands that tests start, would compile every module anew.
     os.environ["PYTHONDONTWRITEBYTECODE"] = ""

@@ -28,6 +28,7 @@ from amaranth.hdl import Assume, Fragment
 from amaranth.lib import data
 
 import hdl.paging.page_table
+from golden.config import bounded
 from golden.paging.config import CacheConfig, RecordKind, VectorRecords
 from golden.paging.format import PageOp, Status
 from hdl.paging.page_table import CLOSING, OPEN, VACANT, PagingPageTable
@@ -57,7 +58,7 @@ class SmallCache(CacheConfig):
     sequences: int = 3
     layers: int = 1
     pages: int = 8
-    page_bytes: int = 7
+    page_bytes: int = bounded(7, 1, 64, "bytes of a page")
     max_tokens: int = 7
 
     def __post_init__(self):

@@ -15,6 +15,7 @@ import operator
 from amaranth import Array, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 
+from golden.config import bounded
 from hdl.bits import let
 from hdl.fp16.compare import total_order_key
 from hdl.qet.swap import QetSwap, QetSwapConfig
@@ -28,6 +29,8 @@ from tb.formal.spec import Queue, Spec, transfer
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SmallSwapConfig(QetSwapConfig):
     """Words of a sign and any number of bits of magnitude."""
+
+    bits: int = bounded(4, 1, 32, "bits of a word")
 
     def __post_init__(self):
         pass
