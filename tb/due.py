@@ -74,15 +74,15 @@ def due(changes: list[str] | None, commit: str, benches: list[str]) -> dict[str,
     reasons: dict[str, str] = {}
     if changes is None or set(changes) & set(_OF_ALL):
         why = "the changes are unknown" if changes is None else "a change reaches every test"
-        reasons = dict.fromkeys([*rooms, FORMAL], why)
+        reasons = dict.fromkeys([FORMAL, *rooms], why)
     else:
         files = {ROOT / name for name in changes}
-        for bench in [*benches, "tb/formal/__main__.py"]:
+        for bench in ["tb/formal/__main__.py", *benches]:
             room = FORMAL if bench.startswith("tb/formal/") else str(Path(bench).parent)
             hit = sorted(reach(ROOT / bench) & files)
             if hit and room not in reasons:
                 reasons[room] = f"{bench} reaches {hit[0].relative_to(ROOT)}"
-    left = [room for room in [*rooms, FORMAL] if room not in reasons]
+    left = [room for room in [FORMAL, *rooms] if room not in reasons]
     turn = int(commit[:8], 16) % 3
     return reasons | dict.fromkeys(left[turn::3], f"its turn ({turn + 1} of 3)")
 
