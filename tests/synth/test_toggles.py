@@ -79,7 +79,7 @@ def test_tests_of_one_design_are_one_group():
 
 def test_a_run_resumes_and_names_a_block_that_fails(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(toggles, "TOGGLES_DIR", tmp_path)
-    monkeypatch.setattr(toggles.tb.run, "ROOT", tmp_path)
+    monkeypatch.setattr(toggles.tb.simulate.run, "ROOT", tmp_path)
     examined = []
 
     def examine(name, seed):
