@@ -126,6 +126,25 @@ def test_states_have_names():
     assert "fsm_state <= FSM_WORK" in made
 
 
+def test_the_first_of_overlapping_patterns_counts():
+    """Verilator's CASEOVERLAP stops the build of a ``casez``. Shown to fail: ``casez``."""
+    m = Module()
+    ends = Signal(3)
+    state = Signal(2)
+    with m.Switch(ends):
+        for number, pattern in enumerate(("--1", "-1-", "1--"), start=1):
+            with m.Case(pattern):
+                m.d.sync += state.eq(number)
+    text = rtlil.convert(m, name="top", ports=[ends, state], emit_src=False)
+    made = render(read(text)[0], {}, {})
+    lines = [line.strip() for line in made if "ends[" in line]
+    assert lines == [
+        "else if (ends[0]) state <= 2'h1;",
+        "else if (ends[1]) state <= 2'h2;",
+        "else if (ends[2]) state <= 2'h3;",
+    ]
+
+
 def test_an_unknown_cell_is_refused():
     text = (
         "module \\top\n  cell $tribuf $1\n    parameter \\Y_WIDTH 1\n    parameter \\A_SIGNED 0\n"

@@ -35,8 +35,8 @@ _DEPTH_MAX = 4  # operators within each other
 _LENGTH_MAX = 90  # characters of an expression that becomes part of another
 _SHORT = 32  # characters of an expression that may be written twice
 _MODULAR = frozenset("+ - * & | ^ ~ <<".split())
-_COMPARISONS = frozenset(["==", "!=", "<", ">", "<=", ">="])
-_SHIFTS = frozenset(["<<", ">>", ">>>"])
+COMPARISONS = frozenset(["==", "!=", "<", ">", "<=", ">="])
+SHIFTS = frozenset(["<<", ">>", ">>>"])
 _OPPOSITES = {"==": "!=", "!=": "=="}
 
 
@@ -108,12 +108,7 @@ def fold(module: Module) -> None:
         (t, values[t.text]) if t.kind == "name" and t.text in values else (t, v.replace(replaced))
         for t, v in module.assigns
     ]
-    module.clocked = [
-        (clk, [each.replaced(replaced) for each in body]) for clk, body in module.clocked
-    ]
-    for instance in module.instances:
-        connections = instance.connections
-        instance.connections = {p: each.replace(replaced) for p, each in connections.items()}
+    module.replace_elsewhere(replaced)
 
 
 def join_parts(module: Module) -> None:
@@ -268,7 +263,7 @@ class _Inliner:
         if done.is_atom or (done.text == "!" and done.parts[0].is_atom):
             return found
         is_short = done.depth <= 1 and len(str(done)) <= _SHORT and done.kind == "op" and (
-            done.text in _COMPARISONS or (done.text in ("&", "|") and done.width == 1)
+            done.text in COMPARISONS or (done.text in ("&", "|") and done.width == 1)
         )  # fmt: skip
         if is_short and self.reads[value.text] == 2:
             return found
@@ -289,7 +284,7 @@ class _Inliner:
                     break
                 settled = narrow
             inner = settled
-        if inner.kind == "op" and inner.text in _SHIFTS - {"<<"} and inner.width == width:
+        if inner.kind == "op" and inner.text in SHIFTS - {"<<"} and inner.width == width:
             first, amount = inner.parts
             if is_signed(first):
                 return Expr("op", inner.text, (self._signed(first), self.alone(amount)), width)
@@ -298,7 +293,7 @@ class _Inliner:
             wide = max(width, *(part.width or 0 for part in inner.parts))
             parts = tuple(self._whole(part, wide) for part in inner.parts)
             return Expr("op", inner.text, parts, wide)
-        if inner.kind == "op" and inner.text not in _COMPARISONS and (
+        if inner.kind == "op" and inner.text not in COMPARISONS and (
             any(map(is_signed, inner.parts)) and inner.width == width
         ):  # fmt: skip
             if inner.text == "<<":
@@ -373,7 +368,7 @@ class _Inliner:
             return Expr("?", "?", (self.alone(value.parts[0]), *ways), wide)  # type: ignore
         if value.kind != "op":
             return None
-        if value.text in _COMPARISONS and len(value.parts) == 2:
+        if value.text in COMPARISONS and len(value.parts) == 2:
             return self._comparison(value)
         if len(value.parts) == 1 and (value.text in "&|!" or (value.text == "^")):
             return Expr("op", value.text, (self.alone(value.parts[0]),), 1)
@@ -388,7 +383,7 @@ class _Inliner:
             if value.text in (">>", ">>>") or None in parts:
                 return None
             value = dataclasses.replace(value, parts=tuple(parts))  # type: ignore[arg-type]
-        if value.text in _SHIFTS:
+        if value.text in SHIFTS:
             first, amount = value.parts
             if value.text != "<<" and (width < (first.width or 0) or width < own):
                 return None
@@ -430,11 +425,11 @@ class _Inliner:
         if is_leaf(value):
             return True
         if any(map(is_signed, value.parts)):
-            return value.text in _COMPARISONS
+            return value.text in COMPARISONS
         widths = [part.width or 0 for part in value.parts]
         if value.kind == "?":
             return all(self._is_exact(part) for part in value.parts[1:])
-        if value.text in _COMPARISONS or value.text in ("&&", "||", "!"):
+        if value.text in COMPARISONS or value.text in ("&&", "||", "!"):
             return True
         if len(value.parts) == 1:
             return value.text in "&|^"
@@ -459,7 +454,7 @@ def _padded(value: Expr, width: int) -> Expr:
         condition, yes, no = value.parts
         return Expr("?", "?", (condition, _padded(yes, width), no), width)
     is_arithmetic = value.kind == "op" and len(value.parts) == 2 and value.text in (
-        *_MODULAR, *_SHIFTS, "/", "%",
+        *_MODULAR, *SHIFTS, "/", "%",
     )  # fmt: skip
     if is_arithmetic or (value.kind == "op" and value.text in ("~", "-")):
         return dataclasses.replace(

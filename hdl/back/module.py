@@ -173,7 +173,6 @@ class Declared:
     kind: str  # input, output, wire or reg
     width: int
     depth: int = 0  # of a memory
-    is_signed: bool = False
 
 
 @dataclasses.dataclass
@@ -239,6 +238,10 @@ class Module:
 
     def _replace(self, change: Callable[[Expr], Expr]) -> None:
         self.assigns = [(target, value.replace(change)) for target, value in self.assigns]
+        self.replace_elsewhere(change)
+
+    def replace_elsewhere(self, change: Callable[[Expr], Expr]) -> None:
+        """Change what is read by registers, memories and instances, not by assignments."""
         self.clocked = [(clk, [s.replaced(change) for s in body]) for clk, body in self.clocked]
         for instance in self.instances:
             connections = instance.connections

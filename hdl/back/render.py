@@ -1,6 +1,5 @@
 """The text of a module of ``hdl.back.write``: Verilog-2005, one declaration per line."""
 
-import itertools
 import textwrap
 from collections.abc import Iterator, Mapping
 
@@ -90,41 +89,7 @@ def _if(arms: list[tuple], indent: str) -> Iterator[str]:
         before = "else "
 
 
-def _overlap(one: str, other: str) -> bool:
-    """Whether a value may fit two patterns, such as ``2'b?1`` and ``2'b1?``."""
-    bits = (each.partition("'b")[2] for each in (one, other))
-    return all(a == b or "?" in (a, b) for a, b in zip(*bits, strict=True))
-
-
-def _chain(each: Statement, indent: str) -> Iterator[str]:
-    """``if`` and ``else if``, for patterns of which the first that fits counts.
-
-    Lint finds a ``casez`` whose patterns overlap.
-    """
-    before = ""
-    for patterns, body in each.arms:
-        if patterns is None:
-            if body:
-                yield from _block("else" if before else "if (1'b1)", body, indent)
-            return
-        tests = []
-        for pattern in patterns:
-            if "?" not in pattern:
-                tests.append(f"({each.value}) == {pattern}")
-                continue
-            width, _, bits = pattern.partition("'b")
-            mask = "".join("0" if bit == "?" else "1" for bit in bits)
-            value = bits.replace("?", "0")
-            tests.append(f"(({each.value}) & {width}'b{mask}) == {width}'b{value}")
-        yield from _block(f"{before}if ({' || '.join(tests)})", body, indent)
-        before = "else "
-
-
 def _case(each: Statement, indent: str) -> Iterator[str]:
-    every = [pattern for patterns, _ in each.arms for pattern in patterns or () if "?" in pattern]
-    if any(_overlap(a, b) for a, b in itertools.combinations(every, 2)):
-        yield from _chain(each, indent)
-        return
     arms, selector = list(each.arms), each.value
     exact = not any("?" in pattern for patterns, _ in arms for pattern in patterns or ())
     has_default = any(patterns is None and body for patterns, body in arms)
@@ -222,8 +187,7 @@ def render(module: Module, names: Mapping[str, str], meanings: Mapping[str, str]
         for name, known in module.declared.items():
             if known.kind == kind and name not in values:
                 depth = f" [0:{known.depth - 1}]" if known.depth else ""
-                sign = "signed " if known.is_signed else ""
-                inner.append(f"  {kind} {sign}{_range(known.width)}{name}{depth};")
+                inner.append(f"  {kind} {_range(known.width)}{name}{depth};")
     lines += inner
     if values:
         lines.append("")

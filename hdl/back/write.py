@@ -15,7 +15,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 
-from hdl.back.inline import fold, inline, join_parts, narrow
+from hdl.back.inline import COMPARISONS, SHIFTS, fold, inline, join_parts, narrow
 from hdl.back.keywords import KEYWORDS
 from hdl.back.module import (
     Declared,
@@ -41,8 +41,6 @@ _BINARY = {
     "$shr": ">>", "$sshr": ">>>", "$shift": ">>", "$divfloor": "/", "$modfloor": "%",
     "$eq": "==", "$ne": "!=", "$lt": "<", "$gt": ">", "$le": "<=", "$ge": ">=",
 }  # fmt: skip
-_COMPARISONS = frozenset(["==", "!=", "<", ">", "<=", ">="])
-_SHIFTS = frozenset(["<<", ">>", ">>>"])
 _UNARY = {"$not": "~", "$neg": "-", "$reduce_and": "&", "$reduce_or": "|", "$reduce_xor": "^"}
 _NESTING = 10_000
 
@@ -199,14 +197,14 @@ class _Reader:
         if kind not in _BINARY:
             raise NotImplementedError(f"{self.name}: a cell {kind}")
         right, text = self.signal(pins["B"]), _BINARY[kind]
-        if text in _SHIFTS:
+        if text in SHIFTS:
             if text == ">>" and is_signed and (left.width or 0) >= width:
                 is_signed = False
             parts = signed_of(left) if is_signed else left, right
             if text == ">>>" and not is_signed:
                 text = ">>"
             return Expr("op", text, parts, width)
-        if text in _COMPARISONS and pins["B"] == "{  }" and text in ("==", "!=") and not is_signed:
+        if text in COMPARISONS and pins["B"] == "{  }" and text in ("==", "!=") and not is_signed:
             if left.width == 1:
                 return left if text == "!=" else Expr("op", "!", (left,), 1)
             return Expr("op", text, (left, number("0" * (left.width or 1))), 1)
@@ -262,7 +260,18 @@ def _switch(selector: Expr, arms: list[tuple]) -> Statement:
     if patterns is None or not patterns:
         return Statement("if", arms=_closed_chain(chain, selector))
     arms = [(texts and [_pattern(each) for each in texts], body) for texts, body in arms]
-    return Statement("case", value=selector, arms=arms)
+    case = Statement("case", value=selector, arms=arms)
+    # The first pattern that fits counts, and lint finds a casez whose patterns overlap.
+    return Statement("if", arms=list(_ways(case))) if _overlaps(arms) else case
+
+
+def _overlaps(arms: list[tuple]) -> bool:
+    """Whether a value fits two patterns with ``?`` in them, such as ``2'b?1`` and ``2'b1?``."""
+    every = [each for patterns, _ in arms for each in patterns or () if "?" in each]
+    return any(
+        all(a == b or "?" in (a, b) for a, b in zip(bits_of(one), bits_of(other), strict=True))
+        for one, other in itertools.combinations(every, 2)
+    )
 
 
 def _closed_chain(chain: list[tuple], selector: Expr) -> list[tuple]:
