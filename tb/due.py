@@ -1,4 +1,4 @@
-"""``python -m tb.due``: rooms of tb whose every case is due, one per line, for ``make test-all``.
+"""``python -m tb.due``: rooms of benches whose every case is due, for ``make test-all ROOMS=...``.
 
 ``make test`` runs the cases of each bench that tell most. The others of a room are due
 
@@ -12,18 +12,15 @@ HEAD; without one, all rooms are due. Only rooms with benches that leave out cas
 without git.
 """
 
-import ast
-import functools
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 from golden import command
 from tb.faults.telling import marked
+from tb.simulate.sources import imported_files
 
 ROOT = Path(__file__).resolve().parent.parent
-_PACKAGES = ("golden", "hdl", "synth", "tb")
 _OF_ALL = ("conftest.py", "pyproject.toml", "constraints.txt")
 _HALF_A_DAY = 12 * 3600
 FORMAL = "formal"
@@ -42,21 +39,6 @@ def changed(since: str | None) -> list[str] | None:
     return _git("diff", "--name-only", since).splitlines() if since else None
 
 
-@functools.cache
-def _imports(file: Path) -> frozenset[Path]:
-    """Files of this project that ``file`` imports, or names as a testbench of the simulator."""
-    text = file.read_text()
-    names = set(re.findall(r'"(tb(?:\.\w+)+)"', text))
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    paths = [ROOT.joinpath(*name.split(".")) for name in names if name.split(".")[0] in _PACKAGES]
-    places = [place for path in paths for place in (path.with_suffix(".py"), path / "__init__.py")]
-    return frozenset(place for place in places if place.exists())
-
-
 def reach(file: Path) -> set[Path]:
     """``file``, and all that it imports by any way."""
     found, waiting = set[Path](), [file]
@@ -64,13 +46,19 @@ def reach(file: Path) -> set[Path]:
         each = waiting.pop()
         if each not in found:
             found.add(each)
-            waiting += _imports(each)
+            waiting += imported_files(each, ROOT)
     return found
+
+
+def _room(bench: str) -> str:
+    """What ``make test-all`` takes for ``bench``: its folder; itself, where that is all of tb."""
+    folder = str(Path(bench).parent)
+    return FORMAL if folder == "tb/formal" else bench if folder == "tb" else folder
 
 
 def due(changes: list[str] | None, commit: str, benches: list[str]) -> dict[str, str]:
     """Room -> why, for benches by their paths; changes: None if they are unknown."""
-    rooms = sorted({str(Path(bench).parent) for bench in benches})
+    rooms = sorted(set(map(_room, benches)))
     reasons: dict[str, str] = {}
     if changes is None or set(changes) & set(_OF_ALL):
         why = "the changes are unknown" if changes is None else "a change reaches every test"
@@ -78,10 +66,9 @@ def due(changes: list[str] | None, commit: str, benches: list[str]) -> dict[str,
     else:
         files = {ROOT / name for name in changes}
         for bench in ["tb/formal/__main__.py", *benches]:
-            room = FORMAL if bench.startswith("tb/formal/") else str(Path(bench).parent)
             hit = sorted(reach(ROOT / bench) & files)
-            if hit and room not in reasons:
-                reasons[room] = f"{bench} reaches {hit[0].relative_to(ROOT)}"
+            if hit and _room(bench) not in reasons:
+                reasons[_room(bench)] = f"{bench} reaches {hit[0].relative_to(ROOT)}"
     left = [room for room in [FORMAL, *rooms] if room not in reasons]
     turn = int(commit[:8], 16) % 3
     return reasons | dict.fromkeys(left[turn::3], f"its turn ({turn + 1} of 3)")

@@ -250,10 +250,15 @@ class _Task:
     seeded_only: bool
 
 
+def check_sources(here: str, wanted: str) -> None:
+    """SweepError: the key of the sources of this worker is not that of the command."""
+    if here != wanted:
+        raise SweepError(f"the sources of this worker, in {ROOT}, are not those of the command")
+
+
 def _on_worker(task: _Task) -> list[dict]:
     """The results of a task. SweepError: the sources here are not those of the command."""
-    if sources_key(task.selected) != task.key:
-        raise SweepError(f"the sources of this worker, in {ROOT}, are not those of the command")
+    check_sources(sources_key(task.selected), task.key)
     task.folder.mkdir(parents=True, exist_ok=True)
     return run_seeds(task.seeds, task.selected, task.folder, task.seeded_only)
 

@@ -151,6 +151,14 @@ def test_a_change_reaches_the_rooms_that_import_it(change, reached, not_reached)
     assert not not_reached & by_change
 
 
+def test_a_bench_directly_in_tb_is_no_room():
+    """``make test-all ROOMS=tb`` would run all rooms. Shown to fail: the parent of each bench."""
+    benches = ["tb/test_registered.py", "tb/qet/test_swap.py", "senbazuru/talk/test_talk.py"]
+    found = set(due.due(None, "00000000", benches))
+    assert found == {"tb/test_registered.py", "tb/qet", "senbazuru/talk", due.FORMAL}
+    assert set(benches) <= set(telling.marked())
+
+
 def test_every_room_has_its_turn():
     """Three in a row reach all rooms, each once; a change that is unknown or of all reaches all."""
     benches = ["tb/axi/test_read_port.py", "tb/index/test_table.py", "tb/kllm/test_pe_lane.py",

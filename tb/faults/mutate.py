@@ -57,7 +57,7 @@ from synth.yosys import YosysError, native_abc, run
 from tb.faults import equivalence
 from tb.faults.exhaustive import sends_every_word
 from tb.fp16.support.formats import has_bench
-from tb.sweep import SEED_MAX, sources_key
+from tb.sweep import SEED_MAX, check_sources, sources_key
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 REPORT_DIR = ROOT / "build" / "mutate"
@@ -789,6 +789,21 @@ class Setting:
         end = ("" if self.prove else "-unproved") + (f"-{self.more_seeds}" * (self.more_seeds > 0))
         return folder / f"{name}-{count}-{self.seed}{end}.json"
 
+    def examine(self, name: str, count: int, report: Callable[[Mutant], object]) -> dict:
+        """What ``keep`` writes of one block, whose faults ``examine`` judges."""
+        begin, mutants = time.perf_counter(), list[Mutant]()
+
+        def judged(mutant: Mutant) -> None:
+            mutants.append(mutant)
+            report(mutant)
+
+        examine(
+            name, count, self.seed, self.jobs, judged,
+            prove=self.prove, more_seeds=self.more_seeds,
+        )  # fmt: skip
+        seconds = round(time.perf_counter() - begin, 1)
+        return {"seconds": seconds, "mutants": [dataclasses.asdict(each) for each in mutants]}
+
     def keep(self, name: str, count: int, found: dict) -> bool:
         """Write one block's result, but for a run whose sources have changed since its start."""
         if results_key() != self.key:
@@ -816,24 +831,18 @@ _PROGRAM = "import sys; from tb.faults.mutate import work; work(sys.argv[1], sys
 def work(target: str, task: str) -> None:
     """Examine the block of ``task``, JSON, and write what ``Setting.keep`` keeps to ``target``."""
     options = json.loads(task)
-    begin, done = time.perf_counter(), list[Mutant]()
     os.chdir(ROOT)
-    examine(
-        options["name"], options["count"], options["seed"], options["jobs"], done.append,
-        prove=options["prove"], more_seeds=options["more_seeds"],
-    )  # fmt: skip
-    mutants = [dataclasses.asdict(mutant) for mutant in done]
-    seconds = round(time.perf_counter() - begin, 1)
-    Path(target).write_text(json.dumps({"seconds": seconds, "mutants": mutants}))
+    setting = Setting(**options["setting"])
+    found = setting.examine(options["name"], options["count"], lambda _: None)
+    Path(target).write_text(json.dumps(found))
 
 
 def _on_worker(task: dict[str, Any]) -> dict[str, Any]:
     """What ``work`` writes, or ``broken``: why the block was not examined to the end.
 
-    RuntimeError: the sources of the worker are not those of the command.
+    SweepError: the sources of the worker are not those of the command.
     """
-    if results_key() != task["key"]:
-        raise RuntimeError(f"the sources of this worker, in {ROOT}, are not those of the command")
+    check_sources(results_key(), task["setting"]["key"])
     with tempfile.TemporaryDirectory(prefix="mutate-") as folder:
         target = Path(folder) / "found.json"
         done = subprocess.run(
@@ -852,9 +861,8 @@ def by_workers(
 
     Returns the blocks that were not examined to the end, and why.
     """
-    same = {field: getattr(setting, field) for field in ("seed", "jobs", "prove", "more_seeds")}
     tasks = [
-        {"key": setting.key, "name": name, "count": count, **same}
+        {"name": name, "count": count, "setting": dataclasses.asdict(setting)}
         for name, count in counts.items()
         if read_kept(setting.kept_file(name, count)) is None
     ]
@@ -890,7 +898,7 @@ def examine_all(
                 line = _progress(done, total, start)
                 status.update(f"{name}: {line}")
 
-            before, begin = len(done), time.perf_counter()
+            before = len(done)
             kept = setting.kept_file(name, count)
             found = read_kept(kept)
             if found is not None:
@@ -899,14 +907,7 @@ def examine_all(
                 console.print(f"{name}: {_result(done[before:], False)}, as kept", highlight=False)
                 continue
             try:
-                examine(
-                    name, count, setting.seed, setting.jobs, report,
-                    prove=setting.prove, more_seeds=setting.more_seeds,
-                )  # fmt: skip
-                found = {
-                    "seconds": round(time.perf_counter() - begin, 1),
-                    "mutants": [dataclasses.asdict(mutant) for mutant in done[before:]],
-                }
+                found = setting.examine(name, count, report)
                 if not setting.keep(name, count, found):
                     console.print(f"{name}: not kept: a source has changed since the start")
             except Exception as error:  # the other blocks are still worth examining

@@ -71,7 +71,7 @@ class _Planter(ast.NodeTransformer):
         kind = type(node.ops[0])
         if self._is_inside and kind in _OTHER and self._take(node, kind.__name__):
             node.ops[0] = _OTHER[kind]()
-        self._number(node.comparators)
+        node.comparators[0] = self._one_more(node.comparators[0])
         return self.generic_visit(node)
 
     def visit_BinOp(self, node):
@@ -79,22 +79,18 @@ class _Planter(ast.NodeTransformer):
         if self._is_inside and kind in _OTHER and self._take(node, kind.__name__):
             node.op = _OTHER[kind]()
         if kind in (ast.Add, ast.Sub):
-            operands = [node.right]
-            self._number(operands)
-            node.right = operands[0]
+            node.right = self._one_more(node.right)
         return self.generic_visit(node)
 
     def visit_Subscript(self, node):
-        indexes = [node.slice]
-        self._number(indexes)
-        node.slice = indexes[0]
+        node.slice = self._one_more(node.slice)
         return self.generic_visit(node)
 
-    def _number(self, places: list[ast.expr]) -> None:
-        first = places[0]
-        is_number = isinstance(first, ast.Constant) and type(first.value) is int
-        if self._is_inside and is_number and self._take(first, "one more"):
-            places[0] = ast.copy_location(ast.Constant(first.value + 1), first)
+    def _one_more(self, operand: ast.expr) -> ast.expr:
+        is_number = isinstance(operand, ast.Constant) and type(operand.value) is int
+        if self._is_inside and is_number and self._take(operand, "one more"):
+            return ast.copy_location(ast.Constant(operand.value + 1), operand)
+        return operand
 
     def visit_UnaryOp(self, node):
         inverts = self._is_inside and isinstance(node.op, ast.Invert)

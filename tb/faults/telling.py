@@ -12,7 +12,6 @@ alike from all places, by ``--seed``. ``build/telling`` keeps each answer by a h
 Exit status: 0 if no fault is found by the other cases alone, 1 if there is one, 2 for bad input.
 """
 
-import ast
 import dataclasses
 import inspect
 import json
@@ -32,6 +31,7 @@ from golden.markers import table
 from hdl.arguments import whole
 from hdl.registry import all_blocks, bench
 from tb.faults.source import INVALID, VARIABLE, sites
+from tb.simulate.sources import imported_files
 from tb.sweep import sources_key
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -54,8 +54,9 @@ class Fault:
 
 
 def marked() -> list[str]:
-    """The files of tb that leave out cases."""
-    files = sorted((ROOT / "tb").rglob("test_*.py"))
+    """The files that leave out cases."""
+    rooms = (ROOT / "tb", ROOT / "senbazuru")
+    files = [each for room in rooms for each in sorted(room.rglob("test_*.py"))]
     return [each.relative_to(ROOT).as_posix() for each in files if MARK in each.read_text()]
 
 
@@ -63,17 +64,6 @@ def marked_benches() -> list[str]:
     """Those of them that are the bench of a block."""
     benches = {bench(name) for name in all_blocks()}
     return [each for each in marked() if each in benches]
-
-
-def _imported(file: Path) -> list[Path]:
-    """Modules of the folder of ``file`` that it imports."""
-    found = []
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            path = ROOT.joinpath(*node.module.split(".")).with_suffix(".py")
-            if path.parent == file.parent and path.exists():
-                found.append(path)
-    return found
 
 
 def sources_of(file: str) -> list[Path]:
@@ -90,7 +80,8 @@ def sources_of(file: str) -> list[Path]:
         path = waiting.pop(0)
         if path not in found:
             found.append(path)
-            waiting += [each for each in _imported(path) if each not in others]
+            own_folder = {each for each in imported_files(path, ROOT) if each.parent == path.parent}
+            waiting += sorted(own_folder - others)
     return found
 
 

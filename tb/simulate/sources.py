@@ -1,6 +1,9 @@
-"""Hash of source files: whether a kept result is still one of today's sources."""
+"""Source files: their hash, which says whether a kept result is of today's, and their imports."""
 
+import ast
+import functools
 import hashlib
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -25,3 +28,18 @@ def sources_digest(root: Path, places: Iterable[str], *texts: str) -> str:
         content = file.read_bytes()
         digest.update(f"\0{file.relative_to(root)}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()
+
+
+@functools.cache
+def imported_files(file: Path, root: Path) -> frozenset[Path]:
+    """Files of ``root`` that ``file`` imports, or names as a testbench of the simulator."""
+    text = file.read_text()
+    names = set(re.findall(r'"(tb(?:\.\w+)+)"', text))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    paths = [root.joinpath(*name.split(".")) for name in names]
+    places = [place for path in paths for place in (path.with_suffix(".py"), path / "__init__.py")]
+    return frozenset(place for place in places if place.exists())
