@@ -217,9 +217,9 @@ def _run_precision(config: KllmPeLaneConfig, model, names, seen, say) -> list[di
 def _print_table(console: Console, rows: list[dict], mapped: "MappedDesign | None") -> None:
     from synth.area import load_libraries
 
-    table = Table(title="KLLM lane beside golden, SmolLM2-135M", box=None, pad_edge=False)
+    table = Table(title="KLLM lane next to golden, SmolLM2-135M", box=None, pad_edge=False)
     for heading in (
-        "layer", "K x N", "", "tokens", "outputs", "equal in all bits", "cycles", "bound",
+        "layer", "K x N", "", "tokens", "outputs", "equal", "cycles", "bound",
         "cycles/bound", "binds", "K*N/512", "outlier stalls", "error", "cycles/s",
     ):  # fmt: skip
         table.add_column(heading, justify="right", no_wrap=True)
@@ -234,7 +234,8 @@ def _print_table(console: Console, rows: list[dict], mapped: "MappedDesign | Non
     console.width = max(console.width, 150)
     console.print(table)
     console.print(
-        "error: |y - y_fp32| / |y_fp32|; bound: docs/blocks/kllm_pe_lane.md; outlier stalls:\n"
+        "equal: to golden, in all bits; error: |y - y_fp32| / |y_fp32|;\n"
+        "bound: docs/blocks/kllm_pe_lane.md; outlier stalls:\n"
         "cycles that beats with several outliers add to counting, hidden while reducing binds",
         highlight=False,
     )
@@ -243,7 +244,7 @@ def _print_table(console: Console, rows: list[dict], mapped: "MappedDesign | Non
         console.print(
             f"lane area, W4A4: {cost.um2 / 1e6:.3f} mm2 in {load_libraries().library.name}, "
             f"{cost.um2 / mapped.nand2_um2 / 1000:.0f} kGE, {cost.flip_flops} flip-flops; "
-            f"{cost.ram_bits} bits of memory beside it",
+            f"{cost.ram_bits} bits of memory next to it",
             highlight=False,
         )
 

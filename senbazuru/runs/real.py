@@ -193,7 +193,7 @@ def _print(
     from golden.oaken.thresholds import KV_NAMES  # torch, only now
 
     found = measured.simulated
-    table = Table(title="Oaken's KV cache beside golden, SmolLM2-135M", box=None, pad_edge=False)
+    table = Table(title="Oaken's KV cache next to golden, SmolLM2-135M", box=None, pad_edge=False)
     for heading in ("", "NMSE", "bits stored", "bits read"):
         table.add_column(heading, justify="right")
     for side, name in enumerate(KV_NAMES):
