@@ -78,7 +78,7 @@ def check_page(parser: argparse.ArgumentParser, page: Path | None, sections: Ite
 
 
 def write_page(page: Path | None, made: Mapping[str, str]) -> None:
-    """With ``--page``, replace the sections of ``made`` and print their names."""
+    """Replaces the sections of ``made`` in ``page``, if there is one, and prints their names."""
     if page is not None:
         rewrite(page, made)
         print(f"{_shown(page)}: {', '.join(made)}")

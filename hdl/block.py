@@ -1,4 +1,4 @@
-"""What a block is: a component whose frozen configuration is its whole identity."""
+"""The base of all blocks: a component whose frozen configuration is its whole identity."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
@@ -52,7 +52,7 @@ class Block(wiring.Component):
 
     @property
     def operations(self) -> Operations | None:
-        """What power reports divide the energy by."""
+        """The operations by which power reports divide the energy."""
         return None
 
     @property

@@ -1,4 +1,4 @@
-"""How a block adds its children, and how wide a signal and the ports of a child may be."""
+"""The adding of children to a block, and the limits of widths of signals and of a child's ports."""
 
 import contextvars
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What the bits of a port or of a field mean: the third part of ``(shape, text, kind)``.
+"""Kinds tell what the bits of a port or field mean: the third part of ``(shape, text, kind)``.
 
 A shape of Amaranth has a width and a sign. It does not know FP16, an index or the names of codes.
 A layout gives these as a kind::

@@ -54,7 +54,7 @@ class Registered:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Room:
-    """What the tools know of a room."""
+    """The facts that the tools know of a room."""
 
     blocks: dict[str, Registered]
     # page of docs -> its generated sections

@@ -1,4 +1,4 @@
-"""Inside the simulator: the test's configuration and vectors, and a bench of streams.
+"""The test's configuration and vectors inside the simulator, and a bench of streams.
 
 The bench drives everything after the falling edge and samples in ReadOnly of the same step. The
 rising edge that follows makes the transfer. No simulator can race the bench.
@@ -38,7 +38,7 @@ scheduling.install()
 
 @dataclasses.dataclass
 class Flow:
-    """What one run moved: words per sink, and the cycle of each transfer per stream."""
+    """The transfers of one run: words per sink, and the cycle of each transfer per stream."""
 
     words: dict[str, list[int]]
     cycles: dict[str, list[int]]  # of sources and sinks alike; the run starts at cycle 0

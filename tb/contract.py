@@ -1,4 +1,4 @@
-"""Inside the simulator: the checks that follow from a block's signature and its timing.
+"""The checks that follow from a block's signature and its timing, inside the simulator.
 
 A bench says which words go in and which come out; the streams, their directions and the timing
 come from the block itself. ``Contract(...).tests()`` gives the cocotb tests that every block of
@@ -196,7 +196,7 @@ class Contract:
 
 
 class Gapless(Contract):
-    """At full rate a word of ``timing.end`` leaves in every ``timing.interval``-th cycle.
+    """A word of ``timing.end`` leaves at full rate in every ``timing.interval``-th cycle.
 
     For a block of which one word of ``timing.start`` causes any number of words. The first one
     leaves ``timing.latency`` cycles after the run's first cycle.

@@ -51,7 +51,7 @@ def reach(file: Path) -> set[Path]:
 
 
 def _room(bench: str) -> str:
-    """What ``make test-all`` takes for ``bench``: its folder; itself, where that is all of tb."""
+    """The room of ``bench`` for ``make test-all``: its folder; itself, where that is all of tb."""
     folder = str(Path(bench).parent)
     return FORMAL if folder == "tb/formal" else bench if folder == "tb" else folder
 

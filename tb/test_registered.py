@@ -1,4 +1,4 @@
-"""What holds of every registered block: lint, netlist, names, same bytes, no initial values.
+"""Checks of every registered block: lint, netlist, names, same bytes, no initial values.
 
 An IP has a page, and it is up to date. The page takes its ports from
 ``hdl.back.emit.implicit_ports``, which emits no children. The lint test compares that with the

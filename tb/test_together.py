@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def chosen() -> list[str]:
-    """Of each room the first block and the last, none of them a whole chip."""
+    """The first and the last block of each room, none of them a whole chip."""
     names = []
     for room in rooms().values():
         chip = room.chip[0] if room.chip else ""

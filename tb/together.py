@@ -68,7 +68,7 @@ def emit_all(
 
 
 def yosys(folder: Path) -> str:
-    """What Yosys finds in all files of ``folder``, empty: nothing."""
+    """The message of Yosys on all files of ``folder``, empty: nothing."""
     files = " ".join(sorted(file.name for file in folder.glob("*.v")))
     with tempfile.TemporaryDirectory(prefix="together-") as work:
         for file in folder.glob("*.v"):
@@ -81,7 +81,7 @@ def yosys(folder: Path) -> str:
 
 
 def verilator(folder: Path, names: Iterable[str]) -> str:
-    """What Verilator's lint finds in the files of ``names`` together; its beginning."""
+    """The beginning of what Verilator's lint finds in the files of ``names`` together."""
     files = [f"{name}.{kind}" for kind in ("vlt", "v") for name in names]
     # Every block is a top of its own.
     command = ["verilator", "--lint-only", "-Wall", "-Wno-MULTITOP", *files]
@@ -92,7 +92,7 @@ def verilator(folder: Path, names: Iterable[str]) -> str:
 
 
 def icarus(folder: Path) -> str | None:
-    """What Icarus finds in all files of ``folder``; None: it is not installed."""
+    """The findings of Icarus in all files of ``folder``; None: it is not installed."""
     if shutil.which("iverilog") is None:
         return None
     files = sorted(file.name for file in folder.glob("*.v"))

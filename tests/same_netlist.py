@@ -80,7 +80,7 @@ _KEYWORDS = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Of two designs: ``how`` is "text", "netlist" or "" (different); the modules that differ."""
+    """Two designs compared: ``how`` is "text", "netlist" or "" (different); what modules differ."""
 
     how: str
     differ: tuple[str, ...] = ()
@@ -319,7 +319,7 @@ def compare_designs(
 
 
 def _digest(tree: Path) -> str:
-    """Of the sources that make the Verilog."""
+    """The digest of the sources that make the Verilog."""
     return sources_digest(tree, ("golden", "hdl"))[:20]
 
 

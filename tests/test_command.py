@@ -26,7 +26,7 @@ BEGIN = "import os, subprocess, sys, time\nfrom golden import command\n"
 
 
 def hear_interrupt() -> None:
-    """In a child: tests in the background of a script ignore SIGINT, and their children would."""
+    """Restores SIGINT in a child: tests in a script's background, and their children, ignore it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -138,7 +138,7 @@ def main():
 
 
 def test_ctrl_c_in_a_forked_worker(tmp_path):
-    """As a terminal sends it: to all processes of the group."""
+    """A terminal sends the interrupt to all processes of the group, and so does this test."""
     body = """
 import multiprocessing
 def job():

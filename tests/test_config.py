@@ -1,4 +1,4 @@
-"""What every configuration obeys."""
+"""The rules that every configuration obeys."""
 
 import dataclasses
 
@@ -279,7 +279,7 @@ def test_a_declared_field_is_as_any_other():
 
 
 def test_declarations_are_checked_once(monkeypatch):
-    """Of a class whose ``__post_init__`` calls super, too."""
+    """A class whose ``__post_init__`` calls super, too, checks each declaration once."""
     seen = []
     monkeypatch.setattr(Range, "takes", lambda rule, value: seen.append(value) or True)
     Deep(ports=1, size=2)

@@ -99,7 +99,7 @@ _JSON_TYPES = {
 
 
 def _faults(value, schema: dict, where: str = "$"):
-    """What ``value`` does not obey; of JSON Schema the keywords that the schema has."""
+    """Yields what ``value`` does not obey of JSON Schema's keywords, those that the schema has."""
     if "$ref" in schema:
         yield from _faults(value, _SCHEMA["$defs"][schema["$ref"].removeprefix("#/$defs/")], where)
         return
@@ -146,7 +146,7 @@ def _references(found) -> set[tuple[str, str]]:
 
 
 def test_the_json_of_every_block_obeys_the_schema():
-    """Without its RAMs. A name that the JSON uses is explained in it.
+    """The JSON without its RAMs obeys the schema. A name that the JSON uses is explained in it.
 
     Shown to fail: a stream without ``cycles``; a key ``rate`` that the schema does not know.
     """
@@ -164,7 +164,7 @@ def test_the_json_of_every_block_obeys_the_schema():
 
 
 def test_a_written_description_obeys_the_schema(tmp_path):
-    """With its RAMs, clock and reset, and under names of the caller's."""
+    """The JSON with its RAMs, clock and reset obeys the schema, under names of the caller's."""
     registered = all_blocks()["memory_shared"]
     build("memory_shared", registered.config, tmp_path, top="rows", prefix="chip_")
     description = json.loads((tmp_path / "chip_rows.json").read_text())

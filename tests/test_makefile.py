@@ -1,4 +1,4 @@
-"""What make passes on.
+"""Tests of what make passes on.
 
 Shown to fail: an empty --prompt where the user gave no PROMPT; two processes whatever JOBS is; the
 variables of an outer `make test JOBS=8`.

@@ -38,7 +38,7 @@ PORT = re.compile(r"[a-z](_?[a-z0-9])*")
 
 
 def test_every_block_has_names():
-    """Of each block and each configuration; nothing is elaborated."""
+    """Each block and each configuration has ports with names; nothing is elaborated."""
     for name, each in all_blocks().items():
         for config in (each.config, *each.configs.values()):
             block = each.component(config)

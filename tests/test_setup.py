@@ -61,7 +61,7 @@ def set_up(request, tmp_path):
     ("gigabytes", "torch"), [(9, "2.13.0"), (8, "2.13.0+cu130"), (4, "2.13.0+cpu"), (1.5, "")]
 )
 def test_enough_disk(set_up, gigabytes, torch):
-    """Without a name: torch is installed already."""
+    """An empty name says that torch is installed already."""
     assert set_up(gigabytes, torch) == (0, "")
 
 

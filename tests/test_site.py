@@ -43,7 +43,7 @@ def build(tree: Path) -> tuple[int, str]:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
-    """What the site is made of, in a place of its own."""
+    """The sources that the site is made of, in a place of their own."""
     folder = tmp_path_factory.mktemp("tree")
     for name in ("golden", "hdl", "senbazuru", "docs"):
         ignored = shutil.ignore_patterns("__pycache__")

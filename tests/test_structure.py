@@ -195,7 +195,7 @@ def module_place(module: str) -> Path | None:
 
 @functools.cache
 def names_of_module(place: Path) -> set[str]:
-    """What a module has: the names that its outermost statements bind."""
+    """The names that a module has: those that its outermost statements bind."""
     if place.is_dir():
         return set()
     names, left = set(), list(ast.parse(place.read_text()).body)
@@ -353,7 +353,7 @@ def test_tools_name_no_system(tool):
 
 
 def test_golden_functions_take_records():
-    """What belongs together is one dataclass. Shown to fail: an eighth parameter of ``matmul``."""
+    """One dataclass has what belongs together. Shown to fail: an eighth parameter of ``matmul``."""
     found = [each for path in sources("golden") for each in long_signatures(path)]
     assert not found, "\n".join(found)
 
@@ -422,7 +422,7 @@ def test_ips_have_a_baseline():
 
 
 def test_each_part_is_inside_of_another_block():
-    """What nothing contains is for an integrator, so it is an IP."""
+    """A block that nothing contains is for an integrator, so it is an IP."""
     users = users_of_blocks()
     assert not {name for name in BLOCKS if name not in ips() and not users[name]}
 
@@ -565,7 +565,7 @@ def test_commands_of_the_page_exist(page):
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_timing_is_a_number(name):
-    """At every named configuration; what it says is asserted by the block's own bench."""
+    """Each named configuration has numbers; the block's own bench asserts what they say."""
     block = BLOCKS[name]
     for config in (block.config, *block.configs.values()):
         component = block.component(config)
@@ -615,7 +615,7 @@ def test_own_cycles_stand_in_the_block():
 
 
 def test_sim_loads_neither_torch_nor_amaranth():
-    """What the simulator imports of golden is pure. Seen to fail with golden.kllm.orizuru."""
+    """The simulator's imports from golden are pure. Seen to fail with golden.kllm.orizuru."""
     modules = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for path in sources("sim")

@@ -1,4 +1,4 @@
-"""What make test leaves out: the marks, faults in sources, and the rooms that are due.
+"""Tests of what make test leaves out: marks, faults in sources, and the rooms that are due.
 
 Shown to fail:
 

@@ -111,7 +111,7 @@ def test_an_interrupt_leaves_no_reply(monkeypatch):
 
 
 class Late:
-    """What a process prints, read when the pipe is full and ``before`` has run."""
+    """The output of a process, read when the pipe is full and ``before`` has run."""
 
     def __init__(self, pipe, before):
         self.pipe, self.before, self.close = pipe, before, pipe.close

@@ -11,7 +11,7 @@ WEIGHT_BITS = 25  # of a weight, which is at most 1.0, on the grid 2**-24
 
 
 def inside(count: Signal, length: Value, width: int) -> list[Value]:
-    """Which elements of beat ``count`` of a row lie within its length."""
+    """Tells of each element of beat ``count`` of a row whether it lies within the row's length."""
     shift = (width - 1).bit_length()
     whole, part = count < length[shift:], count == length[shift:]
     # The highest position is never below a part of a beat.

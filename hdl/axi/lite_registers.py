@@ -44,7 +44,7 @@ class AxiLiteRegistersConfig(Config):
         return Payload(data=(32, "register word", BITS))
 
     def storage(self, depth: int) -> str:
-        """Where a queue of ``depth`` words is stored."""
+        """The storage of a queue of ``depth`` words: memory or flip-flops."""
         return "memory" if depth > _RAM_FROM else "flipflop"
 
 

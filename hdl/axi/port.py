@@ -1,4 +1,4 @@
-"""What the configurations of AxiReadPort and AxiWritePort share."""
+"""The fields and checks that the configurations of AxiReadPort and AxiWritePort share."""
 
 import dataclasses
 

@@ -61,7 +61,7 @@ class AxiWritePortConfig(AxiPortConfig):
 
     @property
     def burst_layout(self) -> data.StructLayout:
-        """What the port knows of a burst: its first word and its beats - 1."""
+        """The port's record of a burst: its first word and its beats - 1."""
         return data.StructLayout({"addr": self.address_bits - self.size_bits, "len": 8})
 
     @property
@@ -236,7 +236,7 @@ class AxiWritePort(Block):
 
 @dataclasses.dataclass(frozen=True)
 class _Job:
-    """What is left to write of the command: ``left`` beats from word ``offset`` of ``page`` on."""
+    """The remainder of the command: ``left`` beats, to write from word ``offset`` of ``page``."""
 
     page: Signal
     offset: Signal  # words from the start of the page

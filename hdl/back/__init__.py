@@ -1,1 +1,1 @@
-"""From a component to files: RTLIL, Verilog, what describes it, and delivery."""
+"""The way from a component to files: RTLIL, Verilog, what describes it, and delivery."""

@@ -1,4 +1,4 @@
-"""What ``python -m hdl.build`` writes of a block: NAME.v, NAME.vlt and NAME.json.
+"""The files that ``python -m hdl.build`` writes of a block: NAME.v, NAME.vlt and NAME.json.
 
 ``hdl.back.write`` writes the circuit of ``hdl.back.verilog.convert`` for a reader. Every bench
 simulates the text of ``package`` (tb/simulate/run.py), and no other. Any set of such files compiles
@@ -357,7 +357,7 @@ def _no_interrupt() -> Iterator[None]:
 
 
 class HasFiles(Protocol):
-    """What ``write`` writes: a Delivery, a kit, or a picture."""
+    """Anything that ``write`` writes: a Delivery, a kit, or a picture."""
 
     def files(self) -> dict[str, str]:
         """Path from the folder -> text."""

@@ -28,7 +28,7 @@ _FORMATS = {FP16: "FP16", FP32: "FP32"}
 
 @dataclasses.dataclass
 class Codes:
-    """What the words of a description refer to by name; ``word`` adds to it."""
+    """The names that the words of a description refer to; ``word`` adds to them."""
 
     enums: dict[str, dict] = dataclasses.field(default_factory=dict)
     formats: dict[str, dict] = dataclasses.field(default_factory=dict)
@@ -82,7 +82,7 @@ class Codes:
 
 
 def word(shape, kind, codes: Codes, where: str) -> dict:
-    """What the bits of a word of ``shape`` mean; ``where`` names it in an error.
+    """Describes the bits of a word of ``shape``; ``where`` names it in an error.
 
     Where neither the layout nor the shape gives a kind, the word is ``bits`` and ``codes.missing``
     names it. ValueError: the kind does not fit the width.

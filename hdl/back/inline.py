@@ -253,7 +253,7 @@ class _Inliner:
 
     # -- what may move --------------------------------------------------------------------------
     def _settled(self, value: Expr) -> Expr | None:
-        """What a read of all or of the low bits of an unnamed wire may become, unlimited."""
+        """The substitute, unlimited, for a read of all or of the low bits of an unnamed wire."""
         if value.kind not in ("name", "part") or value.low or value.text not in self.values:
             return None
         found = self.values[value.text]
@@ -275,7 +275,7 @@ class _Inliner:
         return None
 
     def top(self, value: Expr, width: int) -> Expr:
-        """For an assignment to ``width`` bits."""
+        """Inlines into ``value`` where it is assigned to ``width`` bits."""
         inner = value
         while (settled := self._settled(inner)) is not None:
             if inner.width != settled.width:
@@ -310,7 +310,7 @@ class _Inliner:
         return part
 
     def alone(self, value: Expr) -> Expr:
-        """Where nothing around widens it: a condition, a part of a concatenation, a pin."""
+        """Inlines into what nothing around widens: a condition, part of a concatenation, a pin."""
         width = value.width or 0
         made = self.context(value, width)
         if made is not None and (made.width or 0) < width:

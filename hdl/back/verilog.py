@@ -48,7 +48,7 @@ class Design:
 
     @functools.cached_property
     def verilog(self) -> str:
-        """As Amaranth's own Yosys writes it: what areas and comparisons of netlists are taken from.
+        """The text of Amaranth's own Yosys, from which areas and comparisons of netlists are taken.
 
         The files have the text of ``hdl.back.deliver.package``.
         """
@@ -105,7 +105,7 @@ def convert(block: Block, name: str, wrap: str | None = None) -> Design:
 
 
 def describe(block: Block, name: str) -> dict:
-    """What NAME.json says of ``block``, without writing its Verilog."""
+    """The content of NAME.json of ``block``; its Verilog is not written."""
     modules = emit(block, name)
     return _description(Interface.of(block, modules[-1].implicit_ports), name, modules)
 
@@ -163,7 +163,7 @@ def _wrapped_rows(interface: Interface) -> list[tuple]:
 
 
 def _same_fields(meaning: str, first: str) -> str:
-    """Of a port whose fields the port ``first`` lists."""
+    """The meaning of a port whose fields the port ``first`` lists."""
     return meaning and f"{meaning.rstrip('.')} (fields: {first})"
 
 

@@ -1,4 +1,4 @@
-"""What ``verilator --lint-only -Wall`` finds in the files of ``hdl.back.deliver``, and why it may.
+"""The findings of ``verilator --lint-only -Wall`` in files of ``hdl.back.deliver``, with reasons.
 
 | rule | where | why |
 |---|---|---|

@@ -275,7 +275,7 @@ def _overlaps(arms: list[tuple]) -> bool:
 
 
 def _closed_chain(chain: list[tuple], selector: Expr) -> list[tuple]:
-    """Without arms that do nothing at the end; ``else`` where it is the opposite of ``if``."""
+    """Drops arms that do nothing at the end; ``else`` replaces the opposite of ``if``."""
     if chain and not chain[-1][1]:
         return _closed_chain(chain[:-1], selector)
     if len(chain) == 2 and selector.width == 1 and chain[1][0] is not None:
@@ -485,7 +485,7 @@ def _substitution(name: str, value: Expr) -> Callable[[Expr], Expr]:
 
 
 def _value(module: Module, target: Expr, body: list[Statement], now: Expr | None) -> Expr | None:
-    """What ``target`` is after ``body``, if it was ``now`` before; None: it has no value yet."""
+    """The value of ``target`` after ``body`` if it was ``now`` before; None: it has none yet."""
     low, high = target.low, target.low + (target.width or 0)
     for each in body:
         if not any(

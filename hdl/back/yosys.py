@@ -66,7 +66,7 @@ _server: _Server | None = None
 
 
 def _forget() -> None:
-    """In a forked process: the server is that of its parent, and waits for the parent's end."""
+    """Drops the server in a forked process: it is the parent's, and waits for the parent's end."""
     global _server
     if _server is not None:
         _server.forget()
@@ -78,7 +78,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def run(script: str) -> str:
-    """What ``script`` prints; YosysError with the messages if it fails. Warnings are dropped."""
+    """Returns what ``script`` prints; YosysError with the messages if it fails. Drops warnings."""
     from amaranth._toolchain.yosys import find_yosys
 
     yosys = find_yosys(lambda version: version >= (0, 40))

@@ -77,7 +77,7 @@ class OperatorConfig(Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UnaryConfig(OperatorConfig):
-    """Of an operator a -> y with a format on either side."""
+    """The configuration of an operator a -> y with a format on either side."""
 
     a: FloatFormat = FP16
     o: FloatFormat = FP16  # of the result

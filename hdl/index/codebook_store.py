@@ -49,7 +49,7 @@ class IndexCodebookStoreConfig(Config):
 
     @property
     def address(self) -> range:
-        """Of a word of a buffer, at least one bit."""
+        """The addresses of the words of a buffer, at least one bit."""
         return range(max(2, self.words))
 
     @property

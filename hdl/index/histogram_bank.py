@@ -35,12 +35,12 @@ class IndexHistogramBankConfig(Config):
 
     @property
     def copy_bits(self) -> int:
-        """Of a bin of one element's RAM: exact for its share of a packet."""
+        """The bits of a bin of one element's RAM: exact for its share of a packet."""
         return (-(-self.k_max // self.elements) * self.amount_max).bit_length()
 
     @property
     def bin_bits(self) -> int:
-        """Of a bin, all elements together: exact for ``k_max`` amounts."""
+        """The bits of a bin, all elements together: exact for ``k_max`` amounts."""
         return (self.k_max * self.amount_max).bit_length()
 
     @property

@@ -154,7 +154,7 @@ class IndexHistogramParallel(Block):
         return [(pair[:b], pair[b:]) for pair in pairs]
 
     def _increments(self, m: Module, pairs: list, inlier) -> tuple[list, list]:
-        """What a beat adds to each bin, and what it adds in integer mode."""
+        """The amounts that a beat adds to each bin, and those that it adds in integer mode."""
         config = self.config
         # match_b[j] tells, element by element, who has weight index j. Decoding both halves once
         # and combining them per bin is smaller and simulates faster than a comparison per bin.

@@ -1,4 +1,4 @@
-"""What goes along with a beat through a pipeline that never stalls."""
+"""Signals that go along with a beat through a pipeline that never stalls."""
 
 import dataclasses
 

@@ -54,7 +54,7 @@ def add_signed(m: Module, name: str, terms, bits: int) -> Signal:
 
 
 def _groups(terms: list) -> list[list]:
-    """As few groups of at most TERMS as there can be; their sizes differ by one at most."""
+    """Splits into as few groups of at most TERMS as it can; their sizes differ by one at most."""
     count = -(-len(terms) // TERMS)
     ends = [n * len(terms) // count for n in range(count + 1)]
     return [terms[a:b] for a, b in itertools.pairwise(ends)]

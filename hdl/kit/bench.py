@@ -22,7 +22,7 @@ class BenchStream:
 
 
 class Bench:
-    """What the testbench drives and compares.
+    """The words that the testbench drives and compares.
 
     ``channels`` are the streams of the buses that a memory answers, ``streams`` all others.
     ``inputs`` and ``outputs`` are ports without a handshake.

@@ -70,7 +70,7 @@ def _places(owner: str, field: Mapping, low: int) -> Iterator[Constant]:
 
 
 def _shape(name: str, field: Mapping) -> Iterator[Constant]:
-    """Of an array: elements and bits from one to the next, outer dimension first."""
+    """Yields an array's constants: elements and bits to the next one, outer dimension first."""
     shape = field.get("shape", ())
     for n, (count, stride) in enumerate(zip(shape, field.get("stride", ()), strict=False)):
         dimension = f"_{n}" if len(shape) > 1 else ""

@@ -1,4 +1,4 @@
-"""What a kit's testbench sends and expects: golden words, in episodes.
+"""The words that a kit's testbench sends and expects: golden words, in episodes.
 
 ``hdl.kit.rooms`` makes them of the words of ``golden.<room>.vectors``. ``hdl.kit.testbench`` writes
 them as files.

@@ -164,5 +164,5 @@ def _list(sources: Sequence[str]) -> str:
 
 
 def kit_folder(name: str) -> Path:
-    """Where a kit goes without ``-o``."""
+    """The folder of a kit without ``-o``."""
     return Path("build") / "kits" / name

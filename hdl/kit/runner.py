@@ -79,7 +79,7 @@ _RESET = (
 def readme(
     description: Mapping, files: Iterable[str], vectors: Vectors | None, note: Iterable[str] = ()
 ) -> str:
-    """What the files are, and the command of the testbench.
+    """Tells what the files are, and gives the command of the testbench.
 
     note: lines that follow what the README says of the reset.
     """

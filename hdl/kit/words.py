@@ -1,4 +1,4 @@
-"""What a room says of the kit of one block, and episodes of plain words. Without torch."""
+"""The words of the kit of one block as its room gives them, and plain episodes. Without torch."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence

@@ -45,7 +45,7 @@ _VECTOR_READERS = ("first", "second", "row", "a", "b", "host")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmLaneBuild(Shape):
-    """How a lane of the accelerator is built; programs see nothing of it."""
+    """The choices by which a lane of the accelerator is built; programs see nothing of them."""
 
     counter: str = "select"  # micro-architecture: select, or flipflop, the paper's
     macs: int = 32  # MACs of the reducer, a power of two 1..256; select: unused

@@ -1,4 +1,4 @@
-"""What every engine of the accelerator has in common: commands in, memory clients, status out.
+"""The interface that every engine of the accelerator has: commands in, memory clients, status out.
 
 An engine runs the commands of one unit, one after another. Through clients it reads and writes the
 vector memory V (rows of ROW_ELEMENTS FP16 words) and the activation slots. A client is a stream of

@@ -1,4 +1,4 @@
-"""What the columns of all lanes have in common: accumulator, held sum, chain."""
+"""The parts that columns of all lanes have in common: accumulator, held sum, chain."""
 
 import dataclasses
 
@@ -49,11 +49,11 @@ class LaneColumn(Block):
 
     @property
     def timing(self) -> Timing:
-        """From the beat that enters stage 0 to its sum: stages, accumulator, ``held``."""
+        """The cycles from a beat that enters stage 0 to its sum: stages, accumulator, ``held``."""
         return Timing(latency=self.config.stages + 2, start="a", end="held", unit="beat")
 
     def beat(self, m: Module, total: Value) -> "Beat":
-        """What the accumulator adds; ``total`` is its sum so far."""
+        """The amount that the accumulator adds; ``total`` is its sum so far."""
         raise NotImplementedError
 
     def elaborate(self, platform) -> Module:

@@ -16,7 +16,7 @@ from hdl.ports import Payload
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LaneConfig(Config):
-    """What all lanes have in common. A subclass says what a beat and a sum are."""
+    """The numbers that all lanes have in common. A subclass says what a beat and a sum are."""
 
     elements: int = bounded(16, 1, 16, "elements of the reduction axis per beat")
     columns: int = bounded(32, 1, 64, "output columns")
@@ -57,7 +57,7 @@ class LaneConfig(Config):
 
     @property
     def held_layout(self) -> Payload:
-        """What a column holds and its chain moves: a sum, and where there are several its grid."""
+        """The word that a column holds and its chain moves: a sum, and its grid if of several."""
         several = len(self.grid_exponents) > 1
         grid = {"grid": (range(len(self.grid_exponents)), "place of its grid")} if several else {}
         return Payload(value=(signed(self.sum_bits), "sum"), **grid)
@@ -69,7 +69,7 @@ class LaneConfig(Config):
         )
 
     def cycles(self, length: int) -> int:
-        """Of one packet of ``length`` elements in steady state: adding up overlaps giving."""
+        """The cycles of a packet of ``length`` elements in steady state: adding overlaps giving."""
         return max(-(-length // self.elements), self.columns)
 
 
@@ -144,7 +144,7 @@ class LaneFp16Config(LaneConfig):
 
     @property
     def grid_exponents(self) -> tuple[int, ...]:
-        """By the exponent of the largest product: the sum of two exponents of 1..31, less 2."""
+        """The grids by exponent of the largest product: two exponents of 1..31 added, less 2."""
         lowest = 2 * FP16.grid_exponent - self.guard_bits
         return tuple(range(lowest, lowest + 2 * FP16.exp_max - 1))
 

@@ -1,4 +1,4 @@
-"""What all lanes have in common: columns in step, a chain, one rounder."""
+"""The structure that all lanes have in common: columns in step, a chain, one rounder."""
 
 from collections.abc import Mapping
 

@@ -24,7 +24,7 @@ def lane_timing(stages: int) -> Timing:
 
 @dataclasses.dataclass(frozen=True)
 class Steps:
-    """What all columns of a lane do in a cycle.
+    """The steps that all columns of a lane take in a cycle.
 
     enter : bit n: the registers of stage n take a beat, from the stage before or from the input
     add : the accumulators take the beat of the last stage

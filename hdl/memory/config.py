@@ -30,7 +30,7 @@ class MemoryConfig(Config):
 
     @property
     def address_bits(self) -> int:
-        """At least 1, so that every memory has the same ports."""
+        """The bits of an address, at least 1, so that every memory has the same ports."""
         return max(1, (self.depth - 1).bit_length())
 
     @property

@@ -43,7 +43,7 @@ class MillionAttendControlConfig(LayerConfig):
 
     @property
     def tokens_parts(self) -> dict:
-        """What one ATTEND sees of its (sequence, layer)."""
+        """The tokens of its (sequence, layer) that one ATTEND sees."""
         return {
             "keys": (KEYS_BITS, "tokens that are attended as codes", NUMBER),
             "sinks": (SINKS_BITS, "first tokens that are exact", NUMBER),
@@ -174,7 +174,7 @@ class MillionAttendControl(Block):
         ]
 
         def next_group() -> None:
-            """To the group after this one, whose V codes are then still to be read."""
+            """Goes to the group after this one, whose V codes are then still to be read."""
             m.d.sync += [before.eq(head), is_first.eq(0)]
             with m.If(is_last_pass):
                 m.d.sync += [group.eq(0), head.eq(head + 1), slot.eq(slot + 1)]

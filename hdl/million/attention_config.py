@@ -1,4 +1,4 @@
-"""What million_attention keeps and attends, its rates and its memory port."""
+"""The configuration of million_attention: what it keeps and attends, its rates, its memory port."""
 
 import dataclasses
 from fractions import Fraction
@@ -29,7 +29,7 @@ from hdl.ports import Payload
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MillionAttentionConfig(LayerConfig):
-    """What is kept and attended, the rates, and the memory port."""
+    """The cache that is kept and attended, the rates, and the memory port."""
 
     data_bits: int = 256  # bits of a memory word, a power of two in 64..1024
     address_bits: int = 40  # bits of a byte address, 32..64

@@ -22,7 +22,7 @@ class CodebookReaderConfig(VectorConfig):
 
     @property
     def address(self) -> range:
-        """Of a codebook word."""
+        """The addresses of codebook words."""
         return range(max(2, self.books * self.pq.entries * self.parts))
 
     @property

@@ -50,7 +50,7 @@ _CODEBOOK_LAYOUT = data.StructLayout(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MillionControlConfig(LayerConfig):
-    """What is kept, and how it is attended."""
+    """The cache that the control keeps, and the rates at which it is attended."""
 
     @property
     def attend(self) -> MillionAttendControlConfig:

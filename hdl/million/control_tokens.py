@@ -25,7 +25,7 @@ class State(NamedTuple):
 
 
 def judge(m: Module, control, state: State) -> None:
-    """What the tokens of the (sequence, layer) allow."""
+    """Decides what the tokens of the (sequence, layer) allow."""
     cache, request, tokens = control.config.cache, state.request, state.tokens
     window = cache.window
     has_codes = (request.op == Op.PREFILL) | (request.op == Op.RESTORE)

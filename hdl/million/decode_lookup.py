@@ -57,7 +57,7 @@ class MillionDecodeLookupConfig(VectorConfig):
 
 
 class MillionDecodeLookup(Block):
-    """For each beat of codes the elements of its keys, one cycle later; never stalled.
+    """Gives for each beat of codes the elements of its keys, one cycle later; never stalled.
 
     Two buffers of codebooks: a packet of ``codebook`` fills the one that is not in use, row by row.
     A job with ``switch`` waits for a whole codebook, and frees the one before. ``begins``: the next

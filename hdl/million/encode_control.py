@@ -32,7 +32,7 @@ from hdl.ports import In, Out, Payload
 
 
 def row_layout(config: MillionConfig) -> Payload:
-    """Which row of the window."""
+    """The place of a row: the window, and its row there."""
     return Payload(
         slot=(slot_bits(config), "window of the KV head", index_of("slots")),
         row=(RING_BITS + 1, "row of the window", index_of("rows")),
@@ -58,7 +58,7 @@ def _progress_layout() -> data.StructLayout:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MillionEncodeControlConfig(Config):
-    """What is encoded."""
+    """The cache whose vectors are encoded."""
 
     cache: MillionConfig = nested(MillionConfig)
 

@@ -86,7 +86,7 @@ def score_layout(rate: RateShape) -> Payload:
 
 
 def slopes_layout(queries: int) -> data.StructLayout:
-    """What is known of a group of queries when the last of its beats has passed."""
+    """The facts of a group of queries that are known when the last of its beats has passed."""
     return Payload(
         slope=(data.ArrayLayout(FP16.bits, queries), "slope of each query", FP16),
         bad=(queries, "mask of the queries with a NaN or an infinity", mask_of("queries")),
@@ -94,7 +94,7 @@ def slopes_layout(queries: int) -> data.StructLayout:
 
 
 def verdict_layout(queries: int) -> data.StructLayout:
-    """What a group of queries has suffered."""
+    """The faults that a group of queries has suffered."""
     return Payload(
         nonfinite=(1, "a query, or a slope, has a NaN or an infinity"),
         bad_code=(1, "a code lies beyond the entries of the codebook"),

@@ -38,7 +38,7 @@ _SHIFTS = EXPONENT_MAX - EXPONENT_MIN  # places between the smallest and the lar
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MillionOutputConfig(LayerConfig):
-    """What is attended, and what moves per cycle."""
+    """The cache that is attended, and the rates of the output."""
 
     exact: bool = flag(True, "exact keys have sums too; false: there are none")
 
@@ -267,7 +267,7 @@ class MillionOutput(Block):
         return inverses, invert, inverted
 
     def _divide(self, m: Module, job, selected: tuple, valid, takes) -> None:
-        """From selected elements of both sums to beats of outputs; ``takes`` is driven."""
+        """Turns selected elements of both sums into beats of outputs; drives ``takes``."""
         config = self.config
         past, exact, side = selected
         ratio = config.rate.lanes // config.elements

@@ -48,7 +48,7 @@ class MillionPqEncoderConfig(CodebookReaderConfig):
 
     @property
     def flags_layout(self) -> data.StructLayout:
-        """What goes with a codebook word through the pipeline."""
+        """The flags that go with a codebook word through the pipeline."""
         return data.StructLayout(
             {
                 "place": self.buffer.address_bits,

@@ -1,4 +1,4 @@
-"""What the configurations of the room's blocks share: sizes of a vector, sizes of a layer."""
+"""The sizes that the configurations of the room's blocks share: of a vector, and of a layer."""
 
 import dataclasses
 
@@ -29,7 +29,7 @@ class VectorConfig(Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayerConfig(Config):
-    """What is kept and attended, and what moves per cycle: of a block that knows all heads."""
+    """The cache that is kept and attended, and the rates: of a block that knows all heads."""
 
     cache: MillionConfig = nested(MillionConfig)
     rate: RateShape = nested(RateShape)

@@ -42,7 +42,7 @@ class MillionTableBuilderConfig(CodebookReaderConfig):
 
     @property
     def flags_layout(self) -> data.StructLayout:
-        """What goes with an entry through the pipeline."""
+        """The flags that go with an entry through the pipeline."""
         return data.StructLayout(
             {
                 "place": self.buffer.address_bits,
@@ -56,7 +56,7 @@ class MillionTableBuilderConfig(CodebookReaderConfig):
 
 
 def _depth(sub: int) -> int:
-    """From the request of a codebook word to its entries: read, row, products, sum, rounding."""
+    """Cycles from a codebook word's request to its entries: read, row, products, sum, rounding."""
     return 1 + 1 + 1 + table_lane(sub)
 
 

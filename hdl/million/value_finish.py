@@ -1,4 +1,4 @@
-"""From bins to sums of values: one pass over the codebook, for all queries."""
+"""The pass that turns bins into sums of values: once over the codebook, for all queries."""
 
 import dataclasses
 
@@ -67,7 +67,7 @@ class MillionValueFinishConfig(VectorConfig):
 
     @property
     def address(self) -> range:
-        """Of a word of the store."""
+        """The addresses of the words of the store."""
         return range(max(2, self.books * self.book_words))
 
     @property

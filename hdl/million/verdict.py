@@ -1,4 +1,4 @@
-"""How groups of queries, and ATTENDs, end."""
+"""The end of groups of queries, and of ATTENDs."""
 
 import dataclasses
 

@@ -78,7 +78,7 @@ class MillionWindowConfig(LayerConfig):
 
     @property
     def keys_parts(self) -> dict:
-        """Which exact keys a job attends."""
+        """The exact keys that a job attends."""
         return {
             "slot": (slot_bits(self.cache), "window of the KV head", index_of("slots")),
             "sinks": (SINKS_BITS, "sinks in use, from row 0 on", NUMBER),

@@ -242,7 +242,7 @@ class OakenDequantEngine(Block):
         return merged.o
 
     def _give(self, m: Module, merged: StreamView) -> None:
-        """To ``o`` and ``status``: a last beat is offered only when its status has a place."""
+        """Gives ``o`` and ``status``: a last beat is offered only when its status has a place."""
         statuses = queue(m, "statuses", 1, 2)
         word = merged.p
         offers = let(m, "offers", merged.valid & (~word.last | statuses.i.ready))

@@ -1,4 +1,4 @@
-"""What the inlier and the outlier dequantizer share: their configuration and their lanes."""
+"""The configuration and the lanes that the inlier and the outlier dequantizer share."""
 
 import dataclasses
 
@@ -25,7 +25,7 @@ class GroupDequantizerConfig(Config):
 
     @property
     def i_layout(self) -> data.StructLayout:
-        """Of ``i``: what the lanes need, and tag."""
+        """The payload of ``i``: what the lanes need, and tag."""
         raise NotImplementedError
 
     @property

@@ -1,4 +1,4 @@
-"""What the inlier and the outlier quantizer share: statistics, scales, then codes.
+"""The path that the inlier and the outlier quantizer share: statistics, scales, then codes.
 
 A vector comes twice. On ``scan`` the quantizer finds its largest shifted magnitudes per group and
 side. At the end of the vector they become scale words, and the parameters of the lanes wait for the

@@ -439,7 +439,7 @@ class OakenKvEngine(Block):
 
 
 class _Gate(NamedTuple):
-    """What OPEN, TRIM, FREE and THRESHOLDS need to know of the other requests."""
+    """The facts about other requests that OPEN, TRIM, FREE and THRESHOLDS need to know."""
 
     is_after: Value  # an APPEND or READ from before the request at the front still waits
     is_quiet: Value  # no APPEND and no READ waits
@@ -478,7 +478,7 @@ class _Look:
 
 
 class _Waiting:
-    """At most ``most`` requests of one kind that have not passed to the MMU; does one pass now?"""
+    """Counts requests of one kind that have not passed to the MMU (<= ``most``); does one pass?"""
 
     def __init__(self, m: Module, name: str, queue, most: int, passed):
         self.name = name

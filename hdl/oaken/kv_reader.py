@@ -77,7 +77,7 @@ class OakenKvReaderConfig(Config):
 
 
 class OakenKvReader(Block):
-    """For each ``head`` its ``tokens * head_dim`` decoded elements; ``done`` once per read.
+    """Gives for each ``head`` its ``tokens * head_dim`` decoded elements; ``done`` once per read.
 
     Each head has one ``dense`` and one ``sparse`` transfer. Each read (``first`` to ``last`` head)
     has one ``scale`` transfer. A read of several heads has at most ``scale_tokens`` tokens.

@@ -89,7 +89,7 @@ class OakenKvWriterConfig(Config):
 
 
 class OakenKvWriter(Block):
-    """For each ``start`` the ``2 * heads + 1`` records of one vector: sizes and packed words.
+    """Gives for each ``start`` the ``2 * heads + 1`` records of one vector: sizes and packed words.
 
     Records come in the order of slots: dense and sparse of each head, then the scale words.
     ``dense`` brings ``head_dim / lanes`` beats per head, ``sparse`` one word per block. Both may

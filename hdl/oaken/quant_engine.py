@@ -279,7 +279,7 @@ class OakenQuantEngine(Block):
 
     @property
     def _info_layout(self) -> data.StructLayout:
-        """What the end of a vector is judged by."""
+        """The facts by which the end of a vector is judged."""
         return Payload(
             end=(range(max(self.config.beats_max, 2)), "last beat of the vector"),
             blocks_ok=(1, "the number of blocks is in range"),

@@ -58,7 +58,7 @@ class OakenTokenParametersConfig(Config):
 
 
 class OakenTokenParameters(Block):
-    """For each token of a request what the dequantizers need: bases, zero code, steps, thresholds.
+    """Gives per token of a request what dequantizers need: bases, zero code, steps, thresholds.
 
     A request takes ``tokens`` (1..) words of ``scale``. The middle group's ``base_low``,
     ``base_high`` and ``zero_code`` are those of ``OakenDequantScales``: bases are rounded to FP32,

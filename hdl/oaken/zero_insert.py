@@ -182,7 +182,7 @@ class _Window:
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """Where the next byte belongs: request, record, block, beat. At most one of three states."""
+    """The place of the next byte: request, record, block, beat. At most one of three states."""
 
     running: Signal  # records give beats
     skipping: Signal  # records are dropped
@@ -215,7 +215,7 @@ class _Place:
 
 
 class _Found(NamedTuple):
-    """What the window has for this beat: ``count`` entries, the ones of ``run``."""
+    """The content of the window for this beat: ``count`` entries, the ones of ``run``."""
 
     entry: list
     low: list  # position of each entry in its beat
@@ -229,7 +229,7 @@ class _Found(NamedTuple):
 
 
 class _Move(NamedTuple):
-    """What happens in this cycle."""
+    """The moves of this cycle."""
 
     go: Signal  # a beat of output
     bad: Signal  # that beat is bad
@@ -335,7 +335,7 @@ def _decide(m: Module, config, window: _Window, place: _Place, found: _Found, o_
 
 
 def _walk(m: Module, place: _Place, found: _Found, move: _Move) -> None:
-    """From beat to beat, block to block and record to record."""
+    """Moves the place from beat to beat, block to block and record to record."""
     next_block = Mux(move.is_last_block, place.blocks, place.block_left - 1)
     with m.If(move.go):
         m.d.sync += [

@@ -46,7 +46,7 @@ def _table(head: tuple[str, ...], rows: list[tuple]) -> str:
 
 
 def _meanings(config_class: type) -> dict[str, str]:
-    """What each field says of itself: in its declaration, or in the comment after or above it."""
+    """The meaning of each field: in its declaration, or in the comment after or above it."""
     meanings: dict[str, str] = {}
     for base in reversed(config_class.__mro__):
         if dataclasses.is_dataclass(base) and base.__module__ != "golden.config":

@@ -25,7 +25,7 @@ class Box:
 
 @dataclasses.dataclass(frozen=True)
 class Arc:
-    """From pin ``out`` at the bottom of ``source`` to pin ``into`` at the top of ``sink``."""
+    """An arc from pin ``out`` at the bottom of ``source`` to pin ``into`` on top of ``sink``."""
 
     source: str
     out: str

@@ -44,7 +44,7 @@ class Picture:
 
 
 def number(value: float) -> str:
-    """With at most one decimal."""
+    """Writes ``value`` with at most one decimal."""
     return f"{value:.1f}".removesuffix(".0")
 
 

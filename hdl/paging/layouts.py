@@ -31,7 +31,7 @@ STATUS_LAYOUT = Payload(
 
 
 def info_layout(shape: RecordShape) -> Payload:
-    """What the transfers of one head of a READ are."""
+    """The description of the transfers of one head of a READ."""
     skips = {
         field: (TOKEN_BITS, f"records of the {name} transfer that precede the first token", NUMBER)
         for name, field in shape.skips.items()

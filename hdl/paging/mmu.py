@@ -428,7 +428,7 @@ class PagingMmu(Block):
 
 
 def _meaning(outlet: Outlet, is_per_head: bool) -> str:
-    """Of an outlet's stream."""
+    """The text of an outlet's stream."""
     kind = outlet.kind
     of = "" if outlet.kv is None else f" of {outlet.kv.name}"
     whose = f"{kind.name.capitalize()} records{of} of {'one head' if is_per_head else 'a READ'}"

@@ -33,7 +33,7 @@ CONTROL_LAYOUT = Payload(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PagingMmuControlConfig(Config):
-    """What a sequence consists of."""
+    """The numbers that make up a sequence, and how many there are."""
 
     sequences: int = bounded(4, 1, 256, "sequences open at a time")
     layers: int = bounded(32, 1, 256, "layers of the model")
@@ -43,7 +43,7 @@ class PagingMmuControlConfig(Config):
 
     @property
     def vectors(self) -> int:
-        """Of a sequence."""
+        """The vectors of a sequence: K and V of each layer."""
         return 2 * self.layers
 
     @property
@@ -168,7 +168,7 @@ class PagingMmuControl(Block):
                 m.next = "ASK"
 
     def _end_row(self, m: Module, work: "_Work", bounds: "_Bounds") -> None:
-        """To the next vector of a TRIM, or from its checks to SET_START, or to its end."""
+        """Goes to the next vector of a TRIM, or from its checks to SET_START, or to its end."""
         with m.If(work.row != self.config.vectors - 1):
             m.d.sync += work.row.eq(work.row + 1)
             bounds.get(m, work.row + 1)

@@ -68,7 +68,7 @@ def _slot(kv: RecordShape, kind: RecordKind, head):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PagingMmuLookupConfig(Config):
-    """Which of a head's streams, and how many READs wait."""
+    """The choice of one of a head's streams, and how many READs wait."""
 
     kv: RecordShape = nested(VectorRecords, kind=RecordShape)
     kind: str = "dense"  # one of kv's kinds per head

@@ -150,7 +150,7 @@ class PagingMmuWriter(Block):
         ]
 
     def _elaborate_write(self, m: Module, port, append: "_Append", rest) -> None:
-        """Where a record goes: to one page, or to two."""
+        """Sends a record to where it goes: one page, or two."""
         answer, size, page_bytes = append.answer, append.size, self.config.page_bytes
         write = port.command.p
         m.d.comb += [
@@ -165,7 +165,7 @@ class PagingMmuWriter(Block):
         ]
 
     def _advance(self, m: Module, append: "_Append") -> None:
-        """To the next record."""
+        """Goes to the next record."""
         m.d.sync += append.slot.eq(append.slot + 1)
         m.next = "RECORD"
         with m.If(append.slot == self.config.kv.slots - 1):

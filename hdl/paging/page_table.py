@@ -80,7 +80,7 @@ class _Words:
 
 
 class _Kinds:
-    """What depends on the kind of ``slot``: its low bits, or the number of a vector's own record.
+    """Chooses by the kind of ``slot``: its low bits, or the number of a vector's own record.
 
     A selection of a value is kept as small as the kinds allow: two equal values need no choice.
     """

@@ -135,7 +135,7 @@ class QetDecoder(Block):
 
     @staticmethod
     def _kept_layout(beat: data.StructLayout) -> data.StructLayout:
-        """What goes around the networks."""
+        """The fields that go around the networks."""
         return data.StructLayout({k: v for k, v in beat.members.items() if k != "entry"})
 
     @staticmethod
@@ -147,7 +147,7 @@ class QetDecoder(Block):
             m.d.comb += Value.cast(unswap.i.p.word[network][part]).eq(book.entry[group][element])
 
     def _fault(self, beyond: list[list[Value]], valid) -> Value:
-        """Of the row that is taken."""
+        """The faults of the row that is taken."""
         is_beyond = any_of([bit for bits in beyond for bit in bits])
         return (
             Mux(valid & is_beyond, RowFault.CODE, 0)

@@ -37,7 +37,7 @@ def parts_layout(config, kind, done: int | None = None) -> Payload:
 
 
 def places(levels: int, level: int, pair: int) -> tuple[int, int]:
-    """Where ``level`` puts the smaller and the larger value of a network's ``pair``.
+    """The places where ``level`` puts the smaller and the larger value of a network's ``pair``.
 
     The pair is in places ``2 * pair`` and ``2 * pair + 1`` before. Before level k the network has
     2**k parts, each in 2**(levels - k) neighbouring places. The map bit of the pair is

@@ -18,7 +18,7 @@ from hdl.stream.queue import queue
 
 
 def flags_layout() -> data.StructLayout:
-    """What goes along with a row."""
+    """The flags that go along with a row."""
     return data.StructLayout({"switch": 1, "fault": len(RowFault), "last": 1})
 
 

@@ -203,7 +203,7 @@ class QetStageConfig(Config):
 
 
 def refused_numbers(config: QetTileConfig, p) -> list[Value]:
-    """Where the numbers of ``p`` are those of no load: entries, or a range beyond -2..2."""
+    """The checks that refuse the numbers of ``p``: entries, or a range beyond -2..2."""
     found, most = [], (1 << config.shape.entry_bits) - 1
     for stage in config.stages:
         n = stage.number

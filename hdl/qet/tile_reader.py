@@ -13,7 +13,7 @@ from hdl.vqllm.memory_port import VqReader
 
 
 class QetTileReader(Block):
-    """For each tile ``bytes`` from its first word of memory on, in words of ``unit`` bytes.
+    """Gives for each tile ``bytes`` from its first word of memory on, in words of ``unit`` bytes.
 
     ``words`` words of memory are read of each tile, and the next tile follows them. ``last`` is
     with the last word of a tile, ``resp`` the union of the responses of its bytes that are faults.

@@ -32,7 +32,7 @@ class StreamArbiterConfig(Config):
 
     @property
     def source_bits(self) -> int:
-        """At least 1, so that every arbiter has the same fields."""
+        """The bits of an input's number, at least 1, so that every arbiter has the same fields."""
         return max(1, (self.inputs - 1).bit_length())
 
     @property
@@ -124,7 +124,7 @@ class StreamArbiter(Block):
 
 @dataclasses.dataclass(frozen=True)
 class Arbiter:
-    """What ``arbiter`` returns: typed streams ``i[k]`` and ``o``; the input that ``o`` is from."""
+    """The result of ``arbiter``: typed streams ``i[k]`` and ``o``; the input that ``o`` is from."""
 
     i: tuple[StreamView, ...]
     o: StreamView

@@ -104,7 +104,7 @@ def _listed(names) -> str:
 
 
 def _difference(given, wanted) -> str | None:
-    """How two shapes differ, or None."""
+    """The difference of two shapes, or None."""
     if isinstance(given, data.StructLayout) and isinstance(wanted, data.StructLayout):
         if list(given.members) != list(wanted.members):
             return f"{{{', '.join(given.members)}}}, of the sink {{{', '.join(wanted.members)}}}"

@@ -11,7 +11,7 @@ from hdl.stream.link import StreamView
 
 @dataclasses.dataclass(frozen=True)
 class Queue:
-    """What ``queue`` returns: typed streams ``i`` and ``o``, and ``level``, the words held."""
+    """The result of ``queue``: typed streams ``i`` and ``o``, and ``level``, the words held."""
 
     i: StreamView
     o: StreamView

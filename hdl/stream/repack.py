@@ -87,7 +87,7 @@ class StreamRepack(Block):
     timing = Timing(latency=2, start="the word of i that completes a word of o")
 
     def add_buffer(self, m: Module):
-        """For the words of ``o``; the proofs look at what goes in."""
+        """Adds the buffer of the words of ``o``; the proofs look at what goes in."""
         return skid(m, "words", self.config.o_layout)
 
     def elaborate(self, platform) -> Module:

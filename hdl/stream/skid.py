@@ -74,7 +74,7 @@ class StreamSkidBuffer(Block):
 
 @dataclasses.dataclass(frozen=True)
 class Skid:
-    """What ``skid`` returns: typed streams ``i`` and ``o``."""
+    """The result of ``skid``: typed streams ``i`` and ``o``."""
 
     i: StreamView
     o: StreamView

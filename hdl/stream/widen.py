@@ -64,7 +64,7 @@ class StreamWiden(Block):
 
     @property
     def timing(self) -> Timing:
-        """From a beat's last word to the beat; words come one per cycle."""
+        """The cycles from a beat's last word to the beat; words come one per cycle."""
         return Timing(
             latency=1,
             interval=Fraction(self.config.ratio),

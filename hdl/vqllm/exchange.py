@@ -98,7 +98,7 @@ class VqExchange(Block):
         return m
 
     def _word(self, held, lane: int, at) -> Value:
-        """What ``lane`` has in beat ``at``."""
+        """The word of ``lane`` in beat ``at``."""
         config, need = self.config, self.config.shape.need
         bits = FP16.bits * need
         if config.in_place:

@@ -92,7 +92,7 @@ def work_of(options: argparse.Namespace, vq: VqShape) -> Work:
 
 
 def split_rows(work: Work, plan: Plan) -> list[dict]:
-    """What the paper balances, at each split that the cores of a plan allow, in bits."""
+    """The traffic in bits that the paper balances, at each split that a plan's cores allow."""
     outputs = work.matrix.rows * work.vectors
     outputs *= timing.sum_bits(work.matrix.vq, work.matrix.columns)
     codebooks = timing.loaded_bits(work, dataclasses.replace(plan, split=1))

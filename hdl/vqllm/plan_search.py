@@ -25,7 +25,7 @@ class Shortage(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-    """What a plan takes, in the units of a Budget."""
+    """The resources that a plan takes, in the units of a Budget."""
 
     register_bits: int
     sram_bits: int
@@ -89,7 +89,7 @@ def _attention_resources(work: Work, plan: Plan) -> Resources:
 
 
 def split_traffic(outputs: int, codebooks: int, split: int) -> float:
-    """What the paper balances: ``split * outputs + codebooks / split``."""
+    """The traffic that the paper balances: ``split * outputs + codebooks / split``."""
     return split * outputs + codebooks / split
 
 
@@ -361,7 +361,7 @@ class Planner:
         )
 
     def estimate(self, plan: Plan, *, quick: bool = False) -> Estimate:
-        """What a plan takes; quick: cycles are no more than the real estimate."""
+        """Estimates what a plan takes; quick: cycles are no more than the real estimate."""
         work = self.work
         return Estimate(
             plan=plan,
@@ -371,7 +371,7 @@ class Planner:
         )
 
     def engine(self, plan: Plan) -> Engine:
-        """What is generated for a plan. ConfigError: its generator refuses it."""
+        """The engine that is generated for a plan. ConfigError: its generator refuses it."""
         return engine(self.work, plan, self.budget)
 
     def _refusal(self, plan: Plan) -> str:

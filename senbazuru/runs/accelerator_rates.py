@@ -127,7 +127,7 @@ def report(options: argparse.Namespace) -> int:
     measured = json.loads(Path(work, "layer.json").read_text())["parts"]
 
     def cycle(part: int, opcode: Opcode, which: int) -> int:
-        """Of the first (0) or last (-1) command of that kind in a part."""
+        """The cycle of the first (0) or last (-1) command of that kind in a part."""
         words = parts[part]["words"]
         commands = [words[at : at + COMMAND_WORDS] for at in range(0, len(words), COMMAND_WORDS)]
         tag = [tag for found, tag, _, _ in map(decode, commands) if found == opcode][which]

@@ -152,7 +152,7 @@ def _chip_tables(name: str, named: str, whole: bool) -> dict[str, str]:
 
 
 def processor_seconds(report: Path) -> dict[str, list[float]]:
-    """By test module, the processor seconds of each test of a JUnit report that ran.
+    """The processor seconds of each test of a JUnit report that ran, by test module.
 
     ValueError if the report has none, or a test without them.
     """

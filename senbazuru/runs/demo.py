@@ -116,7 +116,7 @@ def report(options: argparse.Namespace) -> int:
 
 
 class _Background:
-    """What needs no simulator yet: two threads wait for the compiler and for Yosys.
+    """The work that needs no simulator yet: two threads wait for the compiler and for Yosys.
 
     An elaboration takes no thread: the caller's does it.
     """

@@ -163,7 +163,7 @@ def _configuration(name: str) -> str:
 
 
 def _print(judged: Judged, wanted: int) -> bool:
-    """What was found of a kit; whether it is right."""
+    """Prints what was found of a kit; tells whether it is right."""
     for simulator, run in judged.runs.items():
         lines = run.text.strip().splitlines() or ["nothing printed"]
         verdicts = [each for each in lines if each.startswith(("PASS", "FAIL"))]  # after progress

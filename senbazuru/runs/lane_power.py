@@ -304,7 +304,7 @@ def look_up_table(figures: dict[tuple[str, str], dict[str, Any]]) -> str:
 
 
 def figures_text(figures: dict[tuple[str, str], dict[str, Any]]) -> str:
-    """What other tables read of the figures: per MAC, with the look-up where a lane needs one."""
+    """The figures that other tables read: per MAC, with the look-up where a lane needs one."""
     rows = []
     for (lane, library), each in figures.items():
         if lane not in LANES:

@@ -73,7 +73,7 @@ def measured_cycles(
 
 
 def _given(pack: Pack) -> dict[str, int | float | str]:
-    """What the programs depend on: tokens, context, sizes and options of the layer."""
+    """The values that programs depend on: tokens, context, sizes and options of the layer."""
     model = pack.manifest.model
     made: dict[str, int | float | str] = {}
     for fields in ({n: model[n] for n in ("tokens", "context")}, model["shape"], model["options"]):

@@ -83,7 +83,7 @@ _READ = (
 
 
 def _figures(config: PagingMmuConfig, found: dict) -> list[Figure]:
-    """Of READs, whose bound is a word per cycle, and of trains of APPENDs."""
+    """The figures of READs, whose bound is a word per cycle, and of trains of APPENDs."""
 
     def figure(parameters: dict, span: str, cycles: int, bound: int | None = None) -> Figure:
         return Figure(

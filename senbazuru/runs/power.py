@@ -83,7 +83,7 @@ class PowerReport:
 
 
 def _case(recording: Recording) -> str:
-    """What pytest writes between the brackets, without the seed; else the name of the test."""
+    """The text in pytest's brackets, without the seed; else the name of the test."""
     name, _, inside = recording.test.rpartition("::")[2].partition("[")
     return re.sub(r"-?seed\d+$", "", inside.removesuffix("]")) or name
 
@@ -160,7 +160,7 @@ def _share(part: float, whole: float) -> str:
 
 
 def print_report(report: PowerReport, console: Console) -> None:
-    """Where the energy goes, and what the figures rest on."""
+    """Prints where the energy goes, and what the figures rest on."""
     power = report.power
     total = power.cycle_pj
     console.print(

@@ -128,7 +128,7 @@ def _matrices(options: argparse.Namespace) -> "Iterator[tuple[str, torch.Tensor]
 
 
 def _quantized(matrix: "torch.Tensor") -> "QetMatrix":
-    """At ratio 4, or with few entries where no codebook fits."""
+    """Quantizes at ratio 4, or with few entries where no codebook fits."""
     from golden.qet.matrix import quantize  # torch, only now
 
     shape = QetShape(
@@ -149,7 +149,7 @@ def _quantized(matrix: "torch.Tensor") -> "QetMatrix":
 
 
 def tile_words(config, tiles: "list[Tile]", exponent: int, words: np.ndarray) -> dict[str, list]:
-    """By stream the fields of both blocks, tile by tile; words: (rows, padded) of the matrix."""
+    """The fields of both blocks by stream, tile by tile; words: (rows, padded) of the matrix."""
     found: dict[str, list] = {name: [] for name in ("info", "load", "verdict", "rows", "x", "o")}
     for tile in tiles:
         info = {"exponent": exponent}

@@ -76,7 +76,7 @@ def cases_of(name: str) -> list[tuple[int, int, tuple[int, ...]]]:
 
 
 def _tile_bits(matrix: "QetMatrix") -> tuple[int, int]:
-    """Of a tile: codes and maps, codebooks."""
+    """The bits of a tile: codes and maps, codebooks."""
     shape = matrix.shape
     rows = sum(shape.map_bits(stage) + shape.code_bits(stage) for stage in shape.stages)
     books = sum(shape.codebook_bits(stage) for stage in shape.stages)

@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What came of one run; K and V apart. bits: per element stored, and per element read."""
+    """The result of one run; K and V apart. bits: per element stored, and per element read."""
 
     nmse: tuple[float, float]
     bits_stored: tuple[float, float]

@@ -90,7 +90,7 @@ def engine_of(name: str) -> VqGemvConfig:
 
 
 def _jobs(config: VqGemvConfig, pack: "Pack") -> list[dict]:
-    """What tb_engine_replay runs, each with a memory of its own: images begin at address 0."""
+    """The jobs of tb_engine_replay, each with a memory of its own: images begin at address 0."""
     jobs, macs = [], config.core.sums.macs
     status, y = config.status_layout, config.finish.y_layout
     for name, words in pack.words.items():

@@ -163,7 +163,7 @@ def striped(matrix: "VqMatrix", rows: int) -> "VqMatrix":
 
 
 def _exchanging(config: VqGemvConfig) -> VqGemvConfig:
-    """With twice the look-ups of a beat, and as many multipliers."""
+    """Doubles the look-ups of a beat, and keeps the number of multipliers."""
     core, cache = config.core, config.core.cache
     core = dataclasses.replace(
         core, cache=dataclasses.replace(cache, lookups=2 * cache.lookups),

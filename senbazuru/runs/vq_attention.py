@@ -187,7 +187,7 @@ def _row_of(kind: str, parent: str, row: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Areas:
-    """Of an engine by row; the mm2 of RAMs are those of CACTI."""
+    """The areas of an engine by row; the mm2 of RAMs are those of CACTI."""
 
     design: MappedDesign
     rows: dict[str, Cost]
@@ -206,7 +206,7 @@ class Areas:
         return cls(design, design.by_row(_row_of), rams)
 
     def cost(self, rows=None) -> Cost:
-        """Of some rows, or of all."""
+        """The cost of some rows, or of all."""
         chosen = (cost for row, cost in self.rows.items() if rows is None or row in rows)
         return sum(chosen, Cost())
 
@@ -248,7 +248,7 @@ def _parts(areas: dict[str, Areas]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """Of all queries, by formula; bits of SRAM are those read and written, without queues.
+    """The work of all queries, by formula; bits of SRAM are those read and written, without queues.
 
     products, bits : of a key, K and V; once, once_bits : of a KV head; multipliers : in the engine
     """

@@ -53,7 +53,7 @@ class Result:
     figure: Figure
 
     def cells(self) -> tuple[object, ...]:
-        """Of the table: model, method, what, equal, bound, cycles, ratio, error."""
+        """The cells of the table: model, method, what, equal, bound, cycles, ratio, error."""
         bound, cycles = self.figure.bound or 1, self.figure.cycles
         return (self.model, self.method, self.what, self.equal, bound, cycles,
                 f"{cycles / bound:.3f}", f"{self.error:.4f}")  # fmt: skip
@@ -61,7 +61,7 @@ class Result:
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
-    """What a layer sees, and codebooks of its KV heads: K's, V's."""
+    """The inputs that a layer sees, and codebooks of its KV heads: K's, V's."""
 
     seen: example.Seen
     books: tuple[tuple[Codebook, ...], tuple[Codebook, ...]]
@@ -79,7 +79,7 @@ def _config(model: str, method: str) -> MillionConfig:
 
 @functools.lru_cache(maxsize=1)
 def _seen(model: str, wanted: int | None, training: int, tokens: int) -> list[example.Seen]:
-    """What a layer sees of the training text and of the text."""
+    """Captures what a layer sees of the training text and of the text."""
     config = _config(model, "cq4")  # the heads are those of all methods
     source, windows, ids = inputs(model, config, training, tokens)
     number = layer_of(wanted, source.config.num_hidden_layers)

@@ -218,7 +218,7 @@ def measure(name: str, build: Build) -> list[Measured]:
 
 
 def hold_out(found: list[Measured]) -> None:
-    """By a hash of the names, so that no result decides; of builds that are not held out whole."""
+    """Holds out by a hash of the names, so that no result decides; skips builds held out whole."""
     found = [each for each in found if not BUILDS[each.build].held_out]
     order = sorted(found, key=lambda each: hashlib.sha256(each.name.encode()).digest())
     for each in order[:HELD_OUT]:
@@ -226,7 +226,7 @@ def hold_out(found: list[Measured]) -> None:
 
 
 def choices(found: list[Measured]) -> list[dict]:
-    """By build and matrix: the planner's choice, and the best that was measured."""
+    """The planner's choice, and the best that was measured, by build and matrix."""
     from senbazuru.runs import vq_plans_other  # torch, only now
 
     rows = []

@@ -87,7 +87,7 @@ _SPAN = "from the first word, or the request, to the last result"
 
 
 def _cycles(model, config, params: dict) -> int:
-    """Of an engine whose words are all at hand; its results are golden's."""
+    """Counts the cycles of an engine whose words are all at hand; its results are golden's."""
     work = run_model(model, "tb.vqllm.tb_engine_rates", config=config, params=params)
     return json.loads((work / "rates.json").read_text())
 
@@ -214,7 +214,7 @@ _BUDGETS = {
 
 
 def choice(some: Sequence) -> tuple:
-    """Of plans with an estimate and cycles: the planner's, the fastest, how much slower it is."""
+    """Picks of estimated and run plans the planner's, the fastest, and how much slower it is."""
     chosen = min(some, key=lambda run: run.estimate.key)
     best = min(some, key=lambda run: run.cycles)
     return chosen, best, chosen.cycles / best.cycles - 1

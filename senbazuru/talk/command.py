@@ -255,7 +255,7 @@ _PACES = (
 
 
 def _paces(settings: Settings, session: Session, clock: int) -> list[Pace]:
-    """Of each pass."""
+    """The pace of each pass."""
     made = []
     for each in session.passes:
         job = Job(each["tokens"], each["context"])
@@ -340,7 +340,7 @@ def _markdown(session: Session, paces: list[Pace], options: argparse.Namespace, 
 
 
 def _unit_rows(token: dict) -> str:
-    """Of the last token."""
+    """The table rows of the last token's units and commands."""
     rows = ["| unit or command | of the last token | cycles | bound | share of all cycles |",
             "| --- | ---: | ---: | ---: | ---: |"]  # fmt: skip
     for unit in Unit:

@@ -34,7 +34,7 @@ COLUMNS = {
 
 
 def _measured(options: Options, contexts: list[int]) -> Iterator[tuple[int, int, dict[str, float]]]:
-    """Of each context: cycles of a layer, and those of each column."""
+    """Yields of each context the cycles of a layer, and those of each column."""
     import numpy as np
 
     from golden.kllm.layer.layout import Job

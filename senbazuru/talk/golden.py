@@ -52,7 +52,7 @@ def state_program(config: MachineConfig) -> list[int]:
 
 
 class _Server:
-    """What runs in the other process."""
+    """The part that runs in the other process."""
 
     def __init__(self, folder: Path, config: MachineConfig) -> None:
         from golden.kllm.model.host import ModelHost
@@ -133,7 +133,7 @@ class Golden:
 
 
 def kept_file(folder: Path, made_for: dict[str, Any]) -> Path:
-    """Where golden's tokens of a run are kept: those of other code are not read."""
+    """The file that keeps golden's tokens of a run: those of other code are not read."""
     from golden.llm.eval.accuracy.bench import code_version
 
     said = json.dumps([made_for, code_version(_CODE)], sort_keys=True)

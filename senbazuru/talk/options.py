@@ -149,12 +149,12 @@ class Options:
 
     @property
     def _model(self) -> str:
-        """As another process names it, whose working directory is another."""
+        """The name that another process gives the model, whose working directory is another."""
         return SMOLLM2 if self.model == SMOLLM2 else str(self._checkpoint)
 
     @property
     def _weights(self) -> list[Any]:
-        """Where the checkpoint is; name, size and time of each of its files."""
+        """The place of the checkpoint; name, size and time of each of its files."""
         path = self._checkpoint
         files = [path] if path.is_file() else sorted(path.iterdir())
         stats = [(each.name, each.stat()) for each in files if each.is_file()]

@@ -1,4 +1,4 @@
-"""What a pass cost: cycles of each unit and command, next to their bounds and to a prediction."""
+"""The cost of a pass: cycles of each unit and command, next to their bounds and to a prediction."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -96,7 +96,7 @@ class Figures:
     placed: list[Placed]
 
     def describe(self) -> dict[str, object]:
-        """What a session keeps: all but the commands one by one."""
+        """The figures that a session keeps: all but the commands one by one."""
         return {name: value for name, value in vars(self).items() if name != "placed"}
 
 
@@ -111,7 +111,7 @@ def rates(config: KllmAcceleratorConfig) -> Rates:
 def figures(
     program: PassProgram, parts: Sequence[PartRun], config: KllmAcceleratorConfig
 ) -> Figures:
-    """Of a pass that ended."""
+    """The figures of a pass that ended."""
     issued = dict.fromkeys(Unit, 0)
     made = Figures(0, [], 0, 0, {unit.name: 0 for unit in Unit}, {}, [])
     own = rates(config)

@@ -67,7 +67,7 @@ class Pass:
 
 
 def made_for(settings: Settings, prompt: list[int]) -> dict[str, object]:
-    """What the tokens of a run depend on."""
+    """The facts that the tokens of a run depend on."""
     made: dict[str, object] = {
         "image": settings.pack.identity,
         "prompt": prompt,

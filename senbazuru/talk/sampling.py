@@ -1,4 +1,4 @@
-"""How the next token is chosen. main.cpp does the same, to the bit."""
+"""The choice of the next token. main.cpp does the same, to the bit."""
 
 import dataclasses
 import math

@@ -73,7 +73,7 @@ def _check_calibration(options: Options, pack: "ModelPack", words: str, used: in
 
 
 def _kept(file: Path, session: "Session") -> list[float]:
-    """What the cached tokens cost. ConfigError: the file has fewer."""
+    """The costs of the cached tokens. ConfigError: the file has fewer."""
     kept = kept_json(file) if session.cached else []
     losses = kept[: session.cached] if isinstance(kept, list) else []
     if len(losses) < session.cached or not all(type(each) is float for each in losses):
@@ -112,7 +112,7 @@ def _losses(given: argparse.Namespace, options: Options) -> tuple[list[int], lis
 
 
 def _scored(settings: "Settings", session: "Session", ids: list[int]) -> list[float]:
-    """What each token but the first cost."""
+    """The cost of each token but the first."""
     import torch
 
     from golden.fp16.format import FP16

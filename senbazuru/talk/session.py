@@ -50,7 +50,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """What a session's files depend on: tokens of the tokenizer, layers, words of a layer's slots.
+    """The sizes of a session's files: tokens of the tokenizer, layers, words of a layer's slots.
 
     words: of the slots of one token in one layer
     """
@@ -152,7 +152,7 @@ class Session:
             raise SessionError(f"{cache} is damaged: remove {self.folder}")
 
     def _jobs(self) -> list[Job] | None:
-        """Of each pass; None: a pass has not the figures of one."""
+        """The job of each pass; None: a pass has not the figures of one."""
         made: list[Job] = []
         context = 0
         for each in self.passes:
@@ -176,7 +176,7 @@ class Session:
             return b""
 
     def slots(self) -> Iterator[tuple[Job, np.ndarray]]:
-        """Of each pass its job, and the slots (layers, words) that its parts read back.
+        """Yields of each pass its job, and the slots (layers, words) that its parts read back.
 
         SessionError: a header of the file is not of these sizes.
         """

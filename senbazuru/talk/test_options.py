@@ -1,4 +1,4 @@
-"""Where the image and the calibration of a model are, and what is refused before one is made.
+"""The places of the image and the calibration of a model, and what is refused before one is made.
 
 Shown to fail: names of the model's stem alone, and no check before golden.llm.calibrate starts.
 """

@@ -1,4 +1,4 @@
-"""What ``senbazuru.talk.score`` refuses before it runs a token.
+"""The refusals of ``senbazuru.talk.score`` before it runs a token.
 
 Shown to fail: no comparison of the manifest, and no look at the text of the calibration.
 """
@@ -43,7 +43,7 @@ def test_bad_input_is_one_line(words, reason, tmp_path, capsys):
 
 @pytest.fixture
 def header(monkeypatch):
-    """What the calibration file says."""
+    """The header that the calibration file has."""
     made = dict(TOLD)
     monkeypatch.setattr(state, "load_header", lambda _file: made)
     monkeypatch.setattr("golden.llm.checkpoint.layer_count", lambda _model: example.LAYERS)

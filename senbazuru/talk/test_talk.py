@@ -96,7 +96,7 @@ def test_all_words_are_golden(pack, native, tmp_path):
 
 
 def test_stopped_runs_go_on(one_pack, native, tmp_path):
-    """Where a run stops, in the prompt or after it, changes no token; golden's are kept."""
+    """A stop, in the prompt or after it, changes no token; golden's are kept."""
     made = settings(one_pack, native, sampling=Sampling(temperature=0.8, seed=1))
     whole, compared = tokens(made, tmp_path / "whole", TOTAL)
     assert compared == TOTAL - len(PROMPT)
@@ -353,7 +353,7 @@ SMALL_WORDS = "--config small --set slot.slots=4 --latency 5 --threads 1".split(
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Where the command keeps its sessions."""
+    """The folder in which the command keeps its sessions."""
     monkeypatch.setattr(command, "FOLDER", tmp_path)
     return tmp_path
 

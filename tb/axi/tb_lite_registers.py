@@ -61,7 +61,7 @@ class Registers:
         await ClockCycles(self.dut.aclk, 4)
 
     async def ready_after_valid(self):
-        """From now on ``command`` is ready only in cycles after valid has come."""
+        """Makes ``command`` ready, from now on, only in cycles after valid has come."""
         while True:
             await FallingEdge(self.dut.aclk)
             self.command.pause = not self.dut.m_axis_command_tvalid.value
@@ -160,7 +160,7 @@ async def every_access(dut, p_pause):
 @cocotb.test()
 @cocotb.parametrize(p_pause=[0.0, 0.7])
 async def commands_arrive_in_order(dut, p_pause):
-    """Of many writes at once, those answered OKAY come out, in order, and no others."""
+    """The writes of many at once that were answered OKAY come out in order, and no others do."""
     registers = Registers(dut, p_pause)
     await registers.start()
     rng = Bench.rng(None, "commands")
@@ -212,7 +212,7 @@ async def many_reads_at_once(dut, p_pause):
 
 @cocotb.test()
 async def levels_can_be_trusted(dut):
-    """As many words as LEVELS shows can be read or written at once, while streams move."""
+    """A host can read or write as many words at once as LEVELS shows, while streams move."""
     registers = Registers(dut, 0.0)
     registers.status.set_pause_generator(pauses("status", 0.6))
     registers.readback.set_pause_generator(pauses("readback", 0.8))

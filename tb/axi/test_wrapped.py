@@ -22,7 +22,7 @@ from tb.simulate.run import simulate
 
 
 def packed(block, names) -> dict:
-    """Of each stream: fields of the payload that go to tdata, and where ``last`` is."""
+    """Maps each stream to the fields of its payload that go to tdata, and where ``last`` is."""
     found = {}
     for name in names:
         shape = block.signature.members[name].signature.members["payload"].shape

@@ -86,7 +86,7 @@ class Recording:
 
     @property
     def design(self) -> tuple:
-        """What decides the Verilog."""
+        """The values that decide the Verilog."""
         return type(self.block), self.block.config, self.wrap
 
 
@@ -117,7 +117,7 @@ class _Collector:
 
 
 def test_file(name: str) -> Path:
-    """Where the tests of block ``name`` are."""
+    """The file with the tests of block ``name``."""
     return ROOT / bench(name)
 
 
@@ -416,7 +416,7 @@ def own_modules(design: Delivery, component: type) -> set[str]:
 
 
 def with_plain(design: Delivery, own: set[str], names: Iterable[str]) -> list[str]:
-    """Of ``names`` the top, those in ``own``, and plain submodules: OWN.x belongs to OWN."""
+    """Keeps of ``names`` the top, those in ``own``, and plain submodules: OWN.x belongs to OWN."""
     return [name for name in names if name == design.name or name.split(".")[0] in own]
 
 
@@ -454,7 +454,7 @@ def _select_by_plusarg(verilog: str, width: int) -> str:
 
 @dataclasses.dataclass
 class Simulation:
-    """How cocotb's runner starts the simulator, to start it once per fault."""
+    """The start of the simulator by cocotb's runner, to be repeated once per fault."""
 
     command: list[str]
     environment: dict[str, str]
@@ -712,7 +712,7 @@ def _sentence(what: str, outcomes: list[int]) -> str:
 
 
 def _later_sentence(mutants: list[Mutant], more_seeds: int) -> str:
-    """Of the faults that the tests of further seeds killed."""
+    """Tells how many faults the tests of further seeds killed."""
     faults, killed, equivalent, _ = _outcomes(mutants)
     later = sum(bool(mutant.later) for mutant in mutants)
     return (
@@ -776,7 +776,7 @@ def results_key() -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What is the same for every block of one seed."""
+    """The settings that are the same for every block of one seed."""
 
     key: str  # results_key() at the start of the run
     seed: int
@@ -790,7 +790,7 @@ class Setting:
         return folder / f"{name}-{count}-{self.seed}{end}.json"
 
     def examine(self, name: str, count: int, report: Callable[[Mutant], object]) -> dict:
-        """What ``keep`` writes of one block, whose faults ``examine`` judges."""
+        """The record of one block that ``keep`` writes; ``examine`` judges its faults."""
         begin, mutants = time.perf_counter(), list[Mutant]()
 
         def judged(mutant: Mutant) -> None:
@@ -838,7 +838,7 @@ def work(target: str, task: str) -> None:
 
 
 def _on_worker(task: dict[str, Any]) -> dict[str, Any]:
-    """What ``work`` writes, or ``broken``: why the block was not examined to the end.
+    """Returns what ``work`` writes, or ``broken``: why the block was not examined to the end.
 
     SweepError: the sources of the worker are not those of the command.
     """

@@ -86,7 +86,7 @@ def sources_of(file: str) -> list[Path]:
 
 
 def faults_of(file: str, count: int, seed: int) -> list[Fault]:
-    """At most ``count`` faults for the bench ``file``, drawn by ``seed``."""
+    """Draws at most ``count`` faults for the bench ``file`` by ``seed``."""
     every = [
         Fault(path.relative_to(ROOT).as_posix(), number, line, kind)
         for path in sources_of(file)

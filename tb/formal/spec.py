@@ -1,4 +1,4 @@
-"""What every proof shares: reset from any state, sources that obey the rules, a model queue."""
+"""The parts that every proof shares: reset from any state, lawful sources, a model queue."""
 
 import abc
 
@@ -48,7 +48,7 @@ class Spec(Elaboratable, abc.ABC):
         m.d.comb += Assert(self.first | condition, message, src_loc_at=1 + src_loc_at)
 
     def state(self, m: Module, condition, message: str, src_loc_at: int = 0) -> None:
-        """How the block holds its state: what k-induction needs beyond the properties.
+        """Asserts how the block holds its state: what k-induction needs beyond the properties.
 
         Left out where a defect is planted: a property must find it.
         """

@@ -1,4 +1,4 @@
-"""Inside the simulator: what every floating-point operator must do, whatever it computes.
+"""Runs inside the simulator: tests that every floating-point operator passes, whatever it does.
 
 ``vectors``: per member k of the bank the payloads ``i{k}`` and the expected ones ``o{k}``, rows
 of bytes. ``flow{k}`` are the numbers of the rows for runs with idle and stall cycles.

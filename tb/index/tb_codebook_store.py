@@ -1,4 +1,4 @@
-"""Inside the simulator, started by test_codebook_store.py: loads, swaps, reads, each cycle."""
+"""Runs inside the simulator, started by test_codebook_store.py: loads, swaps, reads, each cycle."""
 
 import random
 from itertools import pairwise
@@ -30,7 +30,7 @@ WORD_MASK = (1 << 16 * config.macs) - 1
 
 
 class Store:
-    """What the block must show, cycle by cycle; the words are golden's."""
+    """The outputs that the block must show, cycle by cycle; the words are golden's."""
 
     def __init__(self, dut, name):
         self.dut, self.rng = dut, random.Random(f"{cocotb.RANDOM_SEED} {name}")
@@ -124,7 +124,7 @@ class Store:
             self.fault = 0 if info["address"] else 4
 
     def faults_so_far(self) -> int:
-        """Of the word just sent: NONFINITE 1, MAGNITUDE 2, SHAPE 4."""
+        """The fault bits after the word just sent: NONFINITE 1, MAGNITUDE 2, SHAPE 4."""
         word, fault = self.load["words"][self.sent - 1], 0
         for lane in range(config.macs):
             magnitude = word >> 16 * lane & 0x7FFF

@@ -1,4 +1,4 @@
-"""Inside the simulator, started by test_histogram_parallel.py: packets through a counter."""
+"""Runs inside the simulator, started by test_histogram_parallel.py: packets through a counter."""
 
 import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly

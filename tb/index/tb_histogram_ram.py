@@ -1,4 +1,4 @@
-"""Inside the simulator, started by test_histogram_ram.py: packets through the banks."""
+"""Runs inside the simulator, started by test_histogram_ram.py: packets through the banks."""
 
 from itertools import accumulate
 

@@ -17,7 +17,7 @@ random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = contract.
 
 @cocotb.test()
 async def a_sum_that_waits_stops_no_packet(dut):
-    """With ``o`` stalled and a sum there, the block takes the whole next packet.
+    """The block takes the whole next packet while ``o`` is stalled and a sum is there.
 
     Shown to fail: ``move`` that waits for the rounder although no finished sum does.
     """

@@ -44,7 +44,7 @@ def test_nearest(name, seed):
 
 
 def test_vectors_have_ties_and_every_index():
-    """At a tie one more or less of x matters; every index occurs."""
+    """Every index occurs, and so do ties, at which one more or less of x matters."""
     vectors, _ = unit_vectors(CONFIGS["table1"], 1)
     rows = np.unpackbits(vectors["random.o"], axis=1, bitorder="little")[:, :64]
     index = rows.reshape(-1, 4) @ [1, 2, 4, 8]

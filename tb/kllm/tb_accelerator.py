@@ -82,7 +82,7 @@ async def abort(host, program, at, **options) -> tuple[list[int], int]:
 
 @cocotb.test()
 async def programs(dut):
-    """Without a reset between them; what programs leave in memory changes none without faults."""
+    """Programs run without a reset between them; what they leave in memory changes no clean one."""
     host = Host(dut, config)
     for p_stall, latency in ((0.0, 20), (0.4, 3)):
         for faulty, clean in zip(params["faulty"], params["clean"], strict=True):
@@ -141,7 +141,7 @@ async def abort_at_random(dut):
 
 @cocotb.test()
 async def reset_at_random(dut):
-    """Of what ran before a reset nothing is left."""
+    """A reset leaves nothing of what ran before it."""
     host = Host(dut, config)
     rng = host._bench.rng("reset")
     for program in (*params["faulty"], *params["clean"]):
@@ -168,7 +168,7 @@ async def bus_errors(dut):
 
 @cocotb.test()
 async def a_hang_is_found(dut):
-    """Without it a run would wait for ever: of a status that does not come, and after a reset."""
+    """The host stops where a status never comes, instead of waiting for ever, and a reset helps."""
     host = Host(dut, config)
     await host.reset()
     program = params["follow"]

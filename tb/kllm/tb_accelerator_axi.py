@@ -67,7 +67,7 @@ class Chip:
         return int.from_bytes(answer.data, "little"), int(answer.resp)
 
     async def send(self, words) -> None:
-        """By LEVELS: no word is ever refused."""
+        """Writes command words by LEVELS, so that no word is ever refused."""
         room = 0
         for word in words:
             while not room:

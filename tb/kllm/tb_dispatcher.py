@@ -311,7 +311,7 @@ class System:
         return log
 
     def note_abort(self, sent):
-        """What the abort finds."""
+        """Notes what the abort finds."""
         model = self.model
         model.seen["abort: incomplete command"] += bool(model.partial)
         model.seen["abort: unknown opcode"] += bool(model.unknown)
@@ -397,7 +397,7 @@ async def abort_at_every_phase(dut):
 
 @cocotb.test(skip=not params["exhaustive"])
 async def every_bit_that_must_be_zero(dut):
-    """Of each command each bit next to the opcode, to the waits or to an operand, alone.
+    """Each bit of each command next to the opcode, to the waits or to an operand is refused alone.
 
     So is each bit of a word that the command does not have.
     """

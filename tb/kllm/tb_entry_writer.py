@@ -57,7 +57,7 @@ async def token_done_with_the_last_row(dut):
 
 @cocotb.test(skip=len(KINDS) < 2)
 async def integers_go_first(dut):
-    """Where both are offered, a row of indices waits for every row of integers."""
+    """A row of indices waits for every row of integers where both are offered."""
     index, value = KINDS["index"], KINDS["value"]
     bench = await index.started(dut)
     offers = {"index": index.words["index"], "value": value.words["value"]}

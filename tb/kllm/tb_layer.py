@@ -1,4 +1,4 @@
-"""Inside the simulator: a packed layer on KllmAccelerator, part by part, the host between them."""
+"""Runs inside the simulator: a packed layer on KllmAccelerator by parts, the host between them."""
 
 import json
 import os

@@ -9,7 +9,7 @@ from tb.kllm.support.phases import jobs, load
 @cocotb.test()
 @cocotb.parametrize(p=[0.0, 0.3])
 async def phases(dut, p):
-    """Without and with idle and stall cycles."""
+    """The jobs of each phase give golden's words, without and with idle and stall cycles."""
     bench = await Bench.started(dut, sources=interface["sources"], sinks=interface["sinks"])
     for phase in params["phases"]:
         await load(bench, phase)

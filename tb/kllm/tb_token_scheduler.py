@@ -37,7 +37,7 @@ class Settled:
             self.left = max(self.left - 1, 0)
 
     def stop(self):
-        """At once: a last write of ``settled`` would meet the first of the next run."""
+        """Stops at once: a last write of ``settled`` would meet the first of the next run."""
         self._task.cancel()
 
 

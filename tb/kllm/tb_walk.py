@@ -45,7 +45,7 @@ async def begin(dut, walk):
 
 
 def look_up(name):
-    """From a request's word to its answer; a wrong request has one too, and is compared later."""
+    """Maps a request's word to its answer; a wrong request has one too, and is compared later."""
     return lambda word: ANSWERS[name].get(word, 0)
 
 

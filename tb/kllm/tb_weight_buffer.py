@@ -87,7 +87,7 @@ async def full_rate(dut):
 
 @cocotb.test()
 async def weights_wait_at_most_for_scales(dut):
-    """With scales stalled, weights run ahead by 6 replays and no further."""
+    """Weights run ahead of stalled scales by 6 replays and no further."""
     bench = await started(dut)
     words = params["words"]
     flow = await bench.run(

@@ -262,7 +262,7 @@ def test_malformed(seed):
 
 
 def test_programs_follow_each_other_in_golden(seed):
-    """What the bench relies on: a program without faults does not see what was before it."""
+    """A program without faults does not see what was before it; the bench relies on this."""
     first, second = programs(seed, 1, 30, True)[0], programs(seed, 1, 30, False)[0]
     machine = Machine(SMALL.machine, first.data, first.weights)
     machine.run(first.words)

@@ -67,7 +67,7 @@ CONFIGS = {
 
 
 def lane_job(rng, config, job: Job, lane: int) -> Job:
-    """What lane ``lane`` is given of a job: lane 0 the job itself, others their own weights."""
+    """The share of a job that lane ``lane`` is given: lane 0 the job itself, others own weights."""
     if lane == 0:
         return job
     index_b = rng.integers(0, 2**config.bits_b, job.index_b.shape)
@@ -148,7 +148,7 @@ def test_lane_array(name, seed):
 
 @pytest.mark.telling
 def test_64_lanes(seed):
-    """As many lanes as the configuration admits, narrow ones; two runs of a few jobs."""
+    """An array with the most lanes that a configuration admits, narrow ones, runs jobs twice."""
     lane = KllmPeLaneConfig(
         bits_a=2, bits_b=2, elements=1, columns=1, k_max=12, integer_bits=0, outliers_max=2,
         weight_buffer_beats=3,

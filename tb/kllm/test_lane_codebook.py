@@ -75,7 +75,7 @@ def words_within(rng, grids: list[int | None]) -> list[int]:
 
 
 def random_packet(rng, config) -> list[int]:
-    """Of a mode's length, or near it; within -1..1, or with one word beyond."""
+    """Draws a packet of a mode's length, or near it; within -1..1, or with one word beyond."""
     whole, short = config.codebook_words, integer_packet_length(config.packet_bits_b)
     near = [whole - 1, whole + 1, whole + 4, short - 1, short + 1, 1]
     length = int(rng.choice([whole] * 4 + [short] * 3 + near))
@@ -90,7 +90,7 @@ def random_packet(rng, config) -> list[int]:
 
 
 def packets_beyond(rng, config) -> list[list[int]]:
-    """Of each mode and grid: a packet with each of ``words_beyond``, in any place of that grid."""
+    """Makes per mode and grid a packet with each of ``words_beyond``, in any place of that grid."""
     found = []
     short = integer_packet_length(config.packet_bits_b) if config.integer_bits else 0
     for length in filter(None, (config.codebook_words, short)):

@@ -351,7 +351,7 @@ class Author:
 
 
 def _command_bits(word: int) -> CommandStatus:
-    """What a lane's status is to the command."""
+    """The bits of the command's status for a lane's status."""
     named = {
         Status.NONFINITE: CommandStatus.NONFINITE,
         Status.CODEBOOK_MISSING: CommandStatus.CODEBOOK_MISSING,

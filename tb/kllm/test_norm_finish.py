@@ -35,7 +35,7 @@ TOKENS = 120
 
 
 def random_integer(rng, bits: int) -> int:
-    """Of 0 to ``bits`` bits, each number of bits as likely; the largest one at times."""
+    """Draws 0 to ``bits`` bits, each number of bits as likely; the largest integer at times."""
     size = int(rng.integers(0, bits + 1))
     draw = int.from_bytes(rng.bytes(16), "little") & ((1 << size) - 1)
     return (1 << bits) - 1 if rng.random() < 0.05 else draw

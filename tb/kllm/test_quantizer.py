@@ -481,7 +481,7 @@ def test_quantizer(name, seed):
 
 
 def test_programs_reach_every_status():
-    """Of the small configuration: every fault by itself, and tokens of one command that differ."""
+    """Programs of the small configuration reach each fault by itself, and tokens that differ."""
     rng = np.random.default_rng(45)
     config = CONFIGS["small"]
     makers = fault_programs(rng, config)
@@ -505,7 +505,7 @@ RATED = [
 
 
 def spread_of(config, maker) -> tuple[int, int]:
-    """From the masks that golden expects of equal tokens, per token.
+    """Counts outliers per token in the masks that golden expects of equal tokens.
 
     The outliers but for the first of each row; the rows with 5 or more.
     """

@@ -44,7 +44,7 @@ CONFIGS = {
 
 @dataclasses.dataclass
 class Column:
-    """What the registers of a column hold, by its contract; None: unknown."""
+    """The content of a column's registers, by its contract; None: unknown."""
 
     config: KllmSelectConfig
     beats: list | None = None  # of the packet in the accumulator

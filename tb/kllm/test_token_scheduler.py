@@ -44,7 +44,7 @@ def random_bound(rng) -> dict[str, int]:
 
 
 def offline_bound(word: int, zero: int) -> dict[str, int]:
-    """Of a threshold: neither zero is beyond a zero."""
+    """The bound of a threshold: neither zero is beyond a zero."""
     return {"on": 1, "tie": 0, "key": total_order_key(word if word & 0x7FFF else zero)}
 
 

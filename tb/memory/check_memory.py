@@ -1,4 +1,4 @@
-"""Inside the simulator: RAMs against their reference, cycle by cycle, reset at random."""
+"""Runs inside the simulator: RAMs against their reference, cycle by cycle, reset at random."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Inside the simulator: clients of one MemoryShared, each answer dated by the transfers."""
+"""Runs inside the simulator: clients of one MemoryShared, each answer dated by the transfers."""
 
 import cocotb
 
@@ -77,7 +77,7 @@ async def stalled_reader_does_not_stop_the_others(dut):
 @cocotb.test()
 @cocotb.parametrize(reader=range(config.readers))
 async def requests_of_a_reader_that_takes_nothing(dut, reader):
-    """As many as it has places for answers, and no more."""
+    """A reader that takes nothing has as many requests taken as it has places for answers."""
     bench = Bench(dut, sources=[*READS, *WRITES], sinks=ANSWERS)
     await bench.reset()
     before = await fill(bench, bench.rng("places"))

@@ -1,4 +1,4 @@
-"""Inside the simulator: a contract that knows every cycle, and what moves plain ports."""
+"""A contract that knows every cycle, and what moves plain ports, inside the simulator."""
 
 import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly
@@ -32,11 +32,11 @@ class Followed(Scheduled):
         raise NotImplementedError
 
     def sample(self, bench) -> None:
-        """In each cycle, when all signals are settled."""
+        """Sees each cycle, when all signals are settled."""
         raise NotImplementedError
 
     def drive(self, bench) -> None:
-        """At the start of each cycle."""
+        """Drives the inputs at the start of each cycle."""
         raise NotImplementedError
 
     async def restart(self, bench, cycles=3) -> None:

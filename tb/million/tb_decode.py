@@ -56,7 +56,7 @@ def schedule(side: dict, packets: int) -> dict[str, list[int]]:
 
 
 def packets_of(side: dict) -> dict[str, list[int]]:
-    """By stream, how many words are done after each job."""
+    """Counts, by stream, the words that are done after each job."""
     codes, sums = side["counts"]["code"], side["sums"]
     one = [1] * len(codes)
     counts = {"job": one, "end": one, **side["counts"]}
@@ -76,7 +76,7 @@ class Jobs(Contract):
 
 
 def packets() -> dict[str, list[int]]:
-    """Of all streams; a side with fewer jobs has done them all in the later packets."""
+    """The packets of all streams; a side with fewer jobs has done them all in the later packets."""
     ends = {
         side["prefix"] + name: each
         for side in SIDES

@@ -35,7 +35,7 @@ random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = contract.
 
 @cocotb.test()
 async def sums_of_one_group_wait(dut):
-    """Without a total the block takes the past sums of one group, and all of its exact sums."""
+    """The block takes, without a total, the past sums of one group and all of its exact sums."""
     bench = await contract.started(dut)
     offers = {name: WORDS[name] for name in ("past", "window")}
     flow = await bench.run(offers, {"o": 0}, stop_at=ENDS["past"][1] + ENDS["window"][1] + 20)

@@ -34,7 +34,7 @@ def schedule(packets: int) -> tuple[list[int], list[int]]:
 
 
 class Codes(Contract):
-    """With memories of K's and V's codebooks, which at times serve another reader."""
+    """The contract with memories of K's and V's codebooks, which at times serve another reader."""
 
     grant = 1.0
 

@@ -1,4 +1,4 @@
-"""Inside the simulator: parts of a script on MillionAttention, word for word.
+"""Runs inside the simulator: parts of a script on MillionAttention, word for word.
 
 ``params``: "parts" of tb.million.support.replay, "base", and the "latency" of memory, of which a
 part may have its own. A part may have "reads", the images that its reads of memory make up. Writes

@@ -33,7 +33,7 @@ def schedule(packets: int) -> tuple[list[int], list[int]]:
 
 
 class Tables(Contract):
-    """With a memory of codebooks; the cycle of each beat follows from the sizes of the jobs."""
+    """The contract with a memory of codebooks; the sizes of jobs give the cycle of each beat."""
 
     def bench(self, dut):
         self.reads: list[int] = []

@@ -1,4 +1,4 @@
-"""Inside the simulator, started by test_value_engine.py: jobs through MillionValueEngine."""
+"""Runs inside the simulator, started by test_value_engine.py: jobs through MillionValueEngine."""
 
 import random
 from itertools import accumulate
@@ -89,7 +89,7 @@ random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = contract.
 
 @cocotb.test()
 async def end_needs_no_sum(dut):
-    """With ``sum`` stalled, the block still gives the end of a job, and counts another one."""
+    """The block with ``sum`` stalled still gives the end of a job, and counts another one."""
     bench = await contract.started(dut)
     beats = sum(beats for beats, _ in SIZES[:2])
     flow = await bench.run(

@@ -93,7 +93,7 @@ async def fetch_takes_free_cycles_only(dut):
 
 @cocotb.test()
 async def two_jobs_have_room(dut):
-    """Without a job the block takes the queries of two jobs, and the weights of two.
+    """The block takes, without a job, the queries of two jobs, and the weights of two.
 
     A third job's queries go no further than into a word.
     """

@@ -247,7 +247,7 @@ def refusals(parts, cache):
 
 
 def full_window(parts, cache):
-    """As many recent tokens as the window has, and the token after them."""
+    """Appends as many recent tokens as the window has, and the token after them."""
     requests, parts.fails = parts.requests, False
     yield Op.OPEN, 0, 0
     sequence = max(requests.open)

@@ -114,7 +114,7 @@ def _include() -> Path:
 
 
 def _archives(design: Delivery, separate: tuple[str, ...]) -> list[str]:
-    """In the order in which they are linked."""
+    """The archives in the order in which they are linked."""
     parts = [f"V{module}/lib{module}.a" for module in separate]
     return [f"V{design.name}__ALL.a", *parts, "libverilated.a"]
 

@@ -1,4 +1,4 @@
-"""Inside the simulator: requests, scales, dense and sparse words through OakenDequantEngine."""
+"""Runs inside the simulator: requests, scales, dense and sparse words to OakenDequantEngine."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Inside the simulator: beats through OakenInlierDequantizer or OakenOutlierDequantizer."""
+"""Runs inside the simulator: beats through OakenInlierDequantizer or OakenOutlierDequantizer."""
 
 import cocotb
 

@@ -130,7 +130,7 @@ async def statuses(dut, p):
 @cocotb.test(skip="errors" not in SCRIPTS)
 @cocotb.parametrize(p=[0.0, 0.4])
 async def errors(dut, p):
-    """What may be wrong with a vector or with its memory, of one head."""
+    """Each fault of a vector or of its memory, of one head, gives its status."""
     host = await Host(dut, f"errors {p}").start()
     await host.script("errors", p_idle=p, p_stall=p)
 

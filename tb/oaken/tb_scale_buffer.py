@@ -1,4 +1,4 @@
-"""Inside the simulator: scale words and requests through OakenScaleBuffer."""
+"""Runs inside the simulator: scale words and requests through OakenScaleBuffer."""
 
 import cocotb
 

@@ -1,4 +1,4 @@
-"""Inside the simulator: transfers through OakenSparseChunks, whole and dropped."""
+"""Runs inside the simulator: transfers through OakenSparseChunks, whole and dropped."""
 
 import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly

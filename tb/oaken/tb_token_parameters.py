@@ -1,4 +1,4 @@
-"""Inside the simulator: requests and scale words through OakenTokenParameters."""
+"""Runs inside the simulator: requests and scale words through OakenTokenParameters."""
 
 from golden.words import unpack_ints
 from tb.bench import params, vectors

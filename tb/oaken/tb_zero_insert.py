@@ -1,4 +1,4 @@
-"""Inside the simulator: requests and transfers through OakenZeroInsert.
+"""Runs inside the simulator: requests and transfers through OakenZeroInsert.
 
 Shown to fail: entries out of order accepted; the next transfer let in a cycle late.
 """

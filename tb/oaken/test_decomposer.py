@@ -28,5 +28,5 @@ def test_decomposer(name, seed):
 
 
 def test_bad_thresholds_are_bad():
-    """What the engine's bench takes for bad is what golden refuses."""
+    """Golden refuses what the engine's bench takes for bad."""
     assert not any(bool(thresholds_valid(each)) for each in BAD_THRESHOLDS)

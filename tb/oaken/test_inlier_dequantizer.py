@@ -36,7 +36,7 @@ def test_inlier_dequantizer(name, seed):
 
 
 def test_some_bases_are_rounded():
-    """To FP32: some exact sums have more than 24 significant bits."""
+    """Some exact sums are rounded to FP32: they have more than 24 significant bits."""
     rng = np.random.default_rng(41)
     encoded, thresholds = some_tokens(rng, 3000, 16, 16)
     low, high = middle_bases(encoded.scale, thresholds)

@@ -387,7 +387,7 @@ def window_script(config, seed):
 
 
 def errors_script(config, seed):
-    """What may be wrong with one vector or its memory, where there is one head alone."""
+    """Requests with each fault of one vector or its memory, where there is one head alone."""
     script = Script(config, seed)
     cache = config.cache
     elements = cache.kv.elements

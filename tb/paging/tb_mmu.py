@@ -44,7 +44,7 @@ def faults(chance: float, salt: int = 0, reads: float = 1.0):
 
 
 def moody(chance: float, salt: int):
-    """As ``faults``, but each word written anew is answered anew: what failed may succeed later."""
+    """Answers as ``faults``, but a word written anew is answered anew: a failed one may succeed."""
     rng = random.Random(salt)
     return lambda address, is_write: rng.choice([2, 3]) if rng.random() < chance else 0
 
@@ -501,7 +501,7 @@ async def changes_wait_in_every_place(dut):
 
 @cocotb.test()
 async def changes_in_a_row(dut):
-    """As many TRIMs and FREEs as wait inside, and more."""
+    """The MMU does as many TRIMs and FREEs as wait inside, and more."""
     host, shadow = await filled(dut, "changes", min(CACHE.max_tokens, 8) - 1)
     for number in (*shadow.open, *shadow.open):
         shadow.send(Request(Op.TRIM, number, sequence=number, token=1))
@@ -635,7 +635,7 @@ async def length_limit(dut):
 
 @cocotb.test()
 async def latency(dut):
-    """From a READ to its first word: the cycles of the block's timing and those of the memory."""
+    """A READ's first word comes after the cycles of the block's timing and those of the memory."""
     timing, first = block_timing(), (*ONCE, *CHANNELS)[0]
     kind = next(each.kind.name for each in OUTLETS if each.name == first)
     assert timing.end == f"its first word of {kind}"
@@ -651,7 +651,7 @@ async def latency(dut):
 
 
 class Trims:
-    """What the page table does in a TRIM of golden's."""
+    """The steps of the page table in a TRIM of golden's."""
 
     def __init__(self, golden: Mmu):
         self.table, self.run = golden.table, golden.table.command
@@ -672,7 +672,7 @@ class Trims:
         return answer
 
     def cycles(self) -> int:
-        """Of the TRIM since the last call."""
+        """The cycles of the TRIM since the last call."""
         found = mmu_trim_cycles(2 * CACHE.layers, self.checks, self.streams)
         self.checks, self.streams = 0, []
         return found
@@ -711,7 +711,7 @@ async def trims(dut):
         assert not is_alone or golden.free_pages == free
 
     async def life():
-        """From OPEN to FREE; the caller may let another sequence go on at each ``yield``."""
+        """Takes a sequence from OPEN to FREE; another one may go on at each ``yield``."""
         assert await bench.run(Request(Op.OPEN)) == Status.OK
         sequence = bench.opened
         await trim(sequence, 0)

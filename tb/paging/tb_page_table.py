@@ -60,7 +60,7 @@ def free_pages(dut) -> int:
 @cocotb.test()
 @cocotb.parametrize(p_idle=[0.0, 0.5], p_stall=[0.0, 0.6])
 async def random_commands(dut, p_idle, p_stall):
-    """What an MMU asks, with misuse between."""
+    """The table answers what an MMU asks, with misuse between."""
     bench = await start(dut)
     traffic = Traffic(config, bench.rng(f"commands {p_idle} {p_stall}"))
     await ask(bench, traffic.pairs(COMMANDS), p_idle=p_idle, p_stall=p_stall)
@@ -69,7 +69,7 @@ async def random_commands(dut, p_idle, p_stall):
 
 @cocotb.test()
 async def well_behaved(dut):
-    """Without misuse, so that more pages are used; a consumer that waits for valid."""
+    """The table uses more pages without misuse; its consumer waits for valid."""
     bench = await start(dut)
     traffic = Traffic(config, bench.rng("commands"), misuse=0.0, vectors=1)
     await ask(bench, traffic.pairs(COMMANDS), late_ready=True)
@@ -136,7 +136,7 @@ async def initialisation(dut):
 
 @cocotb.test()
 async def cycles(dut):
-    """From each command to its answer, and to the next command; within the block's timing."""
+    """Each command is answered, and the next one taken, within the cycles of the block's timing."""
     timing = block_timing()
     assert (timing.start, timing.end) == ("command", "response")
     bench = await start(dut)

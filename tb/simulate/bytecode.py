@@ -1,4 +1,4 @@
-"""Where simulators keep bytecode: a folder for each state of the sources, and one for libraries.
+"""The folders in which simulators keep bytecode: one per state of the sources, one for libraries.
 
 Python takes bytecode for that of a source with the same size and the same second of change. So a
 source that is written twice within a second would run its former text.

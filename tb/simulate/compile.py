@@ -110,9 +110,9 @@ def _run(command: list, directory: Path, log: Path) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Kind:
-    """What models share a runtime. shared: libraries, else programs; traced: they write waves.
+    """The properties of a model that decide its runtime; models of equal ones share it.
 
-    covered: they write which bits toggled.
+    shared: libraries, else programs; traced: they write waves; covered: which bits toggled.
     """
 
     shared: bool

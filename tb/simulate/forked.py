@@ -80,7 +80,7 @@ def _end() -> None:
 
 
 def _forget() -> None:
-    """In a forked process: the server is that of its parent, and waits for the parent's end."""
+    """Drops the server in a forked process: it is the parent's, and waits for the parent's end."""
     global _server, _lock
     _lock = threading.Lock()
     if _server is not None:

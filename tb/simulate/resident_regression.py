@@ -1,4 +1,4 @@
-"""Inside a resident simulator (tb.simulate.resident): cocotb's regression, once per job.
+"""Runs cocotb's regression once per job, inside a resident simulator (tb.simulate.resident).
 
 Every job imports the benches anew, as they read configuration, vectors and seed when imported.
 """
@@ -45,7 +45,7 @@ class _Job(RegressionManager):
 
 
 def _end() -> None:
-    """As at the end of cocotb's own regression, but for the results, which are written."""
+    """Ends as cocotb's own regression does, but for the results, which are written."""
     if cocotb.handle._apply_writes_cb is not None:
         cocotb.handle._apply_writes_cb.cancel()
         cocotb.handle._apply_writes_cb = None
@@ -91,7 +91,7 @@ def _made() -> _Job:
 
 
 def run() -> None:
-    """In the place of ``cocotb.regression._run_regression``."""
+    """Takes the place of ``cocotb.regression._run_regression``."""
     global _replies
     _replies = os.fdopen(int(os.environ[REPLIES]), "w")
     sys.path.insert(0, "")

@@ -82,7 +82,7 @@ _IMPORTS_SECONDS = 10  # that the imports before this one took at most
 
 @dataclasses.dataclass(frozen=True)
 class Emitted:
-    """What a model takes of a ``hdl.back.deliver.Delivery``."""
+    """The parts of a ``hdl.back.deliver.Delivery`` that a model takes."""
 
     name: str  # of the top module
     verilog: str
@@ -284,7 +284,7 @@ def build_model(
 
 
 def _interface(design: Emitted) -> dict:
-    """What a bench learns of the block itself: names of its streams, and its timing."""
+    """The facts that a bench learns of the block itself: names of its streams, and its timing."""
     ports = [port for port in design.description["ports"] if port["role"] == "stream valid"]
     names = {
         direction: [p["name"].removesuffix("__valid") for p in ports if p["direction"] == direction]

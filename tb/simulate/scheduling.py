@@ -1,4 +1,4 @@
-"""Inside the simulator: an edge resumes the one task that waits for it at once.
+"""An edge resumes the one task that waits for it at once, inside the simulator.
 
 cocotb queues the task and then runs the queue, which takes a third of the time of a bench with one
 loop per cycle. Where several tasks wait, or the queue holds one, cocotb's own way is taken. So the

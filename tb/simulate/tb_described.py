@@ -36,13 +36,13 @@ async def talk(dut, seed: int, **flow):
 
 @cocotb.test()
 async def values(dut):
-    """With idle and stall cycles: what comes out is golden's, by field."""
+    """The values that come out are golden's by field, with idle and stall cycles."""
     await talk(dut, 1, idle=0.3, stall=0.3)
 
 
 @cocotb.test()
 async def latency_and_rate(dut):
-    """At full rate each pair of transfers is as far apart as ``timing`` says.
+    """Each pair of transfers is, at full rate, as far apart as ``timing`` says.
 
     No stream is faster than its ``words`` in ``cycles``.
     """

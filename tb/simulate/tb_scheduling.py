@@ -12,7 +12,7 @@ _CHANGED = (_gpi_triggers._EdgeBase, type(ReadOnly()), Timer)
 
 
 async def _trace(dut) -> list[tuple[str, int]]:
-    """What several tasks do, and when: shared edges, starts, cancels, events and failures."""
+    """Records what several tasks do, and when: shared edges, starts, cancels, events, failures."""
     seen: list[tuple[str, int]] = []
     told = Event()
     begun = get_sim_time("step")  # a whole number: differences of ns are rounded

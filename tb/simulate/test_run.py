@@ -238,7 +238,7 @@ def other(*_):
     ],
 )
 def test_a_patched_generator_has_no_key(target, name, value, monkeypatch):
-    """Of a class, a module's constant, and golden's timing, which the description holds."""
+    """A patched class, module's constant or golden timing (the description holds it) has no key."""
     block = register(width=8)
     block._MustUse__silence = True
     key = emission_key(block, "dut", None)

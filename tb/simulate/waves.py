@@ -74,7 +74,7 @@ def keep(wave: Path, description: Mapping) -> None:
 
 
 def new_files() -> list[Path]:
-    """What this process has written since the last call."""
+    """The files that this process has written since the last call."""
     found = list(_written)
     _written.clear()
     return found

@@ -1,4 +1,4 @@
-"""Inside the simulator: what every stream block must do, whatever its function."""
+"""Runs inside the simulator: tests that every stream block must pass, whatever its function."""
 
 import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly

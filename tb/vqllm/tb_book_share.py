@@ -93,7 +93,7 @@ async def random_flow(dut, p_idle, p_stall, latency):
 
 @cocotb.test()
 async def common_bursts(dut):
-    """Without idle cycles: how many requests there are, and when."""
+    """The number and the cycles of requests are as expected, without idle cycles."""
     for phase in PHASES:
         host = await Host(dut).start()
         found = await host.run(phase)

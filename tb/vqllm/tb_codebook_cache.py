@@ -88,7 +88,7 @@ async def counters(dut):
 
 @cocotb.test()
 async def counters_beyond_65536(dut):
-    """Where their look-ups take so few cycles: in every configuration those of some tier do."""
+    """Counters go beyond 65,536 where look-ups take so few cycles; some tier's do, always."""
     assert params["long"]
     host = await Host(dut).start()
     for phase in params["long"]:

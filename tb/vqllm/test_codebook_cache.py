@@ -178,7 +178,7 @@ def bad_loads(rng, config, phase: Phase) -> list[dict]:
 
 
 def as_params(config, rng, phase: Phase, loads: list[dict]) -> dict:
-    """What the bench knows of a phase."""
+    """The facts of a phase that the bench knows."""
     words, looks = answers(config, phase)
     uses = (phase.use << np.arange(config.lookups)).sum(1)
     code = phase.code << config.vq.point_bits | phase.point
@@ -233,7 +233,7 @@ def repeated(config, phase: dict, counter: str) -> dict:
 
 
 def long_phases(config, found: list[dict]) -> list[dict]:
-    """Of phases on chip: one per counter that grows fast enough."""
+    """Chooses of phases on chip one per counter that grows fast enough."""
     on_chip = [phase for phase in found if not phase["counts"]["memory"]]
     chosen = []
     for counter in ("registers", "shared", "conflicts"):

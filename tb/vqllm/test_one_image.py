@@ -80,7 +80,7 @@ def test_outputs_that_differ_are_found(seed):
 
 
 def test_the_image_in_passes(seed):
-    """With all groups in a pass the bytes are the image's, with fewer they are moved."""
+    """The bytes are the image's with all groups in a pass; with fewer they are moved."""
     image = images(seed, PqShape(head_dim=32, subspaces=16, bits=4))[-1]
     shape = AttendShape(pq=image.pq, groups=16, data_bits=64)
     assert image.in_passes(shape) == image.image()

@@ -229,7 +229,7 @@ def claims_of(text: str) -> list[Claim]:
 
 
 def judged(claim: Claim, *values: float) -> bool | None:
-    """Of its methods in their order."""
+    """Judges ``claim`` by the values of its methods in their order."""
     given = dict(zip(claim.methods, values, strict=True))
     return claim.judge(lambda method: Spread((given[method],))).holds
 

@@ -58,7 +58,7 @@ def _nearest(x: torch.Tensor, book: Codebook) -> torch.Tensor:
 
 
 def test_codes(layer, books, cases):
-    """From the words alone, one query at a time."""
+    """The errors equal those computed from the words alone, one query at a time."""
     q, k, v = (float_from_bits(each) for each in (layer.q, layer.k, layer.v))
     errors = layer_errors(cases, books)
     for name, is_k, is_v in (

@@ -504,7 +504,7 @@ def test_a_demanding_method_has_a_long_text(tiny, tmp_path):
 
 
 def test_rows_of_demanding_methods_have_a_long_text(tiny):
-    """Of golden.llm.eval.accuracy, with no text and with numbers of their own."""
+    """golden.llm.eval.accuracy takes windows of one with no text, and with numbers of their own."""
     methods = parse_all("kllm-w4a4")
     options = accuracy.arguments().parse_args([])
     name, parts = accuracy._calibration(options, tiny, 96, methods)

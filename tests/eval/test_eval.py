@@ -46,7 +46,7 @@ GATE = "model.layers.1.mlp.gate_proj"
 
 
 def plain_loss(model: nn.Module, windows: list[Tensor]) -> float:
-    """By the model's own logits, window by window, in float64."""
+    """Sums the loss of the model's own logits, window by window, in float64."""
     total = 0.0
     for ids in windows:
         with torch.no_grad():
@@ -681,7 +681,7 @@ def test_list_names_every_method(capsys):
 
 
 def test_name_of_the_hub_is_told_from_a_path(monkeypatch, capsys):
-    """Without a network both fail, each with its own line."""
+    """Both fail without a network, each with its own line."""
     import transformers
 
     asked: list[object] = []

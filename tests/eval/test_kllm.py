@@ -72,7 +72,7 @@ def test_tokens_are_exact(bits: int, spread: float, share: float) -> None:
 
 
 def test_equal_words_zeros_and_constants_are_exact() -> None:
-    """Which of equal words is an outlier is seen in the value: all words but one are quantized."""
+    """The value shows which of equal words is an outlier: all words but one are quantized."""
     x = torch.zeros(5, 40)
     x[1] = 3.0
     x[2, ::3], x[2, 1::3] = 1.0, -1.0
@@ -258,7 +258,7 @@ def test_codebook_of_the_token_before_the_norm(tiny, tiny_windows, data) -> None
 
 
 def test_gradients_are_those_of_the_linear_layers(tiny, tiny_windows) -> None:
-    """Where a site is a linear layer's input; one that the residual shares has its own gradient."""
+    """A linear layer's input has its gradient; a site that the residual shares has its own."""
     method = KllmPlain(fisher=True, norm="unfolded", tokens=32)
     one = CalibrationData(tiny.model, tiny_windows[:1])
     seen = activations.observe(method, one, range(2), method.sites())
@@ -365,7 +365,7 @@ def test_a_layer_is_what_the_machine_computes(method: Kllm) -> None:
 
 @pytest.mark.parametrize(("center", "near"), [(False, 1e-5), (True, 1e-2)])
 def test_conditioning_alone_changes_no_logits(center: bool, near: float) -> None:
-    """Of a model with biases and grouped heads; the offset's sum is FP16."""
+    """The logits of a model with biases and grouped heads stay; the offset's sum is FP16."""
     model = uneven_llama().model
     method = KllmPlain(
         weight_bits=16, activation_bits=16, integer_bits=16, center=center, rotate=True,
@@ -460,7 +460,7 @@ def test_fitted_weights_are_installed(tiny, fitted) -> None:
 
 
 def test_hessians_are_of_quantized_inputs() -> None:
-    """By hand for o and q of layer 0: the sum of x x^T of what QUANTIZE gives, not of x.
+    """The sum of x x^T, by hand for o and q of layer 0, is of what QUANTIZE gives, not of x.
 
     The factors of the norms are not 1.
 
@@ -545,7 +545,7 @@ def test_a_stopped_fit_goes_on(tiny, tmp_path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("options", ["", ",glu=exact,scores=index,center=true,rotate=true"])
 def test_a_sequential_fit_is_of_quantized_layers(options: str) -> None:
-    """What a matmul reads in the quantized model is what its Hessian was of, and codebooks too.
+    """A matmul's Hessian was of what it reads in the quantized model, and so were its codebooks.
 
     Shown to fail: layers after real ones, a matmul before its own activations are quantized, a
     second half from the real attention.

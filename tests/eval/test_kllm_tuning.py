@@ -23,7 +23,7 @@ def windows(count: int, seed: int = 11) -> list[torch.Tensor]:
 
 @pytest.fixture(scope="module")
 def model():
-    """With small scores, of which the student does not have the rounding to FP16."""
+    """A model with small scores, of which the student does not have the rounding to FP16."""
     made = uneven_llama().model
     for layer in made.model.layers:
         for value in layer.self_attn.q_proj.parameters():

@@ -134,7 +134,7 @@ def test_oaken_per_head_has_a_scale_per_head(tiny):
 
 
 def tapped_k(site: Site, x: Tensor) -> Tensor:
-    """What the taps on layer 0 make of K (1, T, 24)."""
+    """Returns what the taps on layer 0 make of K (1, T, 24)."""
     seen: list[Tensor] = []
     site.kv(lambda layer, kv, y: seen.append(y) if (layer, kv) == (0, K) else None)
     with torch.no_grad(), Patch(site.model) as inner:
@@ -332,7 +332,7 @@ def test_k_is_rounded_before_rope(name, tiny, tiny_windows):
 
 
 def test_kvquant_bits_are_counted(tiny, tiny_windows):
-    """Without outliers nothing is one, wherever FP16 puts the ends of V's range."""
+    """Nothing is an outlier at a share of 0, wherever FP16 puts the ends of V's range."""
     state = {
         "low": torch.full((2, 24), -1e4),
         "high": torch.full((2, 24), 1e4),

@@ -103,7 +103,7 @@ def test_joined_record_is_that_of_all_windows() -> None:
 
 
 class Stored:
-    """In the place of a Bench: what has run."""
+    """A stand-in for a Bench: what has run."""
 
     def __init__(self, texts: dict[str, Record]) -> None:
         self.texts = texts

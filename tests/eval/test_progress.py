@@ -1,4 +1,4 @@
-"""What long work shows where stderr is a file. Shown to fail: nothing is written."""
+"""The progress that long work shows where stderr is a file. Shown to fail: nothing is written."""
 
 import io
 import sys

@@ -193,7 +193,7 @@ def tapped(tiny, method, state, ids):
 
 
 def test_a_cache_has_codebooks_of_the_calibration(tiny, tiny_windows, kv_state):
-    """Of K and V of each layer, after RoPE; a token's codes are the same in any company."""
+    """K and V of each layer have some, after RoPE; a token's codes are the same in any company."""
     method = parse(KV)
     ids = torch.stack(tiny_windows[1:])
     before, after, _ = tapped(tiny, method, kv_state, ids)

@@ -69,7 +69,7 @@ def test_feedback_lowers_the_error_of_outputs(tiny, tiny_windows, states):
 
 
 def test_exact_layer_is_the_matrix_of_the_engine(tiny_windows):
-    """With a bias, and near the fast path."""
+    """The layer adds its bias to the engine's product, and is near the fast path."""
     uneven = uneven_llama()
     method = parse("quip4")
     state = method.calibrate(CalibrationData(uneven.model, tiny_windows[:1]))

@@ -150,7 +150,7 @@ def _few_tasks(monkeypatch, tmp_path):
 
 
 def likelihood(checkpoint: Checkpoint, context: list[int], text: list[int]) -> float:
-    """Of a text after a context, in nats, by the model's own logits in float64."""
+    """Computes the likelihood of a text after a context, in nats, by the model's float64 logits."""
     ids = torch.tensor(context + text)
     with torch.no_grad():
         logits = checkpoint.model(ids[None, :-1], use_cache=False).logits[0]
@@ -161,7 +161,7 @@ def likelihood(checkpoint: Checkpoint, context: list[int], text: list[int]) -> f
 def values(
     checkpoint: Checkpoint, before: str = "", count: int = WORDS
 ) -> dict[tuple[str, str], float]:
-    """By task and metric, of the model as it is; ``before``: what every question follows."""
+    """The values of the model as it is, by task and metric; every question follows ``before``."""
     letters = checkpoint.tokenizer
     hits, norms, answers, bits = [], [], [], []
     chosen = documents(2)[:count]

@@ -43,7 +43,7 @@ def test_names_are_the_shapes_of_the_paper(name):
 
 @pytest.mark.parametrize("name", ["cq4", "cq2"])
 def test_groups_of_channels_are_those_of_the_paper(name):
-    """Of a head of 64: groups of channels with a codebook each."""
+    """A head of 64 has groups of channels with a codebook each."""
     vq, shape = NAMED[name], parse(name).shape(64)
     assert (shape.sub, shape.entries) == (vq.size, vq.entries)
     assert shape.subspaces == 64 // vq.tile_columns
@@ -174,7 +174,7 @@ def test_cq_refuses_few_tokens(tiny, tiny_windows):
 
 
 def test_fisher_weights_are_squared_gradients(tiny, tiny_windows, states):
-    """Of each head's own channels, K and V apart; their mean over a group weighs it."""
+    """A group's weight is the mean of each head's own channels, K and V apart."""
     spelling = f"cq2:subspaces=4,bits=4,{FEW},fisher=true,iterations=25"
     state, method = states(spelling), parse(spelling)
     data = CalibrationData(tiny.model, tiny_windows[:2])
@@ -196,7 +196,7 @@ def test_fisher_weights_are_squared_gradients(tiny, tiny_windows, states):
 
 
 def test_cq_counts_its_codebooks():
-    """At 32,768 tokens a codebook of 256 entries takes an eighth of a bit."""
+    """A codebook of 256 entries takes an eighth of a bit at 32,768 tokens."""
     for name, bits in (("cq4", 4), ("cq2", 2)):
         method = parse(name)
         found = method._stored_bits(method.shape(64), 1, 0.0, 192)

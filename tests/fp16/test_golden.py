@@ -334,7 +334,7 @@ def test_bits_from_float_and_back(seed):
 
 
 def rounding_bins(value: int, grid: int, format: FloatFormat = FP16) -> str:
-    """How value * 2**grid, not zero, is rounded: the bin that a vector falls into."""
+    """The bin of value * 2**grid, not zero, by how it is rounded."""
     value = abs(value)
     drop = max(value.bit_length() - format.precision, format.grid_exponent - grid)
     if drop <= 0:

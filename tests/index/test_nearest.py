@@ -56,7 +56,7 @@ def test_shares_of_the_page(capsys):
     [(0x8000, 0x8000, 0x8000), (0x8000, 0, 0), (0, 0, 0), (0xBC00, 0x3C00, 0), (0x8001, 1, 0)],
 )
 def test_the_sign_of_a_midpoint_of_zero(low, high, wanted):
-    """Of two zeros -0 the midpoint is -0, as IEEE 754 says; it once was +0."""
+    """The midpoint of two zeros -0 is -0, as IEEE 754 says; it once was +0."""
     codebook = torch.tensor([0xBC00, low, high, 0x3C00])
     if low == 0xBC00:
         codebook = torch.tensor([0xBC00, 0xBC00, 0x3C00, 0x3C00])

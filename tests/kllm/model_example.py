@@ -34,7 +34,7 @@ def checkpoint(head_dim: int = 32) -> Checkpoint:
 
 @functools.cache
 def image(head_dim: int = 32, layers: int = LAYERS) -> ModelImage:
-    """Of the small machine; heads of 64 elements take two groups of V's images."""
+    """The image of the small machine; heads of 64 elements take two groups of V's images."""
     loaded, machine = checkpoint(head_dim), MACHINES["small"]
     assert isinstance(machine, MachineConfig)
     ids = torch.randint(0, VOCABULARY, (256,), generator=torch.Generator().manual_seed(2))

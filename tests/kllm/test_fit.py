@@ -119,7 +119,7 @@ def test_refine_is_a_local_optimum():
 
 
 def test_a_diagonal_hessian_is_nearest():
-    """Without relations between columns feedback changes nothing."""
+    """Feedback changes nothing without relations between columns."""
     weight = heavy(10, 20)
     importance = torch.rand(20, dtype=torch.float64) + 0.1
     start = least_squares(weight, 3, importance)

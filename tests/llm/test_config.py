@@ -197,7 +197,7 @@ def test_what_nobody_reads_is_refused(fields, line):
 
 
 def test_each_field_of_transformers_is_known(tmp_path):
-    """What transformers itself writes of each kind is read.
+    """The configuration of each kind that transformers itself writes is read.
 
     Its fields are those of the release that is installed.
     """

@@ -42,7 +42,7 @@ class Book:
 
 @dataclasses.dataclass(frozen=True)
 class Kept:
-    """What one KV head keeps: codes (n, M), rows (r, d), the sinks first among the rows."""
+    """The store of one KV head: codes (n, M), rows (r, d), the sinks first among the rows."""
 
     codes_k: Sequence[Words]
     codes_v: Sequence[Words]
@@ -249,7 +249,7 @@ class Layer:
         )
 
     def attend(self, q: Sequence, slopes: Sequence) -> tuple[Status, list | None]:
-        """Of (heads, group) queries and slopes."""
+        """Attends with (heads, group) queries and slopes."""
         if not (self.first or self.coded or self.recent):
             return Status.EMPTY, None
         statuses, words = [], []

@@ -282,7 +282,7 @@ def _case(rng, keys: int, sinks: int, recent: int, queries: int = 2):
 
 
 def test_any_order_of_keys_gives_the_same_bits():
-    """Without slopes, past keys may come in any order, and so may rows."""
+    """Past keys may come in any order without slopes, and so may rows."""
     rng = np.random.default_rng(5)
     q, slope, head, book_k, book_v = _case(rng, 60, 3, 7)
     slope = torch.zeros_like(slope)

@@ -14,7 +14,7 @@ NAN, INFINITY, MINUS, ONE, MOST = 0x7E00, 0x7C00, 0x8000, 0x3C00, 0x7BFF
 
 
 def value(word: int) -> Fraction:
-    """Of a finite FP16 word."""
+    """The value of a finite FP16 word."""
     exponent, fraction = word >> 10 & 31, word & 1023
     magnitude = Fraction(fraction + 1024 * (exponent > 0)) * Fraction(2) ** (max(exponent, 1) - 25)
     return -magnitude if word & MINUS else magnitude

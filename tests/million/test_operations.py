@@ -21,7 +21,7 @@ def test_crossing(name, keys):
 
 
 def test_no_crossing():
-    """With one element per code a look-up saves nothing."""
+    """A look-up saves nothing with one element per code."""
     assert crossing(PqShape(head_dim=64, subspaces=64)) is None
 
 

@@ -80,7 +80,7 @@ def real(word: int) -> Fraction:
 
 
 def rounded(value: Fraction, precision: int) -> Fraction:
-    """To nearest even in units of the last of ``precision`` digits, never finer than 2**-24."""
+    """Rounds to nearest even in the last of ``precision`` digits, never finer than 2**-24."""
     digits = int(abs(value) / ULP).bit_length()
     unit = ULP * 2 ** max(0, digits - precision)
     return round(value / unit) * unit  # Fraction's round is to even; a carry is harmless
@@ -429,7 +429,7 @@ def test_signed_zeros() -> None:
 
 
 def test_error_in_steps(seed: int) -> None:
-    """At most half a step of the group, but for the largest values of the middle group: one step.
+    """Errors are at most half a step of the group; one step for the middle group's largest values.
 
     Its codes of a side begin half a step from zero and are a step apart. Their number on a side is
     rounded to a whole number. Roundings to 11 bits come on top, of a subnormal step to its grid: up

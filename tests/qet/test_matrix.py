@@ -156,7 +156,7 @@ def test_columns_that_fill_a_tile_repeat_the_last_one():
 @pytest.mark.parametrize("bits", [16, 32])
 @pytest.mark.parametrize("entry_bits", [0, 2, 4])
 def test_codes_are_the_nearest_of_the_stored_entries(bits, entry_bits):
-    """By counting, in whole numbers; two bits per element make many distances equal."""
+    """Counting in whole numbers finds the codes; two bits per element make many distances equal."""
     matrix = (fp16_matrix(60, 32, scale=0.4) * 16).round() / 16
     shape = QetShape(
         rows=60, columns=32, element_bits=bits, group=4, entry_bits=entry_bits,

@@ -40,7 +40,7 @@ def normal(rows, columns, seed=0):
 
 @pytest.mark.parametrize(("span", "bits"), [("matrix", 7), ("row", 7), ("group", 6)])
 def test_rounding_takes_the_most_bits_that_fit(span, bits):
-    """At ratio 4 of FP32 there are 8 bits; the ranges take some of them."""
+    """There are 8 bits at ratio 4 of FP32; the ranges take some of them."""
     matrix = normal(40, 100)
     found = round_to_nearest(matrix, Fraction(4), span, 32)
     ranges = {"matrix": 1, "row": 40, "group": 40 * 2}[span]
@@ -137,7 +137,7 @@ def test_a_rotation_that_does_not_fit_is_refused(rows, columns, cells, ratio, li
 
 @pytest.mark.parametrize(("cells", "columns"), [(1, 24), (3, 24), (2, 21)])
 def test_a_restored_matrix_is_that_of_its_rotations(cells, columns):
-    """By hand in float64: each restored row, rotated, is one of few rows in each group."""
+    """Each restored row, rotated by hand in float64, is one of few rows in each group."""
     matrix = mixed(300, columns, 1)
     shape = RotatedShape(rows=300, columns=columns, cells=cells, entries=5)
     found = rotate(matrix, shape)
@@ -159,7 +159,7 @@ def test_a_restored_matrix_is_that_of_its_rotations(cells, columns):
 
 
 def distinct(rows):
-    """How many rows there are, those within a thousandth being one."""
+    """Counts the rows, those within a thousandth being one."""
     left, count = rows, 0
     while len(left):
         left = left[(left - left[0]).abs().amax(1) > 1e-3]
@@ -180,7 +180,7 @@ def test_moves_and_rotations_help():
 
 
 def test_a_constant_column_and_a_single_entry():
-    """Of one entry a group is its mean, whatever the rotation."""
+    """A group of one entry is its mean, whatever the rotation."""
     matrix = mixed(50, 16, 3)
     matrix[:, 5] = 0.25
     shape = RotatedShape(rows=50, columns=16, entries=1)

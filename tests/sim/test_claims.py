@@ -1,4 +1,4 @@
-"""What each measure of a trend answers, with chips whose numbers are given."""
+"""The answer of each measure of a trend, with chips whose numbers are given."""
 
 from types import SimpleNamespace
 

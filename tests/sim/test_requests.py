@@ -37,7 +37,7 @@ def one(dense, sparse=1, scale=1, heads=1):
 
 @pytest.mark.parametrize("latency", [1, 2, 100])
 def test_a_read_of_three_words(latency):
-    """By hand; the request is in cycle 0.
+    """A READ of three words takes the cycles by hand; its request is in cycle 0.
 
     The front looks up the scales in 3..8. The look-ups of dense and sparse records follow in 10..15
     and 15..20. A channel offers its burst 4 cycles after the answer: 12, 19, 24. AR is 2 cycles
@@ -191,7 +191,7 @@ def test_no_faster_than_the_words():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_walk_equals_the_closed_form(seed):
-    """Of a long dense run: 192 pages, a multiple of the bursts in flight.
+    """A long dense run has the closed form's cycles: 192 pages, a multiple of the bursts in flight.
 
     Shown to fail: each of the four loops of ``word_interval`` left out.
     """
@@ -434,7 +434,7 @@ def attention(engine, batch, context):
 
 
 def test_windows_that_do_not_bind():
-    """With our MMU's window, LPDDR's channels bind: the same time, but for whole words.
+    """LPDDR's channels bind with our MMU's window: the same time, but for whole words.
 
     Shown to fail: requests of one core for all jobs.
     """

@@ -249,7 +249,7 @@ def test_damaged_files(name, old, new, line, tmp_path, capsys):
 
 
 def test_guides_alone(tmp_path, capsys):
-    """Without a product that judges, the summary has no row of them, and no traceback."""
+    """The summary has no row of products that judge, and no traceback, where there is none."""
     folder = copied(tmp_path)
     file = folder / calibration.PRODUCTS
     rows = file.read_text().splitlines(keepends=True)
@@ -481,7 +481,7 @@ def test_oaken_tables():
 
 
 def test_oaken_tables_together():
-    """By hand: 135,000 products in a cycle are 264 cores of 512, and 421 cores of 321."""
+    """135,000 products in a cycle are, by hand, 264 cores of 512, and 421 cores of 321."""
     (found,) = judged("Oaken", ("Tables 1 and 4",)).values()
     assert chip_area("512 products").to("mm2") == pytest.approx(264 * 3.971)
     assert chip_area("KLLM's MAC").to("mm2") == pytest.approx(421 * 3.971)
@@ -491,7 +491,7 @@ def test_oaken_tables_together():
 
 
 def test_memory_of_oaken_figures():
-    """By hand: OPT-30B has 60 GB of weights, Mixtral-8x7B 93 GB, and HBM 80 GB."""
+    """OPT-30B has 60 GB of weights by hand, Mixtral-8x7B 93 GB, and HBM 80 GB."""
     assert judged("Oaken", ("4b",))["OPT-30B: HBM is out of memory"].status == "reproduced"
     assert judged("Oaken", ("5a",))["K and V take more memory than the weights"].status == (
         "reproduced"

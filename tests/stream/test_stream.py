@@ -459,7 +459,7 @@ def test_the_widest_signal_is_emitted(block):
 
 
 def test_a_wider_signal_is_refused():
-    """By Amaranth: the limit of the configurations is its limit."""
+    """Amaranth refuses it: the limit of the configurations is its limit."""
 
     class Wide(Block):
         def __init__(self):

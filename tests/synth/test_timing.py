@@ -377,7 +377,7 @@ def test_a_damaged_netlist_is_mapped_again(tiny):
 
 
 def test_tables_need_a_library(capsys, monkeypatch):
-    """Without a library the command says how to get one, and OpenSTA."""
+    """The command says, without a library, how to get one, and OpenSTA."""
     assert tables.main([]) == 0
     shown = capsys.readouterr().out
     assert "apt-get install opensta" in shown
@@ -411,7 +411,7 @@ def test_tables_of_one_block(tiny, capsys, monkeypatch):
 
 
 def test_every_block_of_million_has_its_rows_on_the_page():
-    """Of both libraries, in both tables of the page."""
+    """The page has rows of both libraries in both of its tables."""
     text = tables.PAGE.read_text()
     rows = text[text.index("<!-- generated: timing_million -->") :]
     timed = set(MILLION)

@@ -89,7 +89,7 @@ def subgroups(lanes: int, count: int):
 
 
 def swapped(members, order, offsets):
-    """By hand: place s of a lane is for lane ``order[s]``. All words after the steps."""
+    """Swaps by hand: place s of a lane is for lane ``order[s]``. All words after the steps."""
     words = {lane: [(lane, s) for s in range(len(order))] for lane in members}
     for offset in offsets:
         before = {lane: list(held) for lane, held in words.items()}

@@ -44,7 +44,7 @@ def shape_of(name: str) -> ImageShape:
 
 
 def scaled_matrix(name: str) -> VqMatrix:
-    """Of a lattice, a rotated one, with 7 vectors for its 50 columns."""
+    """A scaled matrix of a lattice, a rotated one, with 7 vectors for its 50 columns."""
     if name in SHAPES:
         return matrix_of(name, scaled=True)
     generator = torch.Generator().manual_seed(3)
@@ -197,7 +197,7 @@ def test_bounds_of_a_job(name, cores_share):
 
 
 def test_cycles_of_a_job():
-    """Of the slowest of core, memory and reduction; loads during the work cost nothing."""
+    """The slowest of core, memory and reduction decides; loads during the work cost nothing."""
     path = GemvPath(core_latency=18, scaled=False, latency=40)
     fill = gemv_fill(64, 9, path)
     load = {"load": 64, "load_beats": 64, "load_words": 9}

@@ -90,7 +90,7 @@ def test_equal_columns_without_correlation_take_the_nearest():
 
 @pytest.mark.parametrize("scaled", [False, True])
 def test_codebooks_are_weighted_means(scaled):
-    """Of the first tile, by the inverse Hessian and the scales of the rows."""
+    """The inverse Hessian and the scales of the rows weigh the samples of the first tile."""
     shape = MatrixShape(rows=20, columns=36, vq=TILED)
     weight, hessian = layer(shape)
     weight *= torch.linspace(0.2, 3, 20)[:, None]

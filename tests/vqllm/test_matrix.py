@@ -40,7 +40,7 @@ def test_dequantized_is_one_rounding_of_the_sum(name):
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_greedy_codes_are_nearest(name):
-    """Of each stage, against all entries of the codebook of the tile."""
+    """Each stage's code is the nearest of all entries of the codebook of the tile."""
     matrix = matrix_of(name)
     shape = matrix.shape
     real = real_of(shape).unflatten(1, (shape.vectors, shape.vq.size)).float()

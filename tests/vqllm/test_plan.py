@@ -193,7 +193,7 @@ def test_bound_is_that_of_golden():
     Plan(lookups=16, banks=16, shared=256, rows=7),
 ])  # fmt: skip
 def test_resources_are_those_of_the_core(plan):
-    """Of the configuration that the plan names, all memories of a core but the queue of sums."""
+    """All memories of a core of the plan's configuration count, but for the queue of sums."""
     work = Work(matrix=MatrixShape(rows=100, columns=192, vq=VqShape()), vectors=2)
     cache = VqCodebookCacheConfig(
         lookups=plan.lookups, registers=plan.registers, shared=plan.shared, banks=plan.banks,
@@ -391,7 +391,7 @@ def test_bad_input_is_one_line(arguments, message, capsys):
 
 @pytest.mark.parametrize("short", [{"sram_bits": 1, "multipliers": 1, "ports": 1}, {"ports": 2}])
 def test_a_shortage_names_all_that_a_plan_lacks(short):
-    """With as much of each, a plan fits. Shown to fail: the worst resource alone."""
+    """A plan fits with as much of each. Shown to fail: the worst resource alone."""
     work = Work(matrix=MatrixShape(rows=256, columns=256, vq=NAMED["gptvq2"]))
     with pytest.raises(Shortage) as error:
         Planner(work, Budget(**short)).best(Space.of(work))

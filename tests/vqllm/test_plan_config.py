@@ -31,7 +31,7 @@ BUILT = 4
 
 
 def random_work(rng: np.random.Generator) -> Work:
-    """Of any operation; sizes are ragged, and half of the codebooks have no name."""
+    """Draws any operation; sizes are ragged, and half of the codebooks have no name."""
     operation = str(rng.choice(["gemv", "gemm", "attention"]))
     names = ["cq4", "cq2"] if operation == "attention" else list(NAMED)
     vq = NAMED[str(rng.choice(names))]
@@ -67,7 +67,7 @@ def random_budget(rng: np.random.Generator, work: Work) -> Budget:
 
 
 def random_part(rng: np.random.Generator, space: Space) -> Space:
-    """Of each field the least value and another one, so that a search is short."""
+    """Keeps of each field the least value and another one, so that a search is short."""
     fields = {}
     for field in dataclasses.fields(space):
         values = getattr(space, field.name)
@@ -214,5 +214,5 @@ def test_tables_of_few_rows_do_not_win_by_what_they_leave_out(capsys):
 
 
 def timing_fill() -> int:
-    """From the first descriptor, and from the last word, with 256 multipliers."""
+    """The cycles from the first descriptor, and from the last word, with 256 multipliers."""
     return 8 + timing.row_sums(256).latency + timing.row_finish(False).latency

@@ -1,4 +1,4 @@
-"""What happens when, in the functional unit."""
+"""The control of the functional unit: it decides what happens when."""
 
 import dataclasses
 
@@ -225,7 +225,7 @@ class KllmFunctionControl(Block):
         return m
 
     def _payloads(self, m: Module, descriptors, second_slot) -> tuple[Signal, Signal]:
-        """What each phase is told; the rows at which a token of SOFTMAX begins."""
+        """Drives the payload of each phase; returns the rows at which a token of SOFTMAX begins."""
         job = self.job.p
         is_softmax = job.kind == Kind.SOFTMAX
         row_a = Signal(16, reset_less=True)

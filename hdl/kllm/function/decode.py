@@ -26,7 +26,7 @@ _registers_layout = data.StructLayout({name: job_layout.members[name] for name i
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmFunctionDecodeConfig(Config):
-    """What commands may reach."""
+    """The memories that commands may reach, and the longest row."""
 
     vectors: VectorShape = nested(VectorShape, "the vector memory")
     slot: SlotShape = nested(SlotShape, "the slots")

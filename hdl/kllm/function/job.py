@@ -13,7 +13,7 @@ from hdl.walk import Walk
 
 
 class Kind(enum.IntEnum):
-    """What a command works on."""
+    """The things that a command works on."""
 
     ROWS = 0  # rows of the vector memory
     SOFTMAX = 1  # rows of the vector memory, each token in three passes

@@ -150,7 +150,7 @@ def norm_inputs(config: KllmNormSumsConfig) -> dict:
 
 @dataclasses.dataclass(frozen=True)
 class _Phase:
-    """What the control does in this cycle."""
+    """The actions of the control in this cycle."""
 
     loading: Signal  # the codebook
     counting: Signal

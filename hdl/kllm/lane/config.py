@@ -27,7 +27,7 @@ COUNTERS = ("select", "flipflop")  # how a lane makes its dense sums
 
 
 class Loaded(enum.Enum, shape=2):
-    """What the codebook buffer holds."""
+    """The content of the codebook buffer."""
 
     NOTHING = 0
     KMEANS = 1
@@ -137,7 +137,7 @@ class KllmPeLaneConfig(Config):
 
     @property
     def cycles(self) -> LaneTiming:
-        """What golden.kllm.timing counts cycles from."""
+        """The numbers from which golden.kllm.timing counts cycles."""
         if self.counter == "select":
             return LaneTiming(
                 columns=self.columns,
@@ -184,7 +184,7 @@ class KllmPeLaneConfig(Config):
 
     @property
     def outlier_tag(self) -> Payload:
-        """What a beat carries past the counters."""
+        """The fields that a beat carries past the counters."""
         return Payload(
             present=(1, "there is an outlier"),
             x=(FP16.bits, "its FP16 word", FP16),
@@ -194,7 +194,7 @@ class KllmPeLaneConfig(Config):
 
     @property
     def output_tag(self) -> data.StructLayout:
-        """What an output carries through the scaler."""
+        """The fields that an output carries through the scaler."""
         return data.StructLayout({"empty": 1, "end": 1, "status": STATUS_BITS})
 
     @property
@@ -277,7 +277,7 @@ class KllmPeLaneConfig(Config):
 
     @property
     def info_layout(self) -> Payload:
-        """What became of a job, up to its sums."""
+        """The result of a job, up to its sums."""
         return Payload(
             s_a=(FP16.bits, "FP16 scale of the activations", FP16),
             last_column=(range(max(self.columns, 2)), "output columns less one"),
@@ -317,7 +317,7 @@ class KllmPeLaneConfig(Config):
 
     @property
     def dense_beat_layout(self) -> Payload:
-        """What the dense path takes."""
+        """The layout of the beats that the dense path takes."""
         return self.selected_layout if self.counter == "select" else self.pairs_layout
 
     @property

@@ -18,7 +18,7 @@ _JOBS_IN_FLIGHT = 4  # counted, handed over, reduced, scaled
 
 
 class KllmLaneControl(Block):
-    """For each job its steps, and then one word of ``info``: header and beats checked.
+    """Gives for each job its steps, and then one word of ``info``: header and beats checked.
 
     A step is a beat of ``a`` and ``w`` with its inliers and at most one outlier. Each further
     outlier of a beat is a step of its own, without inliers. The last step of a job has ``last``.
@@ -119,7 +119,7 @@ class KllmLaneControl(Block):
         with m.FSM():
 
             def accept_job():
-                """In the cycle in which no other job needs the registers."""
+                """Takes the next job in the cycle in which no other job needs the registers."""
                 with m.If(self.job.valid & ~self.codebook.valid):
                     m.d.comb += self.job.ready.eq(1)
                     m.d.sync += [
@@ -197,7 +197,7 @@ class KllmLaneControl(Block):
 
 
 def _header_status(config: KllmPeLaneConfig, job, loaded):
-    """What the header alone says."""
+    """The status bits that the header alone decides."""
     mode = Mux(job.integer, Loaded.INTEGER.value, Loaded.KMEANS.value)
     return (
         Mux(job.length == 0, int(Status.LENGTH_ZERO), 0)

@@ -82,7 +82,7 @@ class KllmSelectConfig(Config):
 
     @property
     def word_kind(self) -> Kind:
-        """Of words and sums: with two grids the mode says which."""
+        """The kind of words and sums: with two grids the mode says which."""
         return fixed(self.grid) if len(self.grids) == 1 else NUMBER
 
     def row_bits(self, row: int) -> int:
@@ -150,7 +150,7 @@ class KllmSelectConfig(Config):
 
     @property
     def _shared(self) -> dict:
-        """What a beat carries through the look-up."""
+        """The fields that a beat carries through the look-up."""
         tag = {"tag": (self.tag_bits, "passes with its beat", BITS)} if self.tag_bits else {}
         return {
             "index": (

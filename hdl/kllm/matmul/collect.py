@@ -28,7 +28,7 @@ _WITHOUT_OUTPUTS = int(
 
 
 class KllmMatmulCollect(Block):
-    """For each ticket: for each group, for each token, the rows of every lane; then ``status``.
+    """Writes for each ticket, by group and token, the rows of every lane; then gives ``status``.
 
         V[dst + t * stride + row] = row of lane ``row % group_rows // lane_rows``
 

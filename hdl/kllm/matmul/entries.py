@@ -15,7 +15,7 @@ from hdl.walk import Walk
 
 
 class KllmEntryWalk(Block):
-    """For each group, for each token: the entries of slot + t, ``elements`` per beat of ``a``.
+    """Gives, for each group and each token, entries of slot + t, ``elements`` per beat of ``a``.
 
         =======  =================  =========================================
         work     value              outlier, within the length

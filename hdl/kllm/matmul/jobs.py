@@ -18,7 +18,7 @@ _ONE = FP16.bias << FP16.frac_bits
 
 
 class KllmJobWalk(Block):
-    """For each group, for each token: one word of ``job``, and one of ``count`` for a slot.
+    """Gives, for each group and each token, one word of ``job``, and one of ``count`` for a slot.
 
         ========  ======================  ===================  =========
         work      scale                   outliers of the job  ``count``

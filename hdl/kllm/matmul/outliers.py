@@ -19,7 +19,7 @@ _IN_FLIGHT_BITS = 24
 
 
 class KllmOutlierWalk(Block):
-    """For each word of ``count``: outlier words 0 .. outliers - 1 of its slot, in order, on ``x``.
+    """Gives on ``x`` outlier words 0 .. outliers - 1 of the slot of each ``count``, in order.
 
     Up to 4 counts wait. Requests run ahead of the words, as far as the slots take them. A count
     takes one cycle in addition to those of its requests.

@@ -1,4 +1,4 @@
-"""What the phases of the matmul engine hand to each other."""
+"""The payloads that the phases of the matmul engine hand to each other."""
 
 from golden.fp16.format import FP16, FP32
 from golden.kllm.isa import CommandStatus

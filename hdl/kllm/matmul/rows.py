@@ -15,7 +15,7 @@ from hdl.walk import Walk
 
 
 class KllmRowWalk(Block):
-    """For each group, for each token: words 0 .. words - 1 from row ``src + t * stride`` on.
+    """Gives, for each group and each token, words 0 .. words - 1 from row ``src + t * stride`` on.
 
     ``rows`` is ``ceil(words / 16)``. The walk begins in the cycle after ``start``. ``work`` must
     not change until ``done``. Requests run ahead of the words, as far as the memory takes them.

@@ -25,7 +25,7 @@ _KEPT = ("src", "stride", "length", "slot", "k_max", "k_min", "norm", "epsilon")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmQuantizeDecodeConfig(Config):
-    """What commands may address."""
+    """The memories that commands may address."""
 
     vectors: VectorShape = nested(VectorShape, "the vector memory")
     slot: SlotShape = nested(SlotShape, "the slots")

@@ -37,7 +37,7 @@ class KllmEntryWriterConfig(Config):
 
     @property
     def value_layout(self) -> data.StructLayout:
-        """Of 1 bit where there are no integers."""
+        """The integer of each element, of 1 bit where there are no integers, and its tag."""
         value = data.ArrayLayout(max(self.integer_bits, 1), ROW_ELEMENTS)
         return Payload(
             value=(value, "integer of each element", NUMBER), tag=(tag_layout, "what goes with it")

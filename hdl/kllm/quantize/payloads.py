@@ -1,4 +1,4 @@
-"""What the phases of the quantizer hand to each other."""
+"""The payloads that the phases of the quantizer hand to each other."""
 
 import dataclasses
 
@@ -169,5 +169,5 @@ def up_to(element: Value) -> Value:
 
 
 def live_elements(is_last: Value, tail: Value) -> Value:
-    """Which elements of a row are within the length; ``tail``: the last one of the last row."""
+    """The elements of a row that are within the length; ``tail``: the last one of the last row."""
     return Mux(is_last, up_to(tail), Const(ALL, ROW_ELEMENTS))

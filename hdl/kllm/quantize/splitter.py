@@ -33,7 +33,7 @@ _AHEAD = 4  # outliers that may wait for their slot, or for the statistics
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmRowSplitterConfig(Config):
-    """What a slot holds."""
+    """The limit of what a slot holds."""
 
     outliers_max: int = bounded(64, 1, K_MAX, "most outliers of a token")
 

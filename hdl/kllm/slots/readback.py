@@ -36,10 +36,9 @@ class KllmReadbackConfig(Config):
 
 
 def read_slot_cycles(length: int, outliers: int) -> int:
-    """From a READ_SLOT to its status, where memories answer in the next cycle and nothing stalls.
+    """The cycles from a READ_SLOT to its status; memories answer in the next cycle, nothing stalls.
 
-    A word per cycle, and two cycles for each outlier, which is requested when the one before it
-    has left.
+    A word takes a cycle. An outlier takes two: it is requested when the one before it has left.
     """
     rows = -(-length // ROW_ELEMENTS)
     return 11 + 5 * rows + 2 * outliers
@@ -148,7 +147,7 @@ class KllmReadback(Block):
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """How far the command at hand is."""
+    """The progress of the command at hand."""
 
     row: Signal = dataclasses.field(default_factory=lambda: Signal(16, name="row"))
     asked: Signal = dataclasses.field(default_factory=lambda: Signal(range(3), name="asked"))

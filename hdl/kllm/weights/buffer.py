@@ -75,7 +75,7 @@ class KllmWeightBufferConfig(Config):
 
     @property
     def w_layout(self) -> data.StructLayout:
-        """As a lane takes it (hdl.kllm.lane.config)."""
+        """The weight beat as a lane takes it (hdl.kllm.lane.config)."""
         column = data.ArrayLayout(self.bits_b, self.elements)
         return Payload(
             index=(

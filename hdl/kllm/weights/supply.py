@@ -1,4 +1,4 @@
-"""From the weight ports to the lanes (docs/blocks/kllm_weight_supply.md)."""
+"""The path from the weight ports to the lanes (docs/blocks/kllm_weight_supply.md)."""
 
 import dataclasses
 import math
@@ -405,7 +405,7 @@ def _jobs(m: Module, config: KllmWeightSupplyConfig, job, found: _Found, heard: 
 
 
 def _replays(m: Module, config: KllmWeightSupplyConfig, jobs, rms, buffers) -> None:
-    """For each group, for each token: one replay, sent to every lane."""
+    """Sends one replay to every lane for each token of each group."""
     job = jobs.p
     replay = Signal(config.buffer_config.replay_layout, reset_less=True)
     telling = Signal(config.lane.lanes)  # lanes that have not taken it

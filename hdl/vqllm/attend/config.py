@@ -55,7 +55,7 @@ class VqAttentionConfig(Config):
 
     @property
     def values(self) -> MillionDecodeValuesConfig:
-        """Of the channels of a pass."""
+        """The configuration of the channels of a pass."""
         return MillionDecodeValuesConfig(
             pq=self.shape.part, rate=self.rate, max_keys=self.shape.max_tokens
         )
@@ -196,7 +196,7 @@ class VqAttentionConfig(Config):
 
     @property
     def kept_parts(self) -> dict:
-        """What the end of a request needs of it."""
+        """The fields of a request that its end needs."""
         return {name: self.work_layout.parts[name]
                 for name in ("tag", "status", "queries", "exponent_v")}  # fmt: skip
 
@@ -206,7 +206,7 @@ class VqAttentionConfig(Config):
 
     @property
     def fault_layout(self) -> data.StructLayout:
-        """What a request has suffered."""
+        """The faults that a request has suffered."""
         return Payload(
             resp=(2, "the worst response", Resp),
             large=(1, "an entry is finite and above 1"),

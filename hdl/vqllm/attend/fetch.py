@@ -14,7 +14,7 @@ from hdl.vqllm.cache.read_share import VqReadShare, VqReadShareConfig
 
 
 class VqAttendFetch(Block):
-    """For each job the passes of K, then those of V: their codebooks, and their codes.
+    """Reads for each job the passes of K, then those of V: their codebooks, and their codes.
 
     ``book`` and ``code`` each have a packet per pass. Codes are requested first: a pass needs few
     of them in each cycle, and the codebooks of the next pass fill the port meanwhile.

@@ -1,4 +1,4 @@
-"""How requests end: which outputs are NaN, and the status."""
+"""The end of requests: which outputs are NaN, and the status."""
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream

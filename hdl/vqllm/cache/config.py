@@ -162,7 +162,7 @@ class VqCodebookCacheConfig(Config):
 
     @property
     def hits_layout(self) -> data.StructLayout:
-        """What the counters add in a cycle."""
+        """The amounts that the counters add in a cycle."""
         lanes = range(self.lookups + 1)
         return data.StructLayout(
             {"registers": lanes, "shared": lanes, "memory": lanes, "conflicts": 1, "stalls": 1}

@@ -1,4 +1,4 @@
-"""From beats of codes to the reads of each cycle."""
+"""The way from beats of codes to the reads of each cycle."""
 
 from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream

@@ -99,6 +99,6 @@ class VqFetchConfig(Config):
 
     @property
     def loaded_layout(self) -> data.StructLayout:
-        """How a load ended: ``swap`` says that the cache has it."""
+        """The end of a load: ``swap`` says that the cache has it."""
         entries = HEADER["entries"]
         return data.StructLayout({"swap": 1, "entries": entries, "status": self.status_layout})

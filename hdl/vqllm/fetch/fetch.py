@@ -20,7 +20,7 @@ from hdl.walk import Walk
 
 
 class VqFetch(Block):
-    """For each job: the codebooks, the codes and the jobs of a core, from the image of a matrix.
+    """Reads for each job the codebooks, codes and jobs of a core from the image of a matrix.
 
     Descriptors, codebooks and codes are read ahead, also those of the next job. Its first beat
     waits for ``go_on``. A codebook is loaded while the one before is in use. The order of the parts

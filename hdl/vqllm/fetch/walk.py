@@ -18,7 +18,7 @@ _BIT = {fault: fault.value.bit_length() - 1 for fault in Fault}
 
 
 class VqFetchWalk(Block):
-    """For each stripe of a job and each piece: ``piece``, ``code``, and ``load`` for codebooks.
+    """Gives for each stripe of a job and each piece: ``piece``, ``code``, ``load`` for codebooks.
 
     A part with a wrong descriptor is void: it has one beat in each row, without codes. Codebooks
     that follow it are loaded anyway.
@@ -126,7 +126,7 @@ class VqFetchWalk(Block):
         return m
 
     def _faults(self, job, found, resp, known, tile):
-        """Of a descriptor; one that memory refused has no other."""
+        """The faults of a descriptor; one that memory refused has no other."""
         config, cache = self.config, self.config.core.cache
         aligned = config.image.word_bytes.bit_length() - 1
         is_used = found.beats != 0

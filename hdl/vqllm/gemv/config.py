@@ -106,7 +106,7 @@ class VqGemvConfig(Config):
 
     @property
     def run_layout(self) -> data.StructLayout:
-        """Of a job that waits for its turn."""
+        """The fields of a job that waits for its turn."""
         return data.StructLayout({"exponent": EXPONENT, "cores": self.cores})
 
     @property

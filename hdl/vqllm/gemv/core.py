@@ -72,7 +72,7 @@ class VqGemvCoreConfig(Config):
 
     @property
     def timing(self) -> Timing:
-        """Of a core of this size."""
+        """The timing of a core of this size."""
         return timing.gemv_core(self.sums.macs, self.cache.vq.summed, self.fusion, self.pieces)
 
     @property

@@ -165,7 +165,7 @@ class VqGemv(Block):
     def _elaborate_status(
         self, m: Module, control, cores, fetches, nonfinite, refused, clear
     ) -> None:
-        """What all parts found in the job that ran."""
+        """Drives ``status``: the faults that all parts found in the job that ran."""
         scale = Signal(2)
         m.d.sync += scale.eq(Mux(clear, 0, scale | refused))
         found = [fetch.status for fetch in fetches]

@@ -14,7 +14,7 @@ from hdl.vqllm.memory_port import VqReadBufferConfig, VqReader
 
 
 class VqRowScales(Block):
-    """For each job the FP16 words of ``rows`` rows, from ``address`` on; NaN where refused."""
+    """Reads for each job the FP16 words of ``rows`` rows from ``address`` on; NaN where refused."""
 
     def __init__(self, config: VqReadBufferConfig):
         job = Payload(address=config.address_bits, rows=ROWS_BITS)

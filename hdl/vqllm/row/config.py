@@ -24,12 +24,12 @@ class SumsConfig(Config):
 
     @property
     def sum_bits(self) -> int:
-        """Of a sum over all columns."""
+        """The bits of a sum over all columns."""
         raise NotImplementedError
 
     @property
     def grids(self) -> tuple[int, ...]:
-        """Of a sum times 2**exponent, for each exponent."""
+        """The grids of a sum times 2**exponent, for each exponent."""
         raise NotImplementedError
 
     @property
@@ -85,7 +85,7 @@ class VqRowSumsConfig(SumsConfig):
 
     @property
     def words_field(self) -> tuple:
-        """Of a job that states how long its vectors are."""
+        """The field of a job that states how long its vectors are."""
         return range(self.words + 1), "words of each vector of x", NUMBER
 
     @property
@@ -94,7 +94,7 @@ class VqRowSumsConfig(SumsConfig):
 
     @property
     def sum_bits(self) -> int:
-        """Of a sum over all columns."""
+        """The bits of a sum over all columns."""
         return self.dot.term_bits + (self.columns - 1).bit_length()
 
     @property
@@ -103,12 +103,12 @@ class VqRowSumsConfig(SumsConfig):
 
     @property
     def group_bits(self) -> int:
-        """Of the number of a group."""
+        """The bits of the number of a group."""
         return (self.groups - 1).bit_length()
 
     @property
     def grids(self) -> tuple[int, ...]:
-        """Of a sum times 2**exponent, for each exponent."""
+        """The grids of a sum times 2**exponent, for each exponent."""
         return tuple(GRID_PRODUCT_EXACT + exponent for exponent in SCALE_EXPONENTS)
 
     @property
@@ -172,7 +172,7 @@ class VqRowSumsConfig(SumsConfig):
 
     @property
     def flags_layout(self) -> data.StructLayout:
-        """What goes along with a beat."""
+        """The flags that go along with a beat."""
         group = {"group": self.group_bits, "row_end": 1} if self.groups > 1 else {}
         return data.StructLayout(
             {

@@ -21,7 +21,7 @@ from hdl.walk import Walk
 
 
 class VqTableBuild(Block):
-    """For each slice of a job, for each stage, for each entry: the entries of its tables.
+    """Gives, for each slice of a job, each stage and each entry, the entries of its tables.
 
     ``slice`` comes with the first of them, ``built`` with the last. At most two slices are in use,
     from ``slice`` to ``free``, and take both sides in turn.

@@ -34,7 +34,7 @@ class TableSumsConfig(SumsConfig):
 
     @property
     def sum_bits(self) -> int:
-        """Of a sum over all columns."""
+        """The bits of a sum over all columns."""
         return WORD_TERM_BITS + (self.terms - 1).bit_length()
 
     @property
@@ -144,7 +144,7 @@ class VqTableGemvConfig(Config):
 
     @property
     def slice_layout(self) -> data.StructLayout:
-        """What the look-ups of a slice need in addition to its tables."""
+        """The facts of a slice that its look-ups need in addition to its tables."""
         return data.StructLayout(
             {
                 "last_row": range(max(2, self.rows)), "entries": range(self.vq.entries + 1),
@@ -154,7 +154,7 @@ class VqTableGemvConfig(Config):
 
     @property
     def place_layout(self) -> data.StructLayout:
-        """Of entries of tables, those of the same entry of a codebook."""
+        """The place of entries of tables, those of the same entry of a codebook."""
         return data.StructLayout(
             {
                 "side": 1, "part": range(max(2, self.parts)),
@@ -164,7 +164,7 @@ class VqTableGemvConfig(Config):
 
     @property
     def build_layout(self) -> data.StructLayout:
-        """What goes with an entry of the codebook."""
+        """The fields that go with an entry of the codebook."""
         grid = range(len(SCALE_EXPONENTS))
         return data.StructLayout({"place": self.place_layout, "grid": grid, "ends": 1})
 
@@ -175,7 +175,7 @@ class VqTableGemvConfig(Config):
 
     @property
     def flags_layout(self) -> data.StructLayout:
-        """What goes along with a beat of codes."""
+        """The flags that go along with a beat of codes."""
         return data.StructLayout(
             {
                 "row": range(max(2, self.rows)), "begins": 1, "ends": 1, "first": 1, "final": 1,

@@ -55,7 +55,7 @@ class Contents:
         self.table = table + table[: config.page_bytes]
 
     def records(self, number: int, bad: int) -> list[bytes]:
-        """Of all slots; an empty one where the APPEND was given a wrong size."""
+        """The records of all slots; an empty one where the APPEND was given a wrong size."""
         kv, found = self.config.kv, []
         for slot in range(kv.slots):
             h = _splitmix(self.seed ^ _splitmix(number * 512 + slot))

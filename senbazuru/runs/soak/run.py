@@ -24,7 +24,7 @@ def soak_config() -> PagingMmuConfig:
 
 
 def constants(config: PagingMmuConfig) -> dict[str, int]:
-    """What the program must know of the configuration."""
+    """The constants of the configuration that the program must know."""
     cache, kv = config.cache, config.cache.kv
     return {
         "ADDRESS_BITS": config.address_bits,
@@ -45,7 +45,7 @@ def constants(config: PagingMmuConfig) -> dict[str, int]:
 
 @dataclasses.dataclass
 class Figures:
-    """What a run has done."""
+    """The counts of what a run has done."""
 
     requests: int
     seconds: float

@@ -1,1 +1,1 @@
-"""What the benches of the axi room share."""
+"""Parts that the benches of the axi room share."""

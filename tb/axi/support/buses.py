@@ -1,4 +1,4 @@
-"""Inside the simulator: cocotbext-axi's models on a wrapped block, with random pauses.
+"""cocotbext-axi's models on a wrapped block inside the simulator, with random pauses.
 
 Its models sample at the rising edge before the design has moved, and drive after it.
 """

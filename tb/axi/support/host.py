@@ -1,4 +1,4 @@
-"""Inside the simulator: a block with one AXI4 port, its memory and its bench."""
+"""A block with one AXI4 port inside the simulator, with its memory and its bench."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Inside the simulator: what a port finds at each address, and memories that answer it.
+"""Memories inside the simulator that answer a port, and what it finds at each address.
 
 ``Memory`` answers reads by a function of the address. ``Ram`` answers reads and writes, starts
 full of junk, and can be looked into.

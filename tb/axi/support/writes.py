@@ -71,7 +71,7 @@ def answers(packets, errors) -> list[int]:
 
 
 def random_words(rng, packet) -> list[int]:
-    """As many words as the packet's commands need."""
+    """Draws as many words as the packet's commands need."""
     total = sum(count for _, count in packet)
     return [rng.getrandbits(config.data_bits) for _ in range(-(-total // WORD))]
 

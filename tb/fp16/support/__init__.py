@@ -1,1 +1,1 @@
-"""What the benches of the fp16 room share."""
+"""Parts that the benches of the fp16 room share."""

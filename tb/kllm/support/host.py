@@ -1,4 +1,4 @@
-"""Inside the simulator: the accelerator's host and memories, all in one loop per cycle.
+"""The accelerator's host and memories inside the simulator, all in one loop per cycle.
 
 The host writes command words to COMMAND over AXI4-Lite and polls STATUS and READBACK. Each read
 port has a memory of its own. It answers bursts in order after a latency, with random stalls and

@@ -1,4 +1,4 @@
-"""What a host took, against what golden says: used inside the simulator."""
+"""A comparison of what a host took with what golden says, used inside the simulator."""
 
 
 def compare(got, taken, results, readback) -> None:

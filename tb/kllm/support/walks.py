@@ -24,7 +24,7 @@ def rate(number: int, delay: int, cycles: Mapping[str, Sequence[int]]) -> dict:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bench:
-    """What ``tb.kllm.tb_walk`` reads."""
+    """The parameters that ``tb.kllm.tb_walk`` reads."""
 
     clients: Mapping[str, str]  # request -> answer
     answers: Mapping[str, Mapping[int, int]]  # request -> {word: the answer's word}

@@ -1,4 +1,4 @@
-"""Inside the simulator: what the benches of million_attention expect of its outputs."""
+"""The outputs that benches of million_attention expect of it, inside the simulator."""
 
 from collections import deque
 

@@ -38,7 +38,7 @@ class Parts(Script):
         self.parts: list[dict] = []
 
     def cut(self, name: str) -> None:
-        """What came since the last cut is a part."""
+        """Makes a part of what came since the last cut."""
         self.parts.append({"name": name, **part(self.words, self.block)})
         self.words = {stream: [] for stream in STREAMS}
 

@@ -11,7 +11,7 @@ BASE = 0x40_0000
 
 
 def parts(pack: Pack, config: MillionAttentionConfig) -> list[dict]:
-    """What tb_replay runs: the prompt, then the steps."""
+    """The parts that tb_replay runs: the prompt, then the steps."""
     ops = [fields(REQUEST_FIELDS, word)["op"] for word in pack.words["request"]]
     # The LOAD of the first step precedes its APPEND.
     first = ops.index(Op.APPEND) - 1

@@ -1,4 +1,4 @@
-"""Inside the simulator: a memory of codebook words at the ports read_en, read_addr, read_data."""
+"""A memory of codebook words at read_en, read_addr and read_data, inside the simulator."""
 
 import random
 

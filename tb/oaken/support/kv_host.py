@@ -1,4 +1,4 @@
-"""Inside the simulator: what the benches of oaken_kv_engine expect of its o and its statuses."""
+"""The o and the statuses that benches of oaken_kv_engine expect of it, inside the simulator."""
 
 from collections import deque
 

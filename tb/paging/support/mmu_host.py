@@ -1,4 +1,4 @@
-"""Inside the simulator: a host, a memory and a model of what the MMU may answer.
+"""A host, a memory and a model of what the MMU may answer, inside the simulator.
 
 The memory is as unkind as AXI allows. A read burst sees the bytes of the cycle of its AR. It sees
 written bytes only once B has been taken.
@@ -296,7 +296,7 @@ class Host:
 
 @dataclasses.dataclass(eq=False)
 class Sequence:
-    """What a sequence holds: per vector the records of its tokens."""
+    """The content of a sequence: per vector the records of its tokens."""
 
     start: int = 0
     vectors: dict[tuple[int, int], list[list[bytes]]] = dataclasses.field(
@@ -465,7 +465,7 @@ class Shadow:
         return self._append_results(pending) | {Status.OUT_OF_PAGES}
 
     def _append_results(self, pending: Pending) -> set[Status]:
-        """What the responses to the writes of ``pending`` make of it.
+        """The statuses that the responses to the writes of ``pending`` may give it.
 
         A status may wait while the writes of the next APPEND are answered. So the data of a failed
         write says whose it is. Where few bytes fit a later APPEND too, several results are right.

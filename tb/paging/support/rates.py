@@ -30,7 +30,7 @@ def measure(
     latencies: Sequence[int] = (LATENCY,),
     append_latencies: Sequence[int] = (1, LATENCY),
 ) -> dict:
-    """What tb_mmu_rates measured."""
+    """The figures that tb_mmu_rates measured."""
     work = run_model(
         build_model(PagingMmu(config)),
         "tb.paging.tb_mmu_rates",

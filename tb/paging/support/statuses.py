@@ -1,4 +1,4 @@
-"""Inside the simulator: statuses that an engine on the paged memory still has to give."""
+"""The statuses that an engine on the paged memory still has to give, inside the simulator."""
 
 import enum
 from collections import deque

@@ -1,1 +1,1 @@
-"""What the testbenches of QET have in common."""
+"""Parts that the testbenches of QET share."""

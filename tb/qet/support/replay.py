@@ -1,4 +1,4 @@
-"""Inside the simulator: what a replay of matrices found, for the command that started it."""
+"""The results of a replay of matrices inside the simulator, for the command that started it."""
 
 import json
 import os

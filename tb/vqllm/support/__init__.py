@@ -1,1 +1,1 @@
-"""What the testbenches of VQ-LLM have in common."""
+"""Parts that the testbenches of VQ-LLM share."""

@@ -22,7 +22,7 @@ class Head:
 
     @classmethod
     def of(cls, books, codes, q) -> "Head":
-        """Of golden's codebooks and tensors."""
+        """Makes a head of golden's codebooks and tensors."""
         return cls(
             [book.words.numpy() for book in books], [book.exponent for book in books],
             [each.numpy() for each in codes], q.numpy(),
@@ -149,7 +149,7 @@ class Script:
         )  # fmt: skip
 
     def params(self) -> dict:
-        """What tb_attention needs: books before the requests that use them, in phases."""
+        """The params of tb_attention: books before the requests that use them, in phases."""
         phases: list[dict] = []
         for step in self.steps:
             if not phases or ("book" in step and phases[-1]["requests"]):

@@ -8,7 +8,7 @@ from golden.words import layout_word
 
 
 def host_params(config) -> dict:
-    """What CacheHost knows of a cache."""
+    """The facts of a cache that CacheHost knows."""
     return {
         "load_last": config.load_layout["last"].offset,
         "count_fields": [(key, field.offset, field.width) for key, field in config.counts_layout],

@@ -1,4 +1,4 @@
-"""Inside the simulator: an engine that fetches its matrices, its memory and its bench."""
+"""An engine that fetches its matrices, its memory and its bench, inside the simulator."""
 
 import cocotb
 

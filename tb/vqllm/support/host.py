@@ -1,4 +1,4 @@
-"""Inside the simulator: a block with codebooks in three tiers, its memory and its bench."""
+"""A block with codebooks in three tiers, its memory and its bench, inside the simulator."""
 
 import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly

@@ -1,4 +1,4 @@
-"""Inside the simulator: an engine of codes, one matrix after another, and its tests.
+"""An engine of codes inside the simulator, one matrix after another, and its tests.
 
 ``params["matrices"]``: phases of the cache, one for each tile, and the words of the streams; which
 bits of the results are compared. ``params["latency"]``: from the last beat to the last result.

@@ -56,7 +56,7 @@ class OneImage:
         return cls(pq, books, (k, v), q)
 
     def first(self, tokens: int) -> "OneImage":
-        """Of the first ``tokens`` tokens."""
+        """The image of the first ``tokens`` tokens."""
         k, v = self.codes
         return dataclasses.replace(self, codes=(k[:tokens], v[:tokens]))
 
@@ -107,7 +107,7 @@ class Softmax:
 
     @classmethod
     def decoded(cls, image: OneImage) -> "Softmax":
-        """Of vq_attention and of million_decode_engine."""
+        """The softmax of vq_attention and of million_decode_engine."""
         book, codes = image.books[0], image.codes[0]
         slope = torch.zeros(len(image.q), dtype=torch.int64)
         scores = decode_scores(
@@ -117,7 +117,7 @@ class Softmax:
 
     @classmethod
     def looked_up(cls, image: OneImage) -> tuple["Softmax", Tensor]:
-        """Of MILLION's tables; the (L, M, entries) words of the tables."""
+        """The softmax of MILLION's tables; the (L, M, entries) words of the tables."""
         book, codes = image.books[0], image.codes[0]
         slope = torch.zeros(len(image.q), dtype=torch.int64)
         table, bad = tables(image.q, book.words, book.exponent)
@@ -133,7 +133,7 @@ class Softmax:
 
 @dataclasses.dataclass(frozen=True)
 class Differences:
-    """Of the outputs of two engines.
+    """The differences of the outputs of two engines.
 
     equal : share of equal words; most : the largest difference; bound : the largest that roundings
     explain; apart : norm of the difference over that of the exact outputs; errors : of both engines
@@ -162,7 +162,7 @@ def _decoded(book: Codebook, codes: Tensor) -> Tensor:
 
 
 def differences(image: OneImage, first: Tensor, second: Tensor) -> Differences:
-    """Of the outputs of vq_attention and of MILLION, each (L, d) words.
+    """Compares the outputs of vq_attention and of MILLION, each (L, d) words.
 
     AssertionError where a score or an output differs by more than its roundings explain. These are
     of table entries, scores, differences to the maximum, weights and outputs.
