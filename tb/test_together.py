@@ -28,6 +28,7 @@ def chosen() -> list[str]:
     return list(dict.fromkeys(names))
 
 
+@pytest.mark.telling
 def test_blocks_of_every_room(tmp_path):
     made = [each for pair in emit_all(chosen(), tmp_path) for each in pair]
     assert yosys(tmp_path) == ""

@@ -48,6 +48,7 @@ def environment(tmp_path_factory):
     }
 
 
+@pytest.mark.telling("block-in-a-chip")
 @pytest.mark.parametrize("name", TUTORIALS)
 def test_tutorial_runs_as_written(name, environment, tmp_path):
     text = (ROOT / "docs" / "tutorials" / f"{name}.md").read_text()

@@ -281,6 +281,7 @@ def mapped(design, libraries, jobs=None):
     return MappedDesign(design, {design.name: module}, {}, libraries.library.nand2.area, 5.0)
 
 
+@pytest.mark.telling
 def test_demo(command, monkeypatch, capsys):
     def captured(_, ids, names):
         return {name: Captured(torch.randn(len(ids), 70), torch.randn(64, 70)) for name in names}

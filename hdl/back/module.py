@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 
 from hdl.back.keywords import KEYWORDS
 
-_COMPARISONS = frozenset("== != < <= > >= && || === !==".split())
-_REDUCTIONS = frozenset("& | ^ ~& ~| ~^ !".split())
+_COMPARISONS = frozenset("== != < <= > >= && ||".split())
+_REDUCTIONS = frozenset("& | ^ !".split())
 _OPERATORS = {
-    "*": 10, "/": 10, "%": 10, "+": 9, "-": 9, "<<": 8, ">>": 8, "<<<": 8, ">>>": 8,
-    "<": 7, "<=": 7, ">": 7, ">=": 7, "==": 6, "!=": 6, "===": 6, "!==": 6,
+    "*": 10, "/": 10, "%": 10, "+": 9, "-": 9, "<<": 8, ">>": 8, ">>>": 8,
+    "<": 7, "<=": 7, ">": 7, ">=": 7, "==": 6, "!=": 6,
     "&": 5, "^": 4, "|": 3, "&&": 2, "||": 1,
 }  # fmt: skip
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -268,7 +268,7 @@ def operation(operator: str, *parts: Expr) -> Expr:
     elif None in widths:
         width = None
     else:
-        width = widths[0] if operator in ("<<", ">>", "<<<", ">>>") else max(w or 0 for w in widths)
+        width = widths[0] if operator in ("<<", ">>", ">>>") else max(w or 0 for w in widths)
     if operator == "~" and width == 1:
         operator = "!"  # the same of one bit, and one bit wide anywhere
     if operator == "!" and (wide := widths[0] or 0) > 1:
@@ -301,16 +301,11 @@ def part_of(value: Expr, low: int, width: int) -> Expr:
 
 
 def bits_of(number: str) -> str:
-    """Binary digits of a sized number, high first."""
+    """Binary digits of a sized number in base 2 or 16, high first; a pattern may have "?"."""
     width, _, digits = number.partition("'")
     base, digits = digits.lstrip("s")[0], digits.lstrip("s")[1:]
-    if base == "d":
-        bits = f"{int(digits):b}"
-    else:
-        size = {"b": 1, "o": 3, "h": 4}[base]
-        bits = "".join(
-            digit * size if digit in "xzXZ?" else f"{int(digit, 16):0{size}b}" for digit in digits
-        )
+    size = {"b": 1, "h": 4}[base]
+    bits = "".join(d * size if d == "?" else f"{int(d, 16):0{size}b}" for d in digits)
     return bits[-int(width) :].zfill(int(width))
 
 

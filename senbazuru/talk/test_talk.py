@@ -82,7 +82,7 @@ def tokens(made, folder, total, stop=None):
     return session.tokens, compared
 
 
-@pytest.mark.telling("32")
+@pytest.mark.telling
 def test_all_words_are_golden(pack, native, tmp_path):
     """17 tokens and more: V's images get a second beat, which moves the scales and later groups."""
     sampling = Sampling(temperature=1.2, top_p=0.9, seed=4)

@@ -22,6 +22,7 @@ def named(name):
     return proof
 
 
+@pytest.mark.telling
 def test_quick_cases():
     """The two fastest of the cases that ``python -m tb.formal PageTable-most`` runs."""
     most = named("PageTable-most")

@@ -204,6 +204,7 @@ def test_a_memory_without_a_bus():
 SOME = ["stream_narrow", "fp16_compare", "index_reducer", "axi_write_port", "qet_dequant_gemv"]
 
 
+@pytest.mark.telling("stream_narrow", "fp16_compare", "index_reducer", "axi_write_port")
 @pytest.mark.parametrize("name", SOME)
 def test_a_kit_passes_and_fails_with_a_fault(name, tmp_path):
     kit = tmp_path / "kit"

@@ -189,6 +189,7 @@ def test_programs(seed):
     )  # fmt: skip
 
 
+@pytest.mark.telling
 def test_programs_with_products_in_fixed_point(seed):
     """Shown to fail: lanes of ``fixed16`` in a machine of ``rounded``."""
     run(

@@ -37,6 +37,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.telling("smallest", "odd")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_dispatcher(name, seed):
     config = CONFIGS[name]

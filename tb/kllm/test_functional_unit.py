@@ -481,6 +481,7 @@ def machine_params(config, seed):
     }
 
 
+@pytest.mark.telling("width_4", "width_16")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_functional_unit(name, seed):
     config = CONFIGS[name]

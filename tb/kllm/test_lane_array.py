@@ -179,6 +179,7 @@ def test_64_lanes(seed):
         )  # fmt: skip
 
 
+@pytest.mark.telling
 def test_64_lanes_at_the_width_of_table_1():
     """The Verilog of 64 lanes with 131,136 bits of weights: every port, and one lane module.
 

@@ -47,6 +47,7 @@ def test_layer(options, tokens, seed, tmp_path):
     run(KllmAccelerator(SMALL), options, tokens, seed, tmp_path)
 
 
+@pytest.mark.telling
 def test_all_rows_are_compared(seed, tmp_path):
     """Words after the end of a vector reach no status and no word of the layer's result."""
     faulty = plant(

@@ -281,7 +281,7 @@ def program(rng, machine: MachineConfig, lane: KllmPeLaneConfig) -> Program:
     return made
 
 
-@pytest.mark.telling("rounded", "fixed16")
+@pytest.mark.telling("rounded")
 @pytest.mark.parametrize("case", CASES)
 def test_matmul_issue(case, seed):
     rng = np.random.default_rng([seed, 100])

@@ -114,6 +114,7 @@ def longest_vectors(config, seed):
     return vectors, {"phases": [name for name, *_ in phases]}
 
 
+@pytest.mark.telling("select-fixed16", "flipflop-rounded")
 @pytest.mark.parametrize(
     ("counter", "product"),
     [("flipflop", "rounded"), ("select", "rounded"), ("select", "fixed16")],

@@ -461,7 +461,7 @@ def fault_programs(rng, config) -> list[Maker]:
     return programs
 
 
-@pytest.mark.telling("small", "parallel")
+@pytest.mark.telling("small")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_quantizer(name, seed):
     config = CONFIGS[name]

@@ -108,14 +108,14 @@ def scripts(name, seed):
     }
 
 
-@pytest.mark.telling("flush", "none")
+@pytest.mark.telling("flush")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_attention(name, seed):
     params = {"scripts": scripts(name, seed)}
     simulate(MillionAttention(CONFIGS[name]), "tb.million.tb_attention", params=params, seed=seed)
 
 
-@pytest.mark.telling("finish", "window, few", "output")
+@pytest.mark.telling("window, few")
 @pytest.mark.parametrize("name", ODD)
 def test_slowest_stage(name, seed):
     config, codes = ODD[name]

@@ -349,7 +349,7 @@ def control_vectors(block, seed, count):
     return vectors, params
 
 
-@pytest.mark.telling("small", "flush", "no_window", "sinks_alone", "one_for_all")
+@pytest.mark.telling("small", "flush", "one_for_all")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_control(name, seed):
     block = MillionControl(CONFIGS[name])

@@ -15,6 +15,7 @@ from hdl.million.decode_engine import MillionDecodeEngine, MillionDecodeEngineCo
 from tb.simulate.run import simulate
 
 
+@pytest.mark.telling("small")
 @pytest.mark.parametrize("name", ["small", "four_keys"])
 def test_decode_engine(name, seed):
     config = MillionDecodeEngineConfig(**SHAPES[name])

@@ -185,6 +185,7 @@ def cycles(timing, names, heads, runs):
     return found
 
 
+@pytest.mark.telling("one_vector", "many", "default")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_encode_control(name, seed):
     block = MillionEncodeControl(CONFIGS[name])

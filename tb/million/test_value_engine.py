@@ -202,7 +202,7 @@ def engine_vectors(config, seed):
     return words, {"sizes": sizes, "some": some}
 
 
-@pytest.mark.telling("small", "one_query", "one_element", "three_parts")
+@pytest.mark.telling("small", "one_query", "three_parts")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_value_engine(name, seed):
     config = CONFIGS[name]

@@ -533,7 +533,7 @@ def scripts(name, seed):
     return found
 
 
-@pytest.mark.telling("small", "one_head")
+@pytest.mark.telling("small")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_kv_engine(name, seed):
     params = {"scripts": scripts(name, seed)}

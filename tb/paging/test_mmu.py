@@ -125,7 +125,7 @@ def test_mmu(name, seed):
     )
 
 
-@pytest.mark.telling("variable", "kinds", "apart")
+@pytest.mark.telling("variable", "apart")
 @pytest.mark.parametrize("name", SHAPES)
 def test_shapes(name, seed):
     """All checks, with records of other kinds than Oaken's."""

@@ -151,7 +151,7 @@ def run(config, seed, *, latency=10):
     return simulate(block, "tb.vqllm.tb_attention", params=params, seed=seed)
 
 
-@pytest.mark.telling("two_passes", "one_pass")
+@pytest.mark.telling("two_passes")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_attention(name, seed):
     run(CONFIGS[name], seed)

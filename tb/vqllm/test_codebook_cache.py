@@ -252,7 +252,7 @@ def alone(config, rng) -> dict:
     return as_params(config, rng, phase, [load(config, tiers, phase.base, sound)])
 
 
-@pytest.mark.telling("one", "three", "part_word", "most_banks")
+@pytest.mark.telling("one", "three", "part_word")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_codebook_cache(name, seed):
     config = CONFIGS[name]

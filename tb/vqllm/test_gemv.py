@@ -134,7 +134,7 @@ def most_cycles(job, latency: int) -> float:
     return 1.05 * (max(*bound.values(), path_of(config, latency).trips(far)) + fill)
 
 
-@pytest.mark.telling("two_stages", "scaled", "exchange", "buffer", "stripe_of_three")
+@pytest.mark.telling("exchange", "buffer")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_gemv(name, seed):
     config, shapes, long = CONFIGS[name]

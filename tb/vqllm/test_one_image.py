@@ -48,6 +48,7 @@ def images(seed: int, pq: PqShape = PQ, queries: int = 2, sizes=TOKENS) -> list[
     return [whole.first(tokens) for tokens in sizes]
 
 
+@pytest.mark.telling("decoding", "four passes", "one pass")
 @pytest.mark.parametrize("name", ENGINES)
 def test_one_image(name, seed, monkeypatch):
     monkeypatch.setattr(

@@ -35,6 +35,7 @@ def planted(folder, monkeypatch, measured="", **factors):
     return now
 
 
+@pytest.mark.telling("axi", "oaken", "stream")
 @pytest.mark.parametrize("room", ROOMS)
 def test_small_blocks_have_not_grown(room, capsys):
     status = baseline.main([room])

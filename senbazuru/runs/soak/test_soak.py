@@ -28,6 +28,7 @@ def test_soak(seed):
     assert figures.most_pages > 48
 
 
+@pytest.mark.telling
 def test_a_planted_fault_is_found():
     with pytest.raises(Mismatch, match=r"free pages|OUT_OF_PAGES, expected OK"):
         soak(REQUESTS, 1, block=FAULTS["abort_leaks"].block())
