@@ -15,11 +15,11 @@ from amaranth.lib import data, stream, wiring
 
 from golden.config import Config
 from hdl.back.verilog import without_meaning
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.kit.kits import all_kits
 from hdl.pages.documents import documents, fill_document, pages_directory
 from hdl.ports import Bus, In, Out, Payload, member_text
-from hdl.registry import ROOMS, Registered, Tier, all_blocks, bench, ips, users_of_blocks
+from hdl.registry import ROOMS, Registered, all_blocks, bench, ips, users_of_blocks
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCKS = all_blocks()

@@ -20,8 +20,9 @@ from golden.config import DECLARATION, Config, declarations
 from golden.markers import in_turn, replacing  # hdl does not import golden.files
 from hdl.axi.notes import read_note
 from hdl.back.verilog import port_rows
+from hdl.block import Tier
 from hdl.pages.diagram import diagram
-from hdl.registry import Registered, Tier, all_blocks, bench, ips, rooms, users_of_blocks
+from hdl.registry import Registered, all_blocks, bench, ips, rooms, users_of_blocks
 
 DIAGRAM = "<!-- generated: diagram -->"  # where the page of a block has its picture
 
