@@ -92,6 +92,7 @@ class AttentionSoftmax(Block):
     """
 
     golden = "golden.attention.softmax:partial"
+    reference = "tests/attention/test_softmax.py: test_partial_is_the_sum_of_its_weights"
     default = AttentionSoftmaxConfig()
     configs: ClassVar = {
         "table1": AttentionSoftmaxConfig(),

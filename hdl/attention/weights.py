@@ -121,6 +121,7 @@ class AttentionWeights(Block):
     """
 
     golden = "golden.attention.softmax:row_weights"
+    reference = "tests/attention/test_softmax.py: test_row_weights_share_one_maximum"
     default = AttentionWeightsConfig()
     configs: ClassVar = {
         "smollm2": AttentionWeightsConfig(queries=3),

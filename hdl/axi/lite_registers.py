@@ -68,6 +68,7 @@ class AxiLiteRegisters(Block):
     """
 
     golden = "golden.axi.reference:RegisterModel"
+    reference = "tests/axi/test_axi.py: test_register_model_by_hand"
     default = AxiLiteRegistersConfig()
     configs: ClassVar = {
         "small": AxiLiteRegistersConfig(

@@ -72,6 +72,7 @@ class AxiReadPort(Block):
     """
 
     golden = "golden.axi.reference:read_words"
+    reference = "tests/axi/test_axi.py: test_words_wrap_and_carry_errors"
     default = AxiReadPortConfig()
     configs: ClassVar = {
         "small": AxiReadPortConfig(

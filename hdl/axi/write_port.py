@@ -117,6 +117,7 @@ class AxiWritePort(Block):
     """
 
     golden = "golden.axi.reference:write_packet"
+    reference = "tests/axi/test_axi.py: test_packets_go_where_their_commands_say"
     default = AxiWritePortConfig()
     configs: ClassVar = {
         "small": AxiWritePortConfig(

@@ -114,6 +114,7 @@ class FpAdd(Operator):
 
     name = "fp16_add"
     golden = "golden.fp16.ops:add"
+    reference = "tests/fp16/test_golden.py: test_add_equals_softfloat"
     default = FpAddConfig()
     configs = operator_configs(default, fp32=FpAddConfig(format=FP32))
 

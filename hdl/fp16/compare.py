@@ -107,6 +107,10 @@ class FpCompare(Operator):
 
     name = "fp16_compare"
     golden = "golden.fp16.ops:less"
+    reference = (
+        "tests/fp16/test_golden.py: "
+        "test_comparisons_equal_softfloat_and_the_key_is_a_strict_total_order"
+    )
     default = FpCompareConfig(stages=1)
     configs = operator_configs(default)
 

@@ -191,6 +191,7 @@ class FpFromInt(Operator):
 
     name = "fp16_from_int"
     golden = "golden.fp16.ops:from_int"
+    reference = "tests/fp16/test_golden.py: test_from_int_equals_softfloat"
     default = FpFromIntConfig(stages=1)
     configs = operator_configs(default, int4=FpFromIntConfig(stages=1, width=4))
 
@@ -210,6 +211,7 @@ class FpToInt(Operator):
 
     name = "fp16_to_int"
     golden = "golden.fp16.ops:to_int"
+    reference = "tests/fp16/test_golden.py: test_to_int_equals_rounded_fractions"
     default = FpToIntConfig(stages=1)
     configs = operator_configs(default, int8=FpToIntConfig(stages=1, width=8))
 

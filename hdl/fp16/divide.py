@@ -174,6 +174,7 @@ class FpDivide(Operator):
 
     name = "fp16_divide"
     golden = "golden.fp16.functions:divide"
+    reference = "tests/fp16/test_functions.py: test_divide_equals_softfloat"
     default = FpDivideConfig()
     configs = operator_configs(
         default,
@@ -197,6 +198,7 @@ class FpReciprocal(Operator):
 
     name = "fp16_reciprocal"
     golden = "golden.fp16.functions:reciprocal"
+    reference = "tests/fp16/test_functions.py: test_reciprocal_of_every_word"
     default = FpReciprocalConfig()
     configs = operator_configs(default, fp32=FpReciprocalConfig(a=FP32, o=FP32, stages=14))
 

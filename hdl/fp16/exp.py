@@ -160,6 +160,7 @@ class FpExp(Operator):
 
     name = "fp16_exp"
     golden = "golden.fp16.functions:exp"
+    reference = "tests/fp16/test_functions.py: test_exp_of_every_word_is_within_its_bound"
     default = FpExpConfig()
     configs = operator_configs(default, unrounded=FpExpConfig(o=FP32))
 

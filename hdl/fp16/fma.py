@@ -202,6 +202,7 @@ class FpFma(Operator):
 
     name = "fp16_fma"
     golden = "golden.fp16.ops:fma"
+    reference = "tests/fp16/test_golden.py: test_fma_equals_softfloat"
     default = FpFmaConfig()
     configs = operator_configs(default, fp32_sum=FpFmaConfig(a=FP16, b=FP32, c=FP32, o=FP32))
 

@@ -97,6 +97,7 @@ class FixedToFloat(Operator):
 
     name = "fp_from_fixed"
     golden = "golden.fp16.ops:from_fixed"
+    reference = "tests/fp16/test_golden.py: test_from_fixed_equals_fractions"
     default = FixedToFloatConfig(width=64, grid_exponents=(-48,))
     configs = operator_configs(
         default, grids=FixedToFloatConfig(width=40, grid_exponents=(-24, 0, 7), o=FP16)

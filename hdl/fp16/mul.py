@@ -88,6 +88,7 @@ class FpMul(Operator):
 
     name = "fp16_mul"
     golden = "golden.fp16.ops:mul"
+    reference = "tests/fp16/test_golden.py: test_mul_equals_softfloat"
     default = FpMulConfig()
     configs = operator_configs(default, fp32_by_fp16=FpMulConfig(a=FP32, b=FP16, o=FP16))
 

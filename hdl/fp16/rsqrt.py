@@ -134,6 +134,7 @@ class FpRsqrt(Operator):
 
     name = "fp16_rsqrt"
     golden = "golden.fp16.functions:rsqrt"
+    reference = "tests/fp16/test_functions.py: test_roots_of_every_word"
     default = FpRsqrtConfig()
     configs = operator_configs(default, fp32=FpRsqrtConfig(a=FP32, o=FP32, stages=14))
 

@@ -111,6 +111,7 @@ class FpSqrt(Operator):
 
     name = "fp16_sqrt"
     golden = "golden.fp16.functions:sqrt"
+    reference = "tests/fp16/test_functions.py: test_sqrt_of_every_word_equals_softfloat"
     default = FpSqrtConfig()
     configs = operator_configs(default, fp32=FpSqrtConfig(a=FP32, o=FP32, stages=12))
 

@@ -107,6 +107,7 @@ class IndexCodebookStore(Block):
     """
 
     golden = "golden.index.store:store_words"
+    reference = "tests/index/test_store.py: test_words_lie_where_the_address_says"
     default = IndexCodebookStoreConfig()
     configs: ClassVar = {
         "smollm2": IndexCodebookStoreConfig(parts=1),

@@ -132,6 +132,7 @@ class IndexHistogramParallel(Block):
     """
 
     golden = "golden.index.histogram:index_histogram"
+    reference = "tests/kllm/test_blocks.py: test_histograms_count_each_inlier_once"
     default = IndexHistogramParallelConfig()
     configs = HISTOGRAMS
 

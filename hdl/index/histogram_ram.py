@@ -112,6 +112,7 @@ class IndexHistogramRam(Block):
     """
 
     golden = "golden.index.histogram:bank_histogram"
+    reference = "tests/index/test_histogram.py: test_bank_histogram_is_its_definition"
     default = IndexHistogramRamConfig()
     configs: ClassVar = {
         "smollm2": IndexHistogramRamConfig(banks=32, values=3),

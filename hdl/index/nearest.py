@@ -102,6 +102,7 @@ class IndexNearest(Block):
     """
 
     golden = "golden.index.nearest:cluster_by_midpoints"
+    reference = "tests/index/test_nearest.py: test_rule_on_any_words"
     default = IndexNearestConfig()
     configs: ClassVar = {
         "table1": IndexNearestConfig(),

@@ -83,6 +83,7 @@ class IndexReducer(Block):
     """
 
     golden = "golden.index.histogram:reduce_counts"
+    reference = "tests/kllm/test_blocks.py: test_reduce_counts_rounds_once"
     default = IndexReducerConfig()
     configs: ClassVar = {
         name: IndexReducerConfig.of_counter(counter, counter.word_bins)

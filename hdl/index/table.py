@@ -53,6 +53,7 @@ class IndexTable(Block):
     """
 
     golden = "golden.index.codebook:look_up"
+    reference = "tests/kllm/test_functional.py: test_slots_look_up_what_was_computed_once"
     default = IndexTableConfig()
     configs: ClassVar = {"table1": IndexTableConfig(), "small": IndexTableConfig(bits_a=2, width=4)}
 

@@ -203,6 +203,7 @@ class KllmAccelerator(Block):
     """
 
     golden = "golden.kllm.machine:Machine"
+    reference = "tests/kllm/test_layer.py: test_machine_computes_the_quantized_layer"
     default = KllmAcceleratorConfig()
     configs: ClassVar = {
         name: KllmAcceleratorConfig(machine=machine, build=_BUILDS.get(name, KllmLaneBuild()))

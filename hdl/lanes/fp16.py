@@ -105,6 +105,7 @@ class LaneFp16(Lane):
     """
 
     golden = "golden.lanes.sums:fp16_packet"
+    reference = "tests/lanes/test_sums.py: test_fp16_sum_is_exact_within_the_guard"
     default = LaneFp16Config()
     configs: ClassVar = {
         "fp16": LaneFp16Config(),

@@ -73,6 +73,7 @@ class LaneInteger(Lane):
     """
 
     golden = "golden.lanes.sums:integer_packet"
+    reference = "tests/lanes/test_sums.py: test_integer_packet"
     default = LaneIntegerConfig()
     configs: ClassVar = {
         "int8": LaneIntegerConfig(),

@@ -83,6 +83,7 @@ class LaneLut(Lane):
     """
 
     golden = "golden.lanes.sums:table_packet"
+    reference = "tests/lanes/test_sums.py: test_table_sum_is_a_sum_of_products"
     default = LaneLutConfig()
     configs: ClassVar = {
         "int8_int4": LaneLutConfig(),

@@ -57,6 +57,7 @@ class LaneW4a16(LaneFp16):
     """
 
     golden = "golden.lanes.sums:w4a16_packet"
+    reference = "tests/lanes/test_sums.py: test_w4a16_packet_looks_up"
     default = LaneW4a16Config()
     configs: ClassVar = {
         "w4a16": LaneW4a16Config(),

@@ -25,6 +25,7 @@ class Memory1R1W(Block):
 
     name = "memory_1r1w"
     golden = "golden.memory.reference:memory_1r1w"
+    reference = "tests/memory/test_memory.py: test_1r1w_shows_the_last_write_of_each_lane"
     default = MemoryConfig()
     configs = NAMED
 

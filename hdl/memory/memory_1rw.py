@@ -24,6 +24,7 @@ class Memory1RW(Block):
 
     name = "memory_1rw"
     golden = "golden.memory.reference:memory_1rw"
+    reference = "tests/memory/test_memory.py: test_1rw_shows_the_last_write_of_each_lane"
     default = MemoryConfig()
     configs = NAMED
 

@@ -66,6 +66,7 @@ class MemoryShared(Block):
     """
 
     golden = "golden.memory.reference:memory_shared"
+    reference = "tests/memory/test_memory.py: test_shared_reads_are_those_of_an_array"
     default = MemorySharedConfig()
     configs: ClassVar = {"rows": MemorySharedConfig(depth=4096, width=256, readers=6, writers=3)}
 

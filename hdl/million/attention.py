@@ -108,6 +108,7 @@ class MillionAttention(Block):
     """
 
     golden = "golden.million.cache:Cache"
+    reference = "tests/million/test_cache.py: test_requests_of_a_layer"
     default = MillionAttentionConfig()
     configs: ClassVar = {
         "smollm2": MillionAttentionConfig(cache=SMOLLM2_CACHE, rate=SMOLLM2_RATE),

@@ -40,6 +40,7 @@ class MillionDecodeEngine(Block):
     """
 
     golden = "golden.million.decode:decode_scores"
+    reference = "tests/million/test_decode.py: test_scores"
     default = MillionDecodeEngineConfig()
     configs: ClassVar = {
         "smollm2": MillionDecodeEngineConfig(pq=NAMED["4b_64"], rate=SMOLLM2_RATE),

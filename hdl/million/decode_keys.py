@@ -91,6 +91,7 @@ class MillionDecodeKeys(Block):
     """
 
     golden = "golden.million.decode:decode_scores"
+    reference = "tests/million/test_decode.py: test_scores"
     default = MillionDecodeKeysConfig()
     configs: ClassVar = {
         "smollm2": MillionDecodeKeysConfig(pq=NAMED["4b_64"], rate=SMOLLM2_RATE),

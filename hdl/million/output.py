@@ -105,6 +105,7 @@ class MillionOutput(Block):
     """
 
     golden = "golden.million.output:outputs"
+    reference = "tests/million/test_output.py: test_outputs_follow_their_definition"
     default = MillionOutputConfig()
     configs: ClassVar = {
         "smollm2": MillionOutputConfig(cache=SMOLLM2_CACHE, rate=SMOLLM2_RATE),

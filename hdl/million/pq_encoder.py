@@ -88,6 +88,7 @@ class MillionPqEncoder(Block):
     """
 
     golden = "golden.index.pq:exact_codes"
+    reference = "tests/index/test_pq.py: test_exact_on_any_words"
     default = MillionPqEncoderConfig()
     configs: ClassVar = {
         "smollm2": MillionPqEncoderConfig(pq=NAMED["4b_64"], rate=SMOLLM2_RATE),

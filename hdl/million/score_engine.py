@@ -114,6 +114,7 @@ class MillionScoreEngine(Block):
     """
 
     golden = "golden.million.scores:past_scores"
+    reference = "tests/million/test_scores.py: test_scores_round_an_exact_sum_once"
     default = MillionScoreEngineConfig()
     configs: ClassVar = {
         "smollm2": MillionScoreEngineConfig(pq=NAMED["4b_64"], rate=SMOLLM2_RATE),

@@ -115,6 +115,7 @@ class OakenDequantEngine(Block):
     """
 
     golden = "golden.oaken.quantize:decode"
+    reference = "tests/oaken/test_golden.py: test_equals_the_oracle_in_every_bit"
     default = OakenDequantEngineConfig()
     configs: ClassVar = {
         "widest": OakenDequantEngineConfig(lanes=64, data_bits=1024),

@@ -132,6 +132,7 @@ class OakenKvEngine(Block):
     """
 
     golden = "golden.oaken.kv_engine:KvEngine"
+    reference = "tests/oaken/test_kv_engine.py: test_what_is_read_is_what_the_arithmetic_gives"
     default = OakenKvEngineConfig()
     configs: ClassVar = {
         "smollm2": OakenKvEngineConfig(

@@ -210,6 +210,7 @@ class OakenQuantEngine(Block):
     """
 
     golden = "golden.oaken.quantize:encode"
+    reference = "tests/oaken/test_golden.py: test_equals_the_oracle_in_every_bit"
     default = OakenQuantEngineConfig()
     configs: ClassVar = {
         "lanes_8": OakenQuantEngineConfig(lanes=8),

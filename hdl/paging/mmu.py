@@ -183,6 +183,7 @@ class PagingMmu(Block):
     """
 
     golden = "golden.paging.mmu:Mmu"
+    reference = "tests/paging/test_mmu.py: test_what_was_appended_is_read"
     default = PagingMmuConfig()
     configs: ClassVar = {
         # Few pages and short queues: everything that can run out or full does so often.

@@ -174,6 +174,7 @@ class PagingPageTable(Block):
     """
 
     golden = "golden.paging.pages:PageTable"
+    reference = "tests/paging/test_pages.py: test_long_lives"
     default = CacheConfig()
     configs: ClassVar = {
         "smollm2": CacheConfig(kv=records(3, 32, (1, 65)), layers=30, pages=8192),

@@ -49,6 +49,7 @@ class QetDequantGemv(Block):
     """
 
     golden = "golden.qet.product:product"
+    reference = "tests/qet/test_image.py: test_encode_image_and_product_by_hand"
     default = QetDequantGemvConfig()
     configs: ClassVar = {
         "smollm2": QetDequantGemvConfig(shape=SMOLLM2, columns=1536, rows=1536),

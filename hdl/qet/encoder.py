@@ -65,6 +65,7 @@ class QetEncoder(Block):
     """
 
     golden = "golden.qet.matrix:encode"
+    reference = "tests/qet/test_matrix.py: test_codes_are_the_nearest_of_the_stored_entries"
     default = QetEncoderConfig()
     configs: ClassVar = {
         "smollm2": QetEncoderConfig(shape=SMOLLM2),

@@ -62,6 +62,7 @@ class QetSwap(Block):
     """
 
     golden = "golden.qet.swap:swap"
+    reference = "tests/qet/test_swap.py: test_parts_and_maps_of_the_paper"
     default = QetSwapConfig()
     configs: ClassVar = {
         "fp32": QetSwapConfig(bits=32),

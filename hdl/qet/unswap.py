@@ -56,6 +56,7 @@ class QetUnswap(Block):
     """
 
     golden = "golden.qet.swap:unswap"
+    reference = "tests/qet/test_swap.py: test_any_maps_are_undone"
     default = QetUnswapConfig()
     configs: ClassVar = {
         "fp32": QetUnswapConfig(bits=32),

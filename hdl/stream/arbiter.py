@@ -67,6 +67,7 @@ class StreamArbiter(Block):
     """
 
     golden = "golden.stream.reference:check_arbitration"
+    reference = "tests/stream/test_stream.py: test_reference_refuses_bad_merges"
     default = StreamArbiterConfig()
     configs: ClassVar = {
         "smallest": StreamArbiterConfig(width=1, inputs=1),

@@ -44,6 +44,7 @@ class StreamJoin(Block):
     """
 
     golden = "golden.stream.reference:join"
+    reference = "tests/stream/test_stream.py: test_words_join_and_split_as_numpy_packs_them"
     default = StreamJoinConfig()
     configs: ClassVar = {
         "smallest": StreamJoinConfig(width=1, inputs=1),

@@ -54,6 +54,7 @@ class StreamNarrow(Block):
     """
 
     golden = "golden.stream.reference:narrow"
+    reference = "tests/stream/test_stream.py: test_words_join_and_split_as_numpy_packs_them"
     default = StreamNarrowConfig()
     configs: ClassVar = {
         "smallest": StreamNarrowConfig(width=1, ratio=1),

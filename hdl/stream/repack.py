@@ -61,6 +61,7 @@ class StreamRepack(Block):
     """
 
     golden = "golden.stream.reference:repack"
+    reference = "tests/stream/test_stream.py: test_repack_keeps_bytes"
     default = StreamRepackConfig()
     configs: ClassVar = {
         "smallest": StreamRepackConfig(in_bytes=1, out_bytes=1),

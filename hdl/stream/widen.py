@@ -52,6 +52,7 @@ class StreamWiden(Block):
     """
 
     golden = "golden.stream.reference:widen"
+    reference = "tests/stream/test_stream.py: test_words_join_and_split_as_numpy_packs_them"
     default = StreamWidenConfig()
     configs: ClassVar = {
         "smallest": StreamWidenConfig(width=1, ratio=1),

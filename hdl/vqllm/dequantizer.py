@@ -82,6 +82,7 @@ class VqDequantizer(Block):
     """
 
     golden = "golden.vqllm.matrix:summed"
+    reference = "tests/vqllm/test_matrix.py: test_dequantized_is_one_rounding_of_the_sum"
     default = VqDequantizerConfig()
     configs: ClassVar = {
         "aqlm3": VqDequantizerConfig(vq=NAMED["aqlm3"]),

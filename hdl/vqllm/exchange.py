@@ -68,6 +68,7 @@ class VqExchange(Block):
     """
 
     golden = "golden.vqllm.exchange:exchanged"
+    reference = "tests/vqllm/test_exchange.py: test_beats"
     default = VqExchangeConfig()
     configs: ClassVar = {
         "gptvq2": VqExchangeConfig(shape=TO_TWO),

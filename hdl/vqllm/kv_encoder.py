@@ -21,6 +21,7 @@ class VqKvEncoder(MillionPqEncoder):
     """
 
     golden = "golden.index.pq:exact_codes"
+    reference = "tests/index/test_pq.py: test_exact_on_any_words"
     default = VqKvEncoderConfig(books=8)
     configs: ClassVar = {
         "cq2": VqKvEncoderConfig(pq=ATTEND["cq2"].pq, books=8),

@@ -56,6 +56,7 @@ class VqLayoutBuffer(Block):
     """
 
     golden = "golden.vqllm.exchange:exchanged"
+    reference = "tests/vqllm/test_exchange.py: test_beats"
     default = VqLayoutBufferConfig()
     configs: ClassVar = {
         "gptvq2": VqLayoutBufferConfig(shape=TO_TWO),

@@ -55,6 +55,7 @@ class VqReduce(Block):
     """
 
     golden = "golden.vqllm.product:exact_sums"
+    reference = "tests/vqllm/test_product.py: test_by_dequantizing"
     default = VqReduceConfig()
     configs: ClassVar = {"small": VqReduceConfig(sums=SMALL_SUMS, lanes=2)}
 

@@ -146,6 +146,7 @@ class KllmFunctionalUnit(Block):
     """
 
     golden = "golden.kllm.functional:execute"
+    reference = "tests/kllm/test_functional.py: test_commands_equal_numpy_and_fractions"
     default = KllmFunctionalUnitConfig()
     configs: ClassVar = {
         "table1": KllmFunctionalUnitConfig(),

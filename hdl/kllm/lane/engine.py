@@ -63,6 +63,7 @@ class KllmPeLane(Block):
     """
 
     golden = "golden.kllm.matmul:matmul"
+    reference = "tests/kllm/test_matmul.py: test_kmeans_equals_rational_arithmetic"
     default = KllmPeLaneConfig()
     configs = LANES
 

@@ -62,6 +62,7 @@ class KllmMatmul(Block):
     """
 
     golden = "golden.kllm.machine:Machine"
+    reference = "tests/kllm/test_layer.py: test_head_program"
     configs = FieldOf("kllm_accelerator", "matmul_config", ("table1", "small"))
 
     def __init__(self, config: KllmMatmulConfig):

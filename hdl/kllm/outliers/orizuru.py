@@ -115,6 +115,7 @@ class KllmOrizuru(Block):
     """
 
     golden = "golden.kllm.orizuru:pop_token"
+    reference = "tests/kllm/test_orizuru.py: test_pops_of_a_token_are_those_of_pythons_sort"
     default = KllmOrizuruConfig()
     configs: ClassVar = {
         "table1": KllmOrizuruConfig(architecture="parallel"),

@@ -183,6 +183,7 @@ class KllmQuantizer(Block):
     """
 
     golden = "golden.kllm.quantizer:quantize_command"
+    reference = "tests/kllm/test_quantizer.py: test_online_outliers_are_those_of_a_sort"
     default = KllmQuantizerConfig()
     configs: ClassVar = {
         "table1": KllmQuantizerConfig(),

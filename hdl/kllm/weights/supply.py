@@ -172,6 +172,7 @@ class KllmWeightSupply(Block):
     """
 
     golden = "golden.kllm.image:supply"
+    reference = "tests/kllm/test_image.py: test_lanes_are_given_their_columns"
     default = KllmWeightSupplyConfig()
     configs: ClassVar = {
         "table1": KllmWeightSupplyConfig(),

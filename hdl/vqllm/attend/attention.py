@@ -62,6 +62,7 @@ class VqAttention(Block):
     """
 
     golden = "golden.vqllm.attention:attend"
+    reference = "tests/vqllm/test_attention.py: test_attend"
     default = VqAttentionConfig()
     configs: ClassVar = {
         **{name: VqAttentionConfig(shape=ATTEND[name]) for name in ("cq2", "cq4_64", "cq2_64")},

@@ -46,6 +46,7 @@ class VqCodebookCache(Block):
     """
 
     golden = "golden.vqllm.cache:LookUps"
+    reference = "tests/vqllm/test_cache.py: test_look_ups"
     default = VqCodebookCacheConfig()
     configs: ClassVar = {name: CACHES[name] for name in ("aqlm3", "gptvq2", "quip4", "small")}
 

@@ -160,6 +160,7 @@ class VqGemvCore(Block):
     """
 
     golden = "golden.vqllm.product:exact_sums"
+    reference = "tests/vqllm/test_product.py: test_by_dequantizing"
     default = VqGemvCoreConfig()
     configs: ClassVar = {name: CORES[name] for name in ("aqlm3", "gptvq2", "quip4", "small")}
 

@@ -112,6 +112,7 @@ class VqGemm(Block):
     """
 
     golden = "golden.vqllm.product:by_dequantizing"
+    reference = "tests/vqllm/test_product.py: test_by_dequantizing"
     default = VqGemmConfig()
     configs: ClassVar = {
         **{name: VqGemmConfig(cache=CACHES[name]) for name in ("aqlm3", "gptvq2")},

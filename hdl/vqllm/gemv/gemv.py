@@ -61,6 +61,7 @@ class VqGemv(Block):
     """
 
     golden = "golden.vqllm.product:by_dequantizing"
+    reference = "tests/vqllm/test_product.py: test_by_dequantizing"
     default = VqGemvConfig()
     configs: ClassVar = {
         **_ENGINES,

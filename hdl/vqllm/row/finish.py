@@ -62,6 +62,7 @@ class VqRowFinish(Block):
     """
 
     golden = "golden.vqllm.product:rounded"
+    reference = "tests/vqllm/test_product.py: test_by_dequantizing"
     default = VqRowFinishConfig()
     configs: ClassVar = {
         "scaled": VqRowFinishConfig(scaled=True),

@@ -50,6 +50,7 @@ class VqRowSums(Block):
     """
 
     golden = "golden.vqllm.product:exact_sums"
+    reference = "tests/vqllm/test_product.py: test_by_dequantizing"
     default = VqRowSumsConfig()
     configs: ClassVar = {
         "smollm2": VqRowSumsConfig(macs=32, columns=1536, rows=1536),

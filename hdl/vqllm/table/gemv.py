@@ -49,6 +49,7 @@ class VqTableGemv(Block):
     """
 
     golden = "golden.vqllm.product:by_tables"
+    reference = "tests/vqllm/test_product.py: test_by_tables"
     default = VqTableGemvConfig()
     configs: ClassVar = {
         "aqlm2x8": VqTableGemvConfig(rows=11264),
