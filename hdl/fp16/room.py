@@ -28,9 +28,7 @@ def _conversion(i: FloatFormat, o: FloatFormat, golden: str, test: str) -> Regis
 
 # Two blocks are one class: modules of Verilog have the names of classes.
 _CONVERSIONS = {
-    "fp16_from_fp32": _conversion(
-        FP32, FP16, "fp32_to_fp16", "test_fp32_to_fp16_equals_softfloat"
-    ),
+    "fp16_from_fp32": _conversion(FP32, FP16, "fp32_to_fp16", "test_fp32_to_fp16_equals_softfloat"),
     "fp16_to_fp32": _conversion(FP16, FP32, "fp16_to_fp32", "test_every_word_to_fp32_and_back"),
 }
 BLOCKS = (

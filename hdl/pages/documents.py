@@ -118,7 +118,8 @@ def _ports(name: str, block: Registered) -> str:
     table = _table(("port", "direction", "bits", "role", "meaning"), rows)
     note = "\n".join(read_note(component))
     table += _of_configuration(block) + (note and f"\n{note} See [axi.md](../axi.md).\n")
-    return f"{table}\nGolden: `{block.golden}`. Bench: `{bench(name)}`.\n"
+    checked = f"Independent reference: `{block.reference}`. " if block.reference else ""
+    return f"{table}\nGolden: `{block.golden}`. {checked}Bench: `{bench(name)}`.\n"
 
 
 def _timing(block: Registered) -> str:

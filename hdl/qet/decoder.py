@@ -64,7 +64,7 @@ class QetDecoder(Block):
     """
 
     golden = "golden.qet.tiling:tiles_of"
-    reference = "tests/qet/test_matrix.py: test_decoding_equals_exact_fractions"
+    reference = "tests/qet/test_matrix.py: test_tiles_hold_the_words_of_exact_fractions"
     default = QetDecoderConfig()
     configs: ClassVar = {
         "smollm2": QetDecoderConfig(shape=SMOLLM2),
