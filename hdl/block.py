@@ -31,9 +31,9 @@ class Tier(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class FieldOf:
-    """A part has ``field`` of the default and of the named configurations of ``block``, its user.
+    """A block has ``field`` of the default and of the named configurations of ``block``, its user.
 
-    The file of a part cannot import that of its user, so the part says its name.
+    The file of a block cannot import that of its user, so the block says its name.
     """
 
     block: str
