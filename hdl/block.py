@@ -1,5 +1,8 @@
 """The base of all blocks: a component whose frozen configuration is its whole identity."""
 
+import dataclasses
+import enum
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -19,6 +22,30 @@ class Operations(NamedTuple):
     unit: str
 
 
+class Tier(enum.Enum):
+    """An integrator takes an IP. A part is inside of an IP and has neither page nor kit."""
+
+    IP = "IP"
+    PART = "part"
+
+
+@dataclasses.dataclass(frozen=True)
+class FieldOf:
+    """A block has ``field`` of the default and of the named configurations of ``block``, its user.
+
+    The file of a block cannot import that of its user, so the block says its name.
+    """
+
+    block: str
+    field: str
+    names: tuple[str, ...] = ()  # configurations of ``block``; empty: all
+
+
+def snake_case(component: type) -> str:
+    """The name of a class in lower case: ``StreamFifo`` is ``stream_fifo``."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", component.__name__).lower()
+
+
 class Block(wiring.Component):
     """A component that ``hdl.back.emit`` converts once per (class, configuration).
 
@@ -35,6 +62,14 @@ class Block(wiring.Component):
     """
 
     config: Config
+    # The entry of a registered block (hdl.registry). It is of this class alone: none inherits it.
+    name: ClassVar[str] = ""  # where it is not the name of the class in lower case
+    tier: ClassVar[Tier] = Tier.IP
+    golden: ClassVar[str] = ""  # "package.module:function"
+    reference: ClassVar[str] = ""  # "tests/FILE.py: TEST" of golden against what is independent
+    default: ClassVar[Config | None] = None  # None: by FieldOf
+    configs: ClassVar[Mapping[str, Config] | FieldOf] = {}  # name -> configuration
+    checked: ClassVar[str] = ""  # the configuration whose ports the page shows, if not the default
     # Where the bits of the ports do not say them: the commands and the registers of the block.
     commands: ClassVar[CommandSet | None] = None
     registers: ClassVar[Mapping[str, Any]] = {}  # name -> golden.axi.format.Register

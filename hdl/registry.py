@@ -1,6 +1,8 @@
 """Every block by name: what ``python -m hdl.build`` builds and what the structure test checks.
 
-Each room of hdl describes itself in ``hdl/<room>/room.py``. A block is found by its name alone:
+Each room of hdl lists its classes in ``hdl/<room>/room.py``. The class of a block says its tier,
+its golden function, the test of that function against an independent reference, and its
+configurations (``hdl.block.Block``). A block is found by its name alone:
 ``index_reducer`` is hdl/index/reducer.py, tb/index/test_reducer.py, docs/blocks/index_reducer.md.
 A block is an IP or a part (docs/decisions/0119-two-tiers-of-blocks.md). A part has no page.
 """
@@ -8,36 +10,31 @@ A block is an IP or a part (docs/decisions/0119-two-tiers-of-blocks.md). A part 
 import ast
 import dataclasses
 import difflib
-import enum
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from golden.config import Config, ConfigError
+from hdl.block import Block, FieldOf, Tier, snake_case
 
 _NAMED = "--config="
+_FACTS = ("tier", "golden", "reference", "checked")  # of a class, and of its entry
 _HDL = Path(__file__).resolve().parent
 ROOMS = tuple(sorted(path.parent.name for path in _HDL.glob("*/room.py")))
 
 
-class Tier(enum.Enum):
-    """An integrator takes an IP. A part is inside of an IP and has neither page nor kit."""
-
-    IP = "IP"
-    PART = "part"
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Registered:
-    """One block: its component class, tier, default and named configurations, and golden model."""
+    """One block: its component class and what that says of itself."""
 
     component: type
     config: Config
     tier: Tier = Tier.IP
     configs: dict[str, Config] = dataclasses.field(default_factory=dict)
     golden: str = ""  # "package.module:function"
+    reference: str = ""  # "tests/FILE.py: TEST"
     checked: str = ""  # named configuration whose ports the page shows, where the default is large
 
     @property
@@ -50,6 +47,42 @@ class Registered:
         """The first sentence of the component's docstring."""
         text = " ".join((inspect.getdoc(self.component) or "").partition("\n\n")[0].split())
         return re.split(r"(?<![. ])\.(?= |$)", text)[0]
+
+
+def name_of(component: type[Block]) -> str:
+    """The name of a registered block: its own, or else that of its class in lower case."""
+    return vars(component).get("name") or snake_case(component)
+
+
+def registered(*components: type[Block]) -> dict[str, Registered]:
+    """Name to block of the classes of a room."""
+    classes: dict[str, type[Block]] = {}
+    for each in components:
+        if classes.setdefault(name_of(each), each) is not each:
+            raise ConfigError(f"two blocks are called {name_of(each)}")
+    return {name: _entry(each, classes) for name, each in classes.items()}
+
+
+def _entry(component: type[Block], classes: Mapping[str, type[Block]]) -> Registered:
+    own = vars(component)
+    facts = {each: own[each] for each in _FACTS if each in own}
+    config, configs = _configurations(component, classes)
+    return Registered(component=component, config=config, configs=configs, **facts)
+
+
+def _configurations(
+    component: type[Block], classes: Mapping[str, type[Block]]
+) -> tuple[Config, dict[str, Config]]:
+    """The default and the named configurations of a class; ``classes`` has those of users."""
+    own = vars(component)
+    default, configs = own.get("default"), own.get("configs", {})
+    if isinstance(configs, FieldOf):
+        whole, named = _configurations(classes[configs.block], classes)
+        default = default or getattr(whole, configs.field)
+        configs = {name: getattr(named[name], configs.field) for name in configs.names or named}
+    if default is None:
+        raise ConfigError(f"{component.__qualname__} is in a room and has no default configuration")
+    return default, dict(configs)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -105,9 +105,8 @@ def test_command(tree, capsys, monkeypatch):
     monkeypatch.setattr("tests.same_netlist.CACHE", tree / "cache")
     assert main([str(ROOT), str(tree), "stream_skid"]) == 0
     source = tree / "hdl" / "stream" / "skid.py"
-    source.write_text(re.sub(r"\bskid_valid\b", "filled", source.read_text()))
-    registry = tree / "hdl" / "stream" / "room.py"
-    registry.write_text(registry.read_text().replace('"stream_skid"', '"stream_pair"'))
+    text = re.sub(r"\bskid_valid\b", "filled", source.read_text())
+    source.write_text(text.replace('"stream_skid"', '"stream_pair"'))
     assert main([str(ROOT), str(tree), "stream_skid"]) == 1
     renamed = ["--renamed", "stream_skid=stream_pair"]
     assert main([str(ROOT), str(tree), "stream_skid", *renamed]) == 0

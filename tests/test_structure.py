@@ -1,6 +1,7 @@
 """The house: every block has its rooms, and imports run one way."""
 
 import ast
+import collections
 import functools
 import importlib
 import inspect
@@ -13,13 +14,21 @@ from pathlib import Path
 import pytest
 from amaranth.lib import data, stream, wiring
 
-from golden.config import Config
+from golden.config import Config, ConfigError
 from hdl.back.verilog import without_meaning
-from hdl.block import Block
+from hdl.block import Block, FieldOf, Tier, snake_case
 from hdl.kit.kits import all_kits
 from hdl.pages.documents import documents, fill_document, pages_directory
 from hdl.ports import Bus, In, Out, Payload, member_text
-from hdl.registry import ROOMS, Registered, Tier, all_blocks, bench, ips, users_of_blocks
+from hdl.registry import (
+    ROOMS,
+    Registered,
+    all_blocks,
+    bench,
+    ips,
+    registered,
+    users_of_blocks,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCKS = all_blocks()
@@ -380,6 +389,88 @@ def test_block_has_its_rooms(name):
     assert (ROOT / bench(name)).exists(), f"no testbench: {bench(name)}"
     documentation = vars(block.component).get("__doc__")
     assert (documentation or "").strip(), f"{name} has no docstring"
+
+
+# A class whose modules of Verilog are one, so its name is; its room has the entries of both blocks.
+TWO_BLOCKS = {"fp16_from_fp32", "fp16_to_fp32"}
+
+
+def test_the_class_of_a_block_is_its_entry():
+    """``room.py`` lists classes. A class says its name only where the rule gives another one.
+
+    Seen to fail: a golden function that a class has from its base; ``name = "stream_fifo"``.
+    """
+    count = collections.Counter(block.component for block in BLOCKS.values())
+    assert {name for name, block in BLOCKS.items() if count[block.component] > 1} == TWO_BLOCKS
+    for name in BLOCKS.keys() - TWO_BLOCKS:
+        own, rule = vars(BLOCKS[name].component), snake_case(BLOCKS[name].component)
+        assert own.get("name", rule) == name
+        assert own.get("name") != rule, f"{name}: the class need not say its name"
+        assert own.get("golden") == BLOCKS[name].golden, f"{name} says no golden function"
+        assert own.get("reference", "") == BLOCKS[name].reference
+        assert own.get("tier", Tier.IP) is BLOCKS[name].tier
+
+
+def test_registered_reads_classes():
+    class Sizes(Config):
+        inner = Config()
+
+    class Whole(Block):
+        golden = "golden.words:one"
+        default = Sizes()
+        configs = {"a": Sizes(), "b": Sizes()}  # noqa: RUF012
+
+    class WholePart(Whole):
+        tier = Tier.PART
+        configs = FieldOf("whole", "inner", ("b",))
+
+    class Other(Whole):
+        name = "whole"
+
+    blocks = registered(WholePart, Whole)
+    assert list(blocks) == ["whole_part", "whole"]
+    assert (blocks["whole"].config, list(blocks["whole"].configs)) == (Sizes(), ["a", "b"])
+    part = blocks["whole_part"]
+    assert (part.tier, part.golden, part.config) == (Tier.PART, "", Config())  # it inherits none
+    assert part.configs == {"b": Config()}
+    with pytest.raises(ConfigError, match="two blocks are called whole"):
+        registered(Whole, Other)
+    with pytest.raises(ConfigError, match="Other is in a room and has no default configuration"):
+        registered(Other)
+
+
+# Their golden function returns what it is given: it is the definition, and nothing computes it.
+WITHOUT_REFERENCE = {"stream_fifo", "stream_fork", "stream_register", "stream_skid"}
+
+
+def missing_reference(reference: str) -> str:
+    """What a reference ``FILE: TEST`` names and what does not exist; empty: it exists."""
+    file, _, test = reference.partition(": ")
+    if not file.startswith("tests/") or not (ROOT / file).is_file():
+        return f"no file {file}"
+    names = [n.name for n in ast.parse((ROOT / file).read_text()).body
+             if isinstance(n, ast.FunctionDef)]  # fmt: skip
+    return "" if test.startswith("test_") and test in names else f"no test {test} in {file}"
+
+
+def test_each_ip_has_an_independent_reference():
+    """The test of its golden function against what is not golden's; it exists.
+
+    Seen to fail: the RAMs, ``stream_join``, ``stream_widen`` and AXI's registers had no such test.
+    """
+    named = {name: block.reference for name, block in BLOCKS.items() if block.reference}
+    found = {name: missing_reference(reference) for name, reference in named.items()}
+    assert not {name: text for name, text in found.items() if text}
+    assert ips().keys() - named.keys() == WITHOUT_REFERENCE
+
+
+def test_missing_reference_finds_each_case():
+    here = "tests/test_structure.py"
+    assert not missing_reference(f"{here}: test_missing_reference_finds_each_case")
+    assert missing_reference(f"{here}: test_nothing") == f"no test test_nothing in {here}"
+    assert missing_reference(f"{here}: sources") == f"no test sources in {here}"
+    assert missing_reference("tests/no.py: test_a") == "no file tests/no.py"
+    assert missing_reference("") == "no file "
 
 
 def of_wrong_tier(blocks: dict[str, Registered], pages: set[str], kits: set[str]) -> list[str]:

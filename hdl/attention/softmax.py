@@ -1,6 +1,7 @@
 """The core of softmax: maximum, weights, their exact sum (docs/blocks/attention_softmax.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
@@ -89,6 +90,14 @@ class AttentionSoftmax(Block):
     combinational path leads from an input to an output.
     Source: KLLM, section III-C; MILLION, section IV. Golden: golden.attention.softmax.partial.
     """
+
+    golden = "golden.attention.softmax:partial"
+    reference = "tests/attention/test_softmax.py: test_partial_is_the_sum_of_its_weights"
+    default = AttentionSoftmaxConfig()
+    configs: ClassVar = {
+        "table1": AttentionSoftmaxConfig(),
+        "small": AttentionSoftmaxConfig(width=4, elements=256),
+    }
 
     def __init__(self, config: AttentionSoftmaxConfig):
         beat = stream.Signature(config.beat_layout)

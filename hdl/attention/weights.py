@@ -3,6 +3,7 @@
 """
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream
@@ -118,6 +119,14 @@ class AttentionWeights(Block):
     an output. Rounding points: the difference and the exponential.
     Source: MILLION, section IV. Golden: golden.attention.softmax.row_weights.
     """
+
+    golden = "golden.attention.softmax:row_weights"
+    reference = "tests/attention/test_softmax.py: test_row_weights_share_one_maximum"
+    default = AttentionWeightsConfig()
+    configs: ClassVar = {
+        "smollm2": AttentionWeightsConfig(queries=3),
+        "small": AttentionWeightsConfig(keys=2, queries=2, past=256, window=8),
+    }
 
     def __init__(self, config: AttentionWeightsConfig):
         window = stream.Signature(config.window_layout)

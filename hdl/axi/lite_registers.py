@@ -67,6 +67,15 @@ class AxiLiteRegisters(Block):
     an output. Golden: golden.axi.reference.RegisterModel. Source: Arm IHI 0022H.
     """
 
+    golden = "golden.axi.reference:RegisterModel"
+    reference = "tests/axi/test_axi.py: test_register_model_by_hand"
+    default = AxiLiteRegistersConfig()
+    configs: ClassVar = {
+        "small": AxiLiteRegistersConfig(
+            address_bits=6, command_depth=5, status_depth=3, readback_depth=1
+        )
+    }
+
     registers: ClassVar[Mapping[str, Register]] = REGISTERS
 
     def __init__(self, config: AxiLiteRegistersConfig):

@@ -1,6 +1,7 @@
 """AXI4 read manager: commands in, words out (docs/blocks/axi_read_port.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -69,6 +70,16 @@ class AxiReadPort(Block):
     mid-burst needs a reset of the bus too.
     Golden: golden.axi.reference.read_words. Source: Arm IHI 0022H.
     """
+
+    golden = "golden.axi.reference:read_words"
+    reference = "tests/axi/test_axi.py: test_words_wrap_and_carry_errors"
+    default = AxiReadPortConfig()
+    configs: ClassVar = {
+        "small": AxiReadPortConfig(
+            data_bits=64, id_bits=3, burst_beats=5, outstanding=3, length_bits=10
+        ),
+        "table1": AxiReadPortConfig(data_bits=1024, burst_beats=32),
+    }
 
     def __init__(self, config: AxiReadPortConfig):
         super().__init__(

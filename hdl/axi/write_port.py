@@ -1,7 +1,7 @@
 """AXI4 write manager: commands and packed bytes in, answers out (docs/blocks/axi_write_port.md)."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
@@ -115,6 +115,16 @@ class AxiWritePort(Block):
     cycle. A reset in mid-burst needs a reset of the bus too.
     Golden: golden.axi.reference.write_packet. Source: Arm IHI 0022H.
     """
+
+    golden = "golden.axi.reference:write_packet"
+    reference = "tests/axi/test_axi.py: test_packets_go_where_their_commands_say"
+    default = AxiWritePortConfig()
+    configs: ClassVar = {
+        "small": AxiWritePortConfig(
+            data_bits=64, id_bits=3, burst_beats=5, outstanding=3, length_bits=10
+        ),
+        "table1": AxiWritePortConfig(data_bits=1024, burst_beats=32),
+    }
 
     def __init__(self, config: AxiWritePortConfig):
         super().__init__(

@@ -30,7 +30,7 @@ from amaranth.lib import wiring
 
 from golden.config import ConfigError
 from hdl.back.keywords import KEYWORDS
-from hdl.block import Block
+from hdl.block import Block, snake_case
 from hdl.children import NET_BITS, represented
 
 _IN_TURN = threading.RLock()  # an emission may ask for the ports of a block
@@ -95,8 +95,7 @@ def module_name(block: Block) -> str:
         [type(block).__qualname__, type(block.config).__qualname__, block.config.describe()],
         sort_keys=True,
     )
-    stem = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(block).__name__).lower()
-    return f"{stem}_{hashlib.sha256(key.encode()).hexdigest()[:8]}"
+    return f"{snake_case(type(block))}_{hashlib.sha256(key.encode()).hexdigest()[:8]}"
 
 
 def _full_name(block: Block) -> str:

@@ -7,9 +7,9 @@ import dataclasses
 
 from amaranth import Cat, Const, Module, Mux, Signal, signed
 
-from golden.fp16.format import FP16, FloatFormat
+from golden.fp16.format import FP16, FP32, FloatFormat
 from hdl.bits import let
-from hdl.fp16.pipeline import Operator, OperatorConfig, compute, word
+from hdl.fp16.pipeline import Operator, OperatorConfig, compute, operator_configs, word
 from hdl.fp16.round import Rounder
 from hdl.fp16.shift import shift_right_sticky
 from hdl.fp16.unpack import unpack
@@ -111,6 +111,12 @@ class FpAdd(Operator):
     canonical NaN. ``x + -x`` is +0. Rounding points: one, the result. Registers are spread over
     unpack and order | align | add | count | shift | round. Golden: ``golden.fp16.ops.add``.
     """
+
+    name = "fp16_add"
+    golden = "golden.fp16.ops:add"
+    reference = "tests/fp16/test_golden.py: test_add_equals_softfloat"
+    default = FpAddConfig()
+    configs = operator_configs(default, fp32=FpAddConfig(format=FP32))
 
     def phases(self) -> list:
         return add_phases(self.config.format)

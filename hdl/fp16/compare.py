@@ -10,7 +10,7 @@ from amaranth.hdl import Value
 
 from golden.fp16.format import FP16, FloatFormat
 from hdl.bits import let
-from hdl.fp16.pipeline import Operator, OperatorConfig, word
+from hdl.fp16.pipeline import Operator, OperatorConfig, operator_configs, word
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,6 +104,15 @@ class FpCompare(Operator):
     Registers are spread over keys and flags | choose. Golden: ``golden.fp16.ops`` less, equal,
     unordered, total_less, minimum, maximum.
     """
+
+    name = "fp16_compare"
+    golden = "golden.fp16.ops:less"
+    reference = (
+        "tests/fp16/test_golden.py: "
+        "test_comparisons_equal_softfloat_and_the_key_is_a_strict_total_order"
+    )
+    default = FpCompareConfig(stages=1)
+    configs = operator_configs(default)
 
     def phases(self) -> list:
         return compare_phases(self.config.format)

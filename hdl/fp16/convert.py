@@ -11,7 +11,7 @@ from golden.config import bounded, flag
 from golden.fp16.format import FP16, FP32, FloatFormat
 from hdl.bits import let
 from hdl.fp16.from_fixed import from_fixed_phases
-from hdl.fp16.pipeline import Operator, OperatorConfig, compute, word
+from hdl.fp16.pipeline import Operator, OperatorConfig, compute, operator_configs, word
 from hdl.fp16.round import Rounder
 from hdl.fp16.shift import shift_right_sticky
 from hdl.fp16.unpack import unpack
@@ -189,6 +189,12 @@ class FpFromInt(Operator):
     Golden: ``golden.fp16.ops.from_int``.
     """
 
+    name = "fp16_from_int"
+    golden = "golden.fp16.ops:from_int"
+    reference = "tests/fp16/test_golden.py: test_from_int_equals_softfloat"
+    default = FpFromIntConfig(stages=1)
+    configs = operator_configs(default, int4=FpFromIntConfig(stages=1, width=4))
+
     def phases(self) -> list:
         return from_fixed_phases(self.config.shape, (0,), self.config.o)
 
@@ -202,6 +208,12 @@ class FpToInt(Operator):
     Rounding points: one, before the clamp. Registers are spread over
     unpack | align | round and clamp. Golden: ``golden.fp16.ops.to_int``.
     """
+
+    name = "fp16_to_int"
+    golden = "golden.fp16.ops:to_int"
+    reference = "tests/fp16/test_golden.py: test_to_int_equals_rounded_fractions"
+    default = FpToIntConfig(stages=1)
+    configs = operator_configs(default, int8=FpToIntConfig(stages=1, width=8))
 
     def phases(self) -> list:
         return to_int_phases(self.config.i, self.config.width, self.config.signed)

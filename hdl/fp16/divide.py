@@ -8,9 +8,9 @@ import dataclasses
 
 from amaranth import Cat, Const, Module, Mux, signed
 
-from golden.fp16.format import FP16, FloatFormat
+from golden.fp16.format import FP16, FP32, FloatFormat
 from hdl.bits import let
-from hdl.fp16.pipeline import Operator, OperatorConfig, UnaryConfig, compute, word
+from hdl.fp16.pipeline import Operator, OperatorConfig, UnaryConfig, compute, operator_configs, word
 from hdl.fp16.round import Rounder
 from hdl.fp16.unpack import normalise, unpack
 
@@ -172,6 +172,16 @@ class FpDivide(Operator):
     Golden: ``golden.fp16.functions.divide``.
     """
 
+    name = "fp16_divide"
+    golden = "golden.fp16.functions:divide"
+    reference = "tests/fp16/test_functions.py: test_divide_equals_softfloat"
+    default = FpDivideConfig()
+    configs = operator_configs(
+        default,
+        fp32=FpDivideConfig(a=FP32, b=FP32, o=FP32, stages=14),
+        fp16_by_fp32=FpDivideConfig(b=FP32),
+    )
+
     def phases(self) -> list:
         return divide_phases(self.config.a, self.config.b, self.config.o)
 
@@ -185,6 +195,12 @@ class FpReciprocal(Operator):
     smallest subnormals is infinity. Rounding points: one, the result; the error is at most
     0.5 ulp. Registers are spread as in FpDivide. Golden: ``golden.fp16.functions.reciprocal``.
     """
+
+    name = "fp16_reciprocal"
+    golden = "golden.fp16.functions:reciprocal"
+    reference = "tests/fp16/test_functions.py: test_reciprocal_of_every_word"
+    default = FpReciprocalConfig()
+    configs = operator_configs(default, fp32=FpReciprocalConfig(a=FP32, o=FP32, stages=14))
 
     def phases(self) -> list:
         return reciprocal_phases(self.config.a, self.config.o)

@@ -11,7 +11,7 @@ from amaranth.hdl import Value
 
 from golden.fp16.format import FP16, FP32, FloatFormat, exp_tables
 from hdl.bits import let
-from hdl.fp16.pipeline import Operator, OperatorConfig, compute, word
+from hdl.fp16.pipeline import Operator, OperatorConfig, compute, operator_configs, word
 from hdl.fp16.round import Rounder
 from hdl.fp16.shift import shift_right_sticky
 from hdl.fp16.unpack import unpack
@@ -157,6 +157,12 @@ class FpExp(Operator):
     shift | round.
     Golden: ``golden.fp16.functions.exp``.
     """
+
+    name = "fp16_exp"
+    golden = "golden.fp16.functions:exp"
+    reference = "tests/fp16/test_functions.py: test_exp_of_every_word_is_within_its_bound"
+    default = FpExpConfig()
+    configs = operator_configs(default, unrounded=FpExpConfig(o=FP32))
 
     def phases(self) -> list:
         return exp_phases(self.config.o)

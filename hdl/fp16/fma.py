@@ -7,9 +7,9 @@ import dataclasses
 
 from amaranth import Cat, Const, Module, Mux, Signal, signed
 
-from golden.fp16.format import FP16, FloatFormat
+from golden.fp16.format import FP16, FP32, FloatFormat
 from hdl.bits import let
-from hdl.fp16.pipeline import Operator, OperatorConfig, compute, word
+from hdl.fp16.pipeline import Operator, OperatorConfig, compute, operator_configs, word
 from hdl.fp16.round import Rounder
 from hdl.fp16.shift import shift_right_sticky
 from hdl.fp16.unpack import unpack
@@ -199,6 +199,12 @@ class FpFma(Operator):
     unpack | multiply and align | add | count | shift | round.
     Golden: ``golden.fp16.ops.fma``.
     """
+
+    name = "fp16_fma"
+    golden = "golden.fp16.ops:fma"
+    reference = "tests/fp16/test_golden.py: test_fma_equals_softfloat"
+    default = FpFmaConfig()
+    configs = operator_configs(default, fp32_sum=FpFmaConfig(a=FP16, b=FP32, c=FP32, o=FP32))
 
     def phases(self) -> list:
         return fma_phases(self.config.a, self.config.b, self.config.c, self.config.o)

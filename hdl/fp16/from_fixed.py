@@ -8,7 +8,7 @@ from amaranth.hdl import ShapeLike
 from golden.config import bounded
 from golden.fp16.format import FP16, FP32, FloatFormat
 from hdl.bits import let
-from hdl.fp16.pipeline import Operator, OperatorConfig, compute, word
+from hdl.fp16.pipeline import Operator, OperatorConfig, compute, operator_configs, word
 from hdl.fp16.round import Rounder
 
 _GRID_RANGE = 1024
@@ -94,6 +94,14 @@ class FixedToFloat(Operator):
     Registers are spread over magnitude | count | shift | round.
     Golden: ``golden.fp16.ops.from_fixed``.
     """
+
+    name = "fp_from_fixed"
+    golden = "golden.fp16.ops:from_fixed"
+    reference = "tests/fp16/test_golden.py: test_from_fixed_equals_fractions"
+    default = FixedToFloatConfig(width=64, grid_exponents=(-48,))
+    configs = operator_configs(
+        default, grids=FixedToFloatConfig(width=40, grid_exponents=(-24, 0, 7), o=FP16)
+    )
 
     def phases(self) -> list:
         return from_fixed_phases(

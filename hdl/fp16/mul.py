@@ -7,9 +7,9 @@ import dataclasses
 
 from amaranth import Const, Module, signed
 
-from golden.fp16.format import FP16, FloatFormat
+from golden.fp16.format import FP16, FP32, FloatFormat
 from hdl.bits import let
-from hdl.fp16.pipeline import Operator, OperatorConfig, compute, word
+from hdl.fp16.pipeline import Operator, OperatorConfig, compute, operator_configs, word
 from hdl.fp16.round import Rounder
 from hdl.fp16.unpack import unpack
 
@@ -85,6 +85,12 @@ class FpMul(Operator):
     canonical NaN. Rounding points: one, the result, also where the formats differ. Registers
     are spread over unpack | multiply | count | shift | round. Golden: ``golden.fp16.ops.mul``.
     """
+
+    name = "fp16_mul"
+    golden = "golden.fp16.ops:mul"
+    reference = "tests/fp16/test_golden.py: test_mul_equals_softfloat"
+    default = FpMulConfig()
+    configs = operator_configs(default, fp32_by_fp16=FpMulConfig(a=FP32, b=FP16, o=FP16))
 
     def phases(self) -> list:
         return mul_phases(self.config.a, self.config.b, self.config.o)

@@ -96,6 +96,15 @@ class UnaryConfig(OperatorConfig):
         return {"y": word(self.o, "result")}
 
 
+def operator_configs(config: OperatorConfig, **more: OperatorConfig) -> dict[str, Config]:
+    """Every block also without registers, and with four stages and a tag."""
+    return {
+        "combinational": dataclasses.replace(config, stages=0),
+        "pipelined": dataclasses.replace(config, stages=4, tag_bits=8),
+        **more,
+    }
+
+
 def registers_after(phases: int, stages: int) -> tuple[int, ...]:
     """Registers after each phase: the k-th of ``stages`` follows phase ceil(k*phases/stages).
 

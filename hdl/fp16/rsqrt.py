@@ -12,9 +12,9 @@ import dataclasses
 
 from amaranth import Cat, Const, Module, Mux, Signal, signed
 
-from golden.fp16.format import FP16, FloatFormat
+from golden.fp16.format import FP16, FP32, FloatFormat
 from hdl.bits import let
-from hdl.fp16.pipeline import Operator, UnaryConfig, compute
+from hdl.fp16.pipeline import Operator, UnaryConfig, compute, operator_configs
 from hdl.fp16.round import Rounder
 from hdl.fp16.unpack import normalise, unpack
 
@@ -131,6 +131,12 @@ class FpRsqrt(Operator):
     normalise | start | one row per bit of the result (precision of o) | count | shift | round.
     Golden: ``golden.fp16.functions.rsqrt``.
     """
+
+    name = "fp16_rsqrt"
+    golden = "golden.fp16.functions:rsqrt"
+    reference = "tests/fp16/test_functions.py: test_roots_of_every_word"
+    default = FpRsqrtConfig()
+    configs = operator_configs(default, fp32=FpRsqrtConfig(a=FP32, o=FP32, stages=14))
 
     def phases(self) -> list:
         return rsqrt_phases(self.config.a, self.config.o)

@@ -8,9 +8,9 @@ import dataclasses
 
 from amaranth import Cat, Const, Module, Mux
 
-from golden.fp16.format import FP16, FloatFormat
+from golden.fp16.format import FP16, FP32, FloatFormat
 from hdl.bits import let
-from hdl.fp16.pipeline import Operator, UnaryConfig, compute
+from hdl.fp16.pipeline import Operator, UnaryConfig, compute, operator_configs
 from hdl.fp16.round import Rounder
 from hdl.fp16.unpack import normalise, unpack
 
@@ -108,6 +108,12 @@ class FpSqrt(Operator):
     the root (precision of o + 1) | count | shift | round.
     Golden: ``golden.fp16.functions.sqrt``.
     """
+
+    name = "fp16_sqrt"
+    golden = "golden.fp16.functions:sqrt"
+    reference = "tests/fp16/test_functions.py: test_sqrt_of_every_word_equals_softfloat"
+    default = FpSqrtConfig()
+    configs = operator_configs(default, fp32=FpSqrtConfig(a=FP32, o=FP32, stages=12))
 
     def phases(self) -> list:
         return sqrt_phases(self.config.a, self.config.o)

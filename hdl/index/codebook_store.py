@@ -1,6 +1,7 @@
 """Codebooks in two buffers: one is used, one is loaded (docs/blocks/index_codebook_store.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -104,6 +105,15 @@ class IndexCodebookStore(Block):
     path leads from ``scan_en`` and ``low_en`` to ``low_grant``.
     Source: MILLION, section IV. Golden: golden.index.store.store_words, load_fault.
     """
+
+    golden = "golden.index.store:store_words"
+    reference = "tests/index/test_store.py: test_words_lie_where_the_address_says"
+    default = IndexCodebookStoreConfig()
+    configs: ClassVar = {
+        "smollm2": IndexCodebookStoreConfig(parts=1),
+        "per_head": IndexCodebookStoreConfig(parts=1, books=3),
+        "small": IndexCodebookStoreConfig(macs=4, parts=4, entries=16),
+    }
 
     def __init__(self, config: IndexCodebookStoreConfig):
         place, words = index_of("words of a buffer"), config.word_bits

@@ -96,6 +96,17 @@ class IndexHistogramParallelConfig(Config):
         )
 
 
+# Histograms of the size of KLLM's lane: Table I, three bits, bins in RAMs, and a small one.
+HISTOGRAMS = {
+    "table1": IndexHistogramParallelConfig(),
+    "table1_w4a3": IndexHistogramParallelConfig(bits_a=3),
+    "table1_sram": IndexHistogramParallelConfig(architecture="sram", word_bins=1),
+    "small": IndexHistogramParallelConfig(
+        bits_a=2, bits_b=3, elements=4, k_max=100, integer_bits=4, word_bins=8
+    ),
+}
+
+
 class IndexHistogramParallel(Block):
     """``count[b] = #{k : inlier_k and pair_k = b}`` over a packet of pairs; all bins, exactly.
 
@@ -119,6 +130,11 @@ class IndexHistogramParallel(Block):
     ``i.ready`` depends on ``o.ready`` combinationally (not in sram). Source: KLLM, section IV-B.
     Golden: golden.index.histogram.index_histogram, value_histogram (integers), bin_words.
     """
+
+    golden = "golden.index.histogram:index_histogram"
+    reference = "tests/kllm/test_blocks.py: test_histograms_count_each_inlier_once"
+    default = IndexHistogramParallelConfig()
+    configs = HISTOGRAMS
 
     verilate_separately = True
 

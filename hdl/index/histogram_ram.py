@@ -1,6 +1,7 @@
 """Weighted histograms of many indices at a time, in RAMs (docs/blocks/index_histogram_ram.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Array, Cat, Module, Mux, Signal
 from amaranth.hdl import Value
@@ -109,6 +110,17 @@ class IndexHistogramRam(Block):
     reaches the RAMs' read enables combinationally. Source: MILLION, section IV.
     Golden: golden.index.histogram.bank_histogram, bank_words.
     """
+
+    golden = "golden.index.histogram:bank_histogram"
+    reference = "tests/index/test_histogram.py: test_bank_histogram_is_its_definition"
+    default = IndexHistogramRamConfig()
+    configs: ClassVar = {
+        "smollm2": IndexHistogramRamConfig(banks=32, values=3),
+        "four_keys": IndexHistogramRamConfig(elements=4),
+        "small": IndexHistogramRamConfig(
+            banks=4, bits=4, values=2, word_banks=2, k_max=100, amount_max=255
+        ),
+    }
 
     def __init__(self, config: IndexHistogramRamConfig):
         super().__init__(

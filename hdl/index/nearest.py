@@ -2,6 +2,7 @@
 
 import dataclasses
 from itertools import pairwise
+from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal, signed
 from amaranth.hdl import Value
@@ -99,6 +100,15 @@ class IndexNearest(Block):
     on ``midpoints.valid``.
     Source: KLLM, section IV-A. Golden: golden.index.nearest.cluster_by_midpoints.
     """
+
+    golden = "golden.index.nearest:cluster_by_midpoints"
+    reference = "tests/index/test_nearest.py: test_rule_on_any_words"
+    default = IndexNearestConfig()
+    configs: ClassVar = {
+        "table1": IndexNearestConfig(),
+        "table1_w4a3": IndexNearestConfig(bits_a=3),
+        "small": IndexNearestConfig(bits_a=2, elements=4),
+    }
 
     def __init__(self, config: IndexNearestConfig):
         super().__init__(

@@ -1,6 +1,7 @@
 """Weighted sum of counts with the codebook (docs/blocks/index_reducer.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream
@@ -12,7 +13,7 @@ from golden.timing import Timing
 from hdl.block import Block
 from hdl.children import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
-from hdl.index.histogram_parallel import IndexHistogramParallelConfig
+from hdl.index.histogram_parallel import HISTOGRAMS, IndexHistogramParallelConfig
 from hdl.ports import In, Out, Payload
 
 
@@ -80,6 +81,14 @@ class IndexReducer(Block):
     Source: KLLM, section III-B, step 3.
     Golden: golden.index.histogram.reduce_counts.
     """
+
+    golden = "golden.index.histogram:reduce_counts"
+    reference = "tests/kllm/test_blocks.py: test_reduce_counts_rounds_once"
+    default = IndexReducerConfig()
+    configs: ClassVar = {
+        name: IndexReducerConfig.of_counter(counter, counter.word_bins)
+        for name, counter in HISTOGRAMS.items()
+    }
 
     def __init__(self, config: IndexReducerConfig):
         super().__init__(

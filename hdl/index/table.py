@@ -1,6 +1,7 @@
 """Rows of indices to rows of words, outliers patched in (docs/blocks/index_table.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Array, Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -50,6 +51,11 @@ class IndexTable(Block):
     depend combinationally on ``outlier.valid``, all ``ready`` but that of table on ``o.ready``.
     Source: KLLM, section III-C. Golden: golden.index.codebook.look_up.
     """
+
+    golden = "golden.index.codebook:look_up"
+    reference = "tests/kllm/test_functional.py: test_slots_look_up_what_was_computed_once"
+    default = IndexTableConfig()
+    configs: ClassVar = {"table1": IndexTableConfig(), "small": IndexTableConfig(bits_a=2, width=4)}
 
     def __init__(self, config: IndexTableConfig):
         word = stream.Signature(Payload(word=(16, "FP16 word", FP16)))

@@ -12,7 +12,7 @@ from golden.axi.timing import read_port
 from golden.config import Config, Shape, bounded, choice, nested
 from golden.index.format import K_MAX
 from golden.isa import CommandSet
-from golden.kllm.config import MachineConfig
+from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.isa import COMMAND_WORDS, ROW_ELEMENTS, SET, Unit
 from golden.kllm.timing import dispatcher
 from golden.timing import Timing
@@ -178,6 +178,9 @@ class KllmAcceleratorConfig(Config):
         )
 
 
+_BUILDS = {"small": KllmLaneBuild(macs=16, weight_buffer_beats=4)}
+
+
 class KllmAccelerator(Block):
     """Runs programs of golden.kllm.isa: the decoder layers of an LLM on K-Means-quantized data.
 
@@ -198,6 +201,15 @@ class KllmAccelerator(Block):
     mid-program needs a reset of the bus too. Golden: golden.kllm.machine.Machine. Source: KLLM,
     section IV, Figures 5 and 6, Table I.
     """
+
+    golden = "golden.kllm.machine:Machine"
+    reference = "tests/kllm/test_layer.py: test_machine_computes_the_quantized_layer"
+    default = KllmAcceleratorConfig()
+    configs: ClassVar = {
+        name: KllmAcceleratorConfig(machine=machine, build=_BUILDS.get(name, KllmLaneBuild()))
+        for name, machine in MACHINES.items()
+    }
+    checked = "small"
 
     commands: ClassVar[CommandSet | None] = SET
     registers: ClassVar[Mapping[str, Register]] = REGISTERS

@@ -1,6 +1,7 @@
 """Command words in, commands to the engines, statuses out."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import Value
@@ -19,7 +20,7 @@ from golden.kllm.isa import (
     Unit,
 )
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.kinds import BITS, NUMBER, command_words, mask_of
 from hdl.kllm.engine import command_layout, command_stream, release_layout, status_stream
 from hdl.ports import In, Out, Payload
@@ -98,6 +99,14 @@ class KllmDispatcher(Block):
     ``report.ready``; ``status_u.ready`` depends on it and on the other statuses. Decision 0265 says
     why the head of MATMUL goes to its engine at once.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.engines:screen"
+    default = KllmDispatcherConfig()
+    configs: ClassVar = {
+        "table1": KllmDispatcherConfig(),
+        "smallest": KllmDispatcherConfig(queue=3, running=1),
+    }
 
     def __init__(self, config: KllmDispatcherConfig):
         units = len(Unit)

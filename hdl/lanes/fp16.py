@@ -1,6 +1,7 @@
 """FP16 by FP16 (docs/blocks/lane_fp16.md)."""
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
@@ -102,6 +103,14 @@ class LaneFp16(Lane):
     Source: the aligned adder trees of tensor cores, for comparison with kllm_lane_select. Golden:
     golden.lanes.sums.fp16_packet.
     """
+
+    golden = "golden.lanes.sums:fp16_packet"
+    reference = "tests/lanes/test_sums.py: test_fp16_sum_is_exact_within_the_guard"
+    default = LaneFp16Config()
+    configs: ClassVar = {
+        "fp16": LaneFp16Config(),
+        "small": LaneFp16Config(elements=3, columns=3, k_max=40),
+    }
 
     column = LaneFp16Column
 

@@ -1,5 +1,7 @@
 """Integers by integers (docs/blocks/lane_integer.md)."""
 
+from typing import ClassVar
+
 from amaranth import Cat, Const, Module
 from amaranth.hdl import Value
 
@@ -69,6 +71,17 @@ class LaneInteger(Lane):
     Source: the common alternative to look-up, INT8 x INT8 (W8A8) and INT4 x INT4 (W4A4), for
     comparison with kllm_lane_select. Golden: golden.lanes.sums.integer_packet.
     """
+
+    golden = "golden.lanes.sums:integer_packet"
+    reference = "tests/lanes/test_sums.py: test_integer_packet"
+    default = LaneIntegerConfig()
+    configs: ClassVar = {
+        "int8": LaneIntegerConfig(),
+        "int8_int4": LaneIntegerConfig(bits_w=4),
+        "int8_int2": LaneIntegerConfig(bits_w=2),
+        "int4": LaneIntegerConfig(bits_a=4, bits_w=4),
+        "small": LaneIntegerConfig(elements=3, columns=3, k_max=40, bits_a=5, bits_w=3),
+    }
 
     column = LaneIntegerColumn
 

@@ -1,5 +1,7 @@
 """Integers by bit planes, with tables of four activations (docs/blocks/lane_lut.md)."""
 
+from typing import ClassVar
+
 from amaranth import Cat, Const, Module, Signal
 from amaranth.hdl import Value
 
@@ -79,6 +81,16 @@ class LaneLut(Lane):
     Source: LUT Tensor Core (ISCA 2025) and FIGLUT (HPCA 2025), with their planes side by side
     instead of one after the other. Golden: golden.lanes.sums.table_packet.
     """
+
+    golden = "golden.lanes.sums:table_packet"
+    reference = "tests/lanes/test_sums.py: test_table_sum_is_a_sum_of_products"
+    default = LaneLutConfig()
+    configs: ClassVar = {
+        "int8_int4": LaneLutConfig(),
+        "int8_int2": LaneLutConfig(bits_w=2),
+        "int16_int4": LaneLutConfig(bits_a=16),
+        "small": LaneLutConfig(elements=8, columns=3, k_max=40, bits_a=5, bits_w=3),
+    }
 
     column = LaneLutColumn
 

@@ -1,5 +1,7 @@
 """FP16 by FP16 weights that a table gives (docs/blocks/lane_w4a16.md)."""
 
+from typing import ClassVar
+
 from amaranth import Module, Signal
 from amaranth.hdl import Value
 from amaranth.lib import stream
@@ -53,6 +55,14 @@ class LaneW4a16(LaneFp16):
     Source: dequantization before the FP16 multiplier, as W4A16 accelerators do, for comparison with
     kllm_lane_select. Golden: golden.lanes.sums.w4a16_packet.
     """
+
+    golden = "golden.lanes.sums:w4a16_packet"
+    reference = "tests/lanes/test_sums.py: test_w4a16_packet_looks_up"
+    default = LaneW4a16Config()
+    configs: ClassVar = {
+        "w4a16": LaneW4a16Config(),
+        "small": LaneW4a16Config(elements=3, columns=3, k_max=40, bits_w=3),
+    }
 
     column = LaneW4a16Column
 

@@ -37,3 +37,9 @@ class MemoryConfig(Config):
     def bits(self) -> int:
         """Bits stored."""
         return self.depth * self.width
+
+
+NAMED = {
+    "smallest": MemoryConfig(depth=1, width=1),
+    "odd": MemoryConfig(depth=5, width=12, granularity=4),
+}

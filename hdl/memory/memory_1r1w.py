@@ -6,7 +6,7 @@ from amaranth.lib import memory
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.kinds import BITS, index_of, mask_of
-from hdl.memory.config import MemoryConfig
+from hdl.memory.config import NAMED, MemoryConfig
 from hdl.ports import In, Out
 
 
@@ -22,6 +22,12 @@ class Memory1R1W(Block):
 
     Emitted as a module of its own that a vendor's SRAM replaces by name (docs/memory.md).
     """
+
+    name = "memory_1r1w"
+    golden = "golden.memory.reference:memory_1r1w"
+    reference = "tests/memory/test_memory.py: test_1r1w_shows_the_last_write_of_each_lane"
+    default = MemoryConfig()
+    configs = NAMED
 
     is_memory_macro = True  # a black box in synthesis, listed with its bits and ports
 

@@ -6,7 +6,7 @@ from amaranth.lib import memory
 from golden.timing import Timing
 from hdl.block import Block
 from hdl.kinds import BITS, index_of, mask_of
-from hdl.memory.config import MemoryConfig
+from hdl.memory.config import NAMED, MemoryConfig
 from hdl.ports import In, Out
 
 
@@ -21,6 +21,12 @@ class Memory1RW(Block):
 
     Emitted as a module of its own that a vendor's SRAM replaces by name (docs/memory.md).
     """
+
+    name = "memory_1rw"
+    golden = "golden.memory.reference:memory_1rw"
+    reference = "tests/memory/test_memory.py: test_1rw_shows_the_last_write_of_each_lane"
+    default = MemoryConfig()
+    configs = NAMED
 
     is_memory_macro = True  # a black box in synthesis, listed with its bits and ports
 

@@ -1,6 +1,7 @@
 """One RAM with several readers and writers (docs/blocks/memory_shared.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Array, Module, Signal
 from amaranth.lib import data, stream
@@ -63,6 +64,11 @@ class MemoryShared(Block):
     combinationally on the ``valid`` and the addresses of all clients. No ``valid`` depends on an
     input.
     """
+
+    golden = "golden.memory.reference:memory_shared"
+    reference = "tests/memory/test_memory.py: test_shared_reads_are_those_of_an_array"
+    default = MemorySharedConfig()
+    configs: ClassVar = {"rows": MemorySharedConfig(depth=4096, width=256, readers=6, writers=3)}
 
     def __init__(self, config: MemorySharedConfig):
         super().__init__(

@@ -2,6 +2,7 @@
 
 import dataclasses
 from fractions import Fraction
+from typing import ClassVar
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
@@ -10,7 +11,7 @@ from golden.million.format import DISTANCE_BITS
 from golden.paging.format import Kv
 from golden.paging.format import Op as PagingOp
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.kinds import NUMBER, index_of
 from hdl.million.layouts import (
     ENTRIES_BITS,
@@ -23,7 +24,7 @@ from hdl.million.layouts import (
     slot_bits,
 )
 from hdl.million.query_splitter import MillionQuerySplitterConfig
-from hdl.million.shapes import LayerConfig
+from hdl.million.shapes import SMALL_CACHE, SMALL_RATE, SMOLLM2_CACHE, SMOLLM2_RATE, LayerConfig
 from hdl.paging.layouts import REQUEST_LAYOUT as PAGING_REQUEST_LAYOUT
 from hdl.ports import In, Out, Payload
 
@@ -102,6 +103,14 @@ class MillionAttendControl(Block):
     an output.
     Golden: golden.million.groups.groups, reads.
     """
+
+    tier = Tier.PART
+    golden = "golden.million.groups:groups"
+    default = MillionAttendControlConfig()
+    configs: ClassVar = {
+        "smollm2": MillionAttendControlConfig(cache=SMOLLM2_CACHE, rate=SMOLLM2_RATE),
+        "small": MillionAttendControlConfig(cache=SMALL_CACHE, rate=SMALL_RATE),
+    }
 
     def __init__(self, config: MillionAttendControlConfig):
         super().__init__(

@@ -1,11 +1,12 @@
 """Attention over a product-quantized KV cache in the memory of one AXI4 port
 (docs/blocks/million_attention.md)."""
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
 
+from golden.million.config import HeadShape, MillionConfig, WindowShape
 from golden.paging.format import Kv
 from golden.paging.format import Op as PagingOp
 from golden.timing import Timing
@@ -29,6 +30,7 @@ from hdl.million.query_splitter import MillionQuerySplitter
 from hdl.million.record_writer import MillionRecordWriter
 from hdl.million.restorer import MillionRestorer
 from hdl.million.score_engine import MillionScoreEngine
+from hdl.million.shapes import SMALL, SMALL_RATE, SMOLLM2_CACHE, SMOLLM2_RATE
 from hdl.million.table_builder import MillionTableBuilder
 from hdl.million.value_engine import MillionValueEngine
 from hdl.million.verdict import (
@@ -104,6 +106,35 @@ class MillionAttention(Block):
     Rounding points: those of the formulas. Source: MILLION, sections III and IV.
     Golden: golden.million.cache.Cache.
     """
+
+    golden = "golden.million.cache:Cache"
+    reference = "tests/million/test_cache.py: test_requests_of_a_layer"
+    default = MillionAttentionConfig()
+    configs: ClassVar = {
+        "smollm2": MillionAttentionConfig(cache=SMOLLM2_CACHE, rate=SMOLLM2_RATE),
+        "llama": MillionAttentionConfig(
+            cache=MillionConfig(head=HeadShape(heads=2, group=4), layers=32)
+        ),
+        "small": MillionAttentionConfig(
+            cache=MillionConfig(
+                pq=SMALL,
+                head=HeadShape(heads=2, group=3),
+                window=WindowShape(sinks=2, keep=3, block=4),
+                sequences=2,
+                layers=2,
+                max_tokens=48,
+                pages=40,
+                page_bytes=256,
+            ),
+            rate=SMALL_RATE,
+            data_bits=64,
+            burst_beats=4,
+            outstanding=4,
+            reads=4,
+            beats=16,
+        ),
+    }
+    checked = "small"
 
     def __init__(self, config: MillionAttentionConfig):
         mmu, rate = config.mmu, config.rate

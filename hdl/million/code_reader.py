@@ -2,17 +2,19 @@
 
 import dataclasses
 from fractions import Fraction
+from typing import ClassVar
 
 from amaranth import Module
 from amaranth.lib import stream
 
 from golden.axi.format import Resp
 from golden.config import Config, nested, power_of_two
-from golden.million.config import PqShape, RateShape
+from golden.million.config import NAMED, PqShape, RateShape
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.children import add
 from hdl.million.layouts import code_layout
+from hdl.million.shapes import SMALL
 from hdl.paging.layouts import word_layout
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
@@ -73,6 +75,19 @@ class MillionCodeReader(Block):
     At (32, 12) a record has 48 bytes, one and a half words of 256 bits. The records of a beat have
     at most 256 bytes, as StreamRepack takes no more.
     """
+
+    tier = Tier.PART
+    golden = "golden.million.records:code_beats"
+    default = MillionCodeReaderConfig()
+    configs: ClassVar = {
+        "3b": MillionCodeReaderConfig(pq=NAMED["3b"]),
+        "smollm2": MillionCodeReaderConfig(pq=NAMED["4b_64"]),
+        "small": MillionCodeReaderConfig(
+            pq=SMALL,
+            rate=RateShape(macs=8, keys=2, queries=2, window_macs=8, lanes=8),
+            data_bits=64,
+        ),
+    }
 
     def __init__(self, config: MillionCodeReaderConfig):
         super().__init__(

@@ -2,13 +2,14 @@
 
 import dataclasses
 from fractions import Fraction
+from typing import ClassVar
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
 
 from golden.million.format import Op, Status
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.children import add
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
@@ -30,7 +31,7 @@ from hdl.million.layouts import (
     slot_bits,
 )
 from hdl.million.loader import LOAD_LAYOUT
-from hdl.million.shapes import LayerConfig
+from hdl.million.shapes import SMALL_CACHE, SMALL_RATE, SMOLLM2_CACHE, SMOLLM2_RATE, LayerConfig
 from hdl.million.verdict import BEGUN_LAYOUT
 from hdl.paging.layouts import REQUEST_LAYOUT as PAGING_REQUEST_LAYOUT
 from hdl.paging.layouts import STATUS_LAYOUT as PAGING_STATUS_LAYOUT
@@ -110,6 +111,14 @@ class MillionControl(Block):
     overwrites the codebooks that wait. OPEN clears all layers of its sequence, one by one. An
     ATTEND takes 8 cycles where no port stalls.
     """
+
+    tier = Tier.PART
+    golden = "golden.million.requests:Requests"
+    default = MillionControlConfig()
+    configs: ClassVar = {
+        "smollm2": MillionControlConfig(cache=SMOLLM2_CACHE, rate=SMOLLM2_RATE),
+        "small": MillionControlConfig(cache=SMALL_CACHE, rate=SMALL_RATE),
+    }
 
     def __init__(self, config: MillionControlConfig):
         done = Payload(status=(4, "golden.million.format.Status", Status))

@@ -1,10 +1,12 @@
 """Attention to past keys and values by decoding them (docs/blocks/million_decode_engine.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Module
 from amaranth.lib import wiring
 
+from golden.million.config import NAMED
 from golden.million.timing import decode_keys
 from golden.timing import Timing
 from hdl.block import Block
@@ -12,6 +14,7 @@ from hdl.children import add
 from hdl.million.decode_keys import MillionDecodeKeys, MillionDecodeKeysConfig
 from hdl.million.decode_lookup import MillionDecodeLookupConfig
 from hdl.million.decode_values import MillionDecodeValues, MillionDecodeValuesConfig
+from hdl.million.shapes import SMALL, SMALL_RATE, SMOLLM2_RATE
 from hdl.ports import Member
 from hdl.stream.link import link
 
@@ -35,6 +38,15 @@ class MillionDecodeEngine(Block):
     them is the parent's. Each side has its own codebooks, so keys and values may differ. The sides
     share nothing. Golden: golden.million.decode.decode_scores and decode_sums.
     """
+
+    golden = "golden.million.decode:decode_scores"
+    reference = "tests/million/test_decode.py: test_scores"
+    default = MillionDecodeEngineConfig()
+    configs: ClassVar = {
+        "smollm2": MillionDecodeEngineConfig(pq=NAMED["4b_64"], rate=SMOLLM2_RATE),
+        "small": MillionDecodeEngineConfig(pq=SMALL, rate=SMALL_RATE, max_keys=64),
+    }
+    checked = "small"
 
     def __init__(self, config: MillionDecodeEngineConfig):
         self._sides = {

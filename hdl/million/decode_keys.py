@@ -1,11 +1,14 @@
 """Scores of past keys by decoding them (docs/blocks/million_decode_keys.md)."""
 
+from typing import ClassVar
+
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
 from golden.fp16.format import FP16
 from golden.million import timing
+from golden.million.config import NAMED
 from golden.million.format import DISTANCE_BITS
 from golden.timing import Timing
 from hdl.block import Block, Operations
@@ -16,6 +19,7 @@ from hdl.kinds import mask_of
 from hdl.million.decode_lookup import MillionDecodeLookup, MillionDecodeLookupConfig
 from hdl.million.decode_score import MillionDecodeScore, MillionDecodeScoreConfig
 from hdl.million.layouts import EXPONENT_SHAPE, beat_layout, score_layout
+from hdl.million.shapes import SMALL, SMALL_RATE, SMOLLM2_RATE
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
@@ -85,6 +89,15 @@ class MillionDecodeKeys(Block):
     input to an output. The rival of million_table_builder with million_score_engine. Golden:
     golden.million.decode.decode_scores.
     """
+
+    golden = "golden.million.decode:decode_scores"
+    reference = "tests/million/test_decode.py: test_scores"
+    default = MillionDecodeKeysConfig()
+    configs: ClassVar = {
+        "smollm2": MillionDecodeKeysConfig(pq=NAMED["4b_64"], rate=SMOLLM2_RATE),
+        "small": MillionDecodeKeysConfig(pq=SMALL, rate=SMALL_RATE, max_keys=64),
+    }
+    checked = "small"
 
     def __init__(self, config: MillionDecodeKeysConfig):
         super().__init__(

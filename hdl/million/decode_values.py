@@ -1,19 +1,23 @@
 """Weighted sums of past values by decoding them."""
 
+from typing import ClassVar
+
 from amaranth import Array, Cat, Module, Signal, signed
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
 from golden.million import timing
+from golden.million.config import NAMED
 from golden.million.format import PRODUCT_GRID
 from golden.timing import Timing
 from hdl.bits import after
-from hdl.block import Block, Operations
+from hdl.block import Block, Operations, Tier
 from hdl.children import add
 from hdl.kinds import fixed
 from hdl.million.decode_lookup import MillionDecodeLookup, MillionDecodeLookupConfig
 from hdl.million.decode_sum import MillionDecodeSum, MillionDecodeSumConfig
 from hdl.million.layouts import score_layout
+from hdl.million.shapes import SMALL, SMALL_RATE, SMOLLM2_RATE
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
@@ -78,6 +82,15 @@ class MillionDecodeValues(Block):
     The block keeps two codebooks: one is used, the other one is loaded. P * L * d products per
     cycle are the price. docs/area.md compares it with the bins.
     """
+
+    tier = Tier.PART
+    golden = "golden.million.decode:decode_sums"
+    default = MillionDecodeValuesConfig()
+    configs: ClassVar = {
+        "smollm2": MillionDecodeValuesConfig(pq=NAMED["4b_64"], rate=SMOLLM2_RATE),
+        "small": MillionDecodeValuesConfig(pq=SMALL, rate=SMALL_RATE, max_keys=64),
+    }
+    checked = "small"
 
     def __init__(self, config: MillionDecodeValuesConfig):
         super().__init__(

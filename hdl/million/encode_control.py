@@ -2,6 +2,7 @@
 
 import dataclasses
 from fractions import Fraction
+from typing import ClassVar
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -13,7 +14,7 @@ from golden.paging.format import Kv
 from golden.paging.format import Op as PagingOp
 from golden.timing import Timing
 from hdl.bits import after
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.children import add
 from hdl.kinds import NUMBER, index_of
 from hdl.memory.config import MemoryConfig
@@ -26,6 +27,7 @@ from hdl.million.layouts import (
     slot_bits,
 )
 from hdl.million.restorer import RESTORE_LAYOUT
+from hdl.million.shapes import SMALL_CACHE, SMOLLM2_CACHE
 from hdl.paging.layouts import REQUEST_LAYOUT as PAGING_REQUEST_LAYOUT
 from hdl.paging.layouts import STATUS_LAYOUT as PAGING_STATUS_LAYOUT
 from hdl.ports import In, Out, Payload
@@ -125,6 +127,14 @@ class MillionEncodeControl(Block):
     encodes at once. Memory keeps the progress, so each vector needs ``clear`` after a reset. A
     restored APPEND takes 3 cycles, and a discarded side 2.
     """
+
+    tier = Tier.PART
+    golden = "golden.million.encode:Encoding"
+    default = MillionEncodeControlConfig()
+    configs: ClassVar = {
+        "smollm2": MillionEncodeControlConfig(cache=SMOLLM2_CACHE),
+        "small": MillionEncodeControlConfig(cache=SMALL_CACHE),
+    }
 
     def __init__(self, config: MillionEncodeControlConfig):
         super().__init__(

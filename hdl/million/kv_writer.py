@@ -2,17 +2,18 @@
 
 import dataclasses
 from fractions import Fraction
+from typing import ClassVar
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream
 
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.kinds import index_of
 from hdl.million.encode_control import row_layout
 from hdl.million.layouts import RING_BITS, beat_layout, slot_bits
 from hdl.million.query_splitter import is_nonfinite
-from hdl.million.shapes import LayerConfig
+from hdl.million.shapes import SMALL_CACHE, SMALL_RATE, SMOLLM2_CACHE, LayerConfig
 from hdl.ports import In, Out, Payload
 from hdl.walk import Walk
 
@@ -48,6 +49,14 @@ class MillionKvWriter(Block):
     Head h goes to window ``job.slot + h``. A job takes a cycle, and ``done`` another one. ``done``
     judges the beats of a discarded job too.
     """
+
+    tier = Tier.PART
+    golden = "golden.million.split:rows"
+    default = MillionKvWriterConfig()
+    configs: ClassVar = {
+        "smollm2": MillionKvWriterConfig(cache=SMOLLM2_CACHE),
+        "small": MillionKvWriterConfig(cache=SMALL_CACHE, rate=SMALL_RATE),
+    }
 
     def __init__(self, config: MillionKvWriterConfig):
         super().__init__(

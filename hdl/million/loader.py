@@ -2,6 +2,7 @@
 
 import dataclasses
 from fractions import Fraction
+from typing import ClassVar
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -10,10 +11,10 @@ from golden.fp16.format import FP16
 from golden.index.format import CodebookFault
 from golden.million.format import Op, Status
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.kinds import BITS, NUMBER
 from hdl.million.layouts import BEAT_LAST, ENTRIES_BITS, EXPONENT_SHAPE, STATUS_LAYOUT
-from hdl.million.shapes import LayerConfig
+from hdl.million.shapes import SMALL_CACHE, SMALL_RATE, SMOLLM2_CACHE, LayerConfig
 from hdl.ports import In, Out, Payload
 
 LOAD_LAYOUT = Payload(
@@ -72,6 +73,14 @@ class MillionLoader(Block):
     Entries or an exponent out of range are a BAD_REQUEST too. NONFINITE has priority. A word leaves
     one cycle after its last beat. Three cycles lie between the last beat of K and the first of V.
     """
+
+    tier = Tier.PART
+    golden = "golden.index.store:store_words"
+    default = MillionLoaderConfig()
+    configs: ClassVar = {
+        "smollm2": MillionLoaderConfig(cache=SMOLLM2_CACHE),
+        "small": MillionLoaderConfig(cache=SMALL_CACHE, rate=SMALL_RATE),
+    }
 
     def __init__(self, config: MillionLoaderConfig):
         faults = [In(len(CodebookFault), f"Faults of store {kv}.", CodebookFault) for kv in "KV"]

@@ -1,6 +1,7 @@
 """Outputs of queries from their exact sums (docs/blocks/million_output.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -19,7 +20,7 @@ from hdl.fp16.mul import FpMul, FpMulConfig
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.million.layouts import beat_layout
-from hdl.million.shapes import LayerConfig
+from hdl.million.shapes import SMALL_CACHE, SMALL_RATE, SMOLLM2_CACHE, SMOLLM2_RATE, LayerConfig
 from hdl.million.value_finish import VALUE_SUM_BITS, value_sum_layout
 from hdl.million.verdict import MillionVerdictConfig
 from hdl.million.window_config import MillionWindowConfig
@@ -102,6 +103,14 @@ class MillionOutput(Block):
     2 * head_dim / entries, at least 1. No combinational path leads from an input to an output.
     Source: MILLION, section IV. Golden: golden.million.output.outputs.
     """
+
+    golden = "golden.million.output:outputs"
+    reference = "tests/million/test_output.py: test_outputs_follow_their_definition"
+    default = MillionOutputConfig()
+    configs: ClassVar = {
+        "smollm2": MillionOutputConfig(cache=SMOLLM2_CACHE, rate=SMOLLM2_RATE),
+        "small": MillionOutputConfig(cache=SMALL_CACHE, rate=SMALL_RATE),
+    }
 
     def __init__(self, config: MillionOutputConfig):
         window = In(stream.Signature(config.window.sum_layout), "Sums of exact values.")

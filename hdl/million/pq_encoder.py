@@ -1,6 +1,7 @@
 """Codes of vectors: the nearest entries (docs/blocks/million_pq_encoder.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Module, Signal
 from amaranth.hdl import Value
@@ -8,6 +9,7 @@ from amaranth.lib import data, stream
 
 from golden.fp16.format import FP16
 from golden.million import timing
+from golden.million.config import NAMED
 from golden.million.format import EXPONENTS
 from golden.paging.format import Kv
 from golden.timing import Timing
@@ -18,6 +20,7 @@ from hdl.kinds import index_of
 from hdl.million.codebook_walk import CodebookReaderConfig, Walk, waiting_jobs
 from hdl.million.layouts import beat_layout
 from hdl.million.nearest_lane import MillionNearestLane, MillionNearestLaneConfig
+from hdl.million.shapes import SMALL, SMALL_RATE, SMOLLM2_RATE
 from hdl.million.vector_buffer import MillionVectorBuffer, MillionVectorBufferConfig
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
@@ -83,6 +86,14 @@ class MillionPqEncoder(Block):
     ``read_grant``, ``read_data``: none to an output. Source: MILLION, section IV.
     Golden: golden.index.pq.exact_codes.
     """
+
+    golden = "golden.index.pq:exact_codes"
+    reference = "tests/index/test_pq.py: test_exact_on_any_words"
+    default = MillionPqEncoderConfig()
+    configs: ClassVar = {
+        "smollm2": MillionPqEncoderConfig(pq=NAMED["4b_64"], rate=SMOLLM2_RATE),
+        "small": MillionPqEncoderConfig(pq=SMALL, rate=SMALL_RATE, books=2),
+    }
 
     def __init__(self, config: MillionPqEncoderConfig):
         super().__init__(

@@ -2,15 +2,17 @@
 
 import dataclasses
 from fractions import Fraction
+from typing import ClassVar
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream
 
 from golden.fp16.format import FP16
+from golden.million.config import NAMED, RateShape
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.million.layouts import beat_layout, query_layout, slopes_layout
-from hdl.million.shapes import VectorConfig
+from hdl.million.shapes import SMALL, SMALL_RATE, VectorConfig
 from hdl.ports import In, Out, Payload
 from hdl.walk import Walk
 
@@ -47,6 +49,14 @@ class MillionQuerySplitter(Block):
 
     A group takes queries * head_dim / lanes cycles for its beats, and one for the next job.
     """
+
+    tier = Tier.PART
+    golden = "golden.million.split:groups"
+    default = MillionQuerySplitterConfig()
+    configs: ClassVar = {
+        "smollm2": MillionQuerySplitterConfig(pq=NAMED["4b_64"], rate=RateShape(queries=3)),
+        "small": MillionQuerySplitterConfig(pq=SMALL, rate=SMALL_RATE),
+    }
 
     def __init__(self, config: MillionQuerySplitterConfig):
         rate = config.rate

@@ -2,15 +2,17 @@
 
 import dataclasses
 from fractions import Fraction
+from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 
 from golden.config import Config, nested, power_of_two
-from golden.million.config import PqShape
+from golden.million.config import NAMED, PqShape
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.kinds import BYTES, NUMBER, index_of
+from hdl.million.shapes import SMALL
 from hdl.paging.layouts import BYTES_BITS
 from hdl.ports import In, Out, Payload
 
@@ -52,6 +54,15 @@ class MillionRecordWriter(Block):
     only combinational paths lead from ``w.ready`` and ``record.ready`` to ``code.ready``.
     Golden: golden.index.codes.pack.
     """
+
+    tier = Tier.PART
+    golden = "golden.index.codes:pack"
+    default = MillionRecordWriterConfig()
+    configs: ClassVar = {
+        "3b": MillionRecordWriterConfig(pq=NAMED["3b"]),
+        "smollm2": MillionRecordWriterConfig(pq=NAMED["4b_64"]),
+        "small": MillionRecordWriterConfig(pq=SMALL, data_bits=64),
+    }
 
     def __init__(self, config: MillionRecordWriterConfig):
         super().__init__(

@@ -2,16 +2,19 @@
 
 import dataclasses
 from fractions import Fraction
+from typing import ClassVar
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
 
 from golden.config import Config, bounded, nested
+from golden.million.config import NAMED
 from golden.timing import Timing
 from hdl.bits import after
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.kinds import BYTES
 from hdl.million.record_writer import MillionRecordWriterConfig
+from hdl.million.shapes import SMALL
 from hdl.ports import In, Out, Payload
 
 RESTORE_LAYOUT = Payload(
@@ -53,6 +56,18 @@ class MillionRestorer(Block):
     block does not look at the codes: an ATTEND finds a code beyond the entries of its codebook. A
     RESTORE has no status before its words are taken.
     """
+
+    tier = Tier.PART
+    golden = "golden.million.records:passed_words"
+    default = MillionRestorerConfig()
+    configs: ClassVar = {
+        "smollm2": MillionRestorerConfig(
+            writer=MillionRecordWriterConfig(pq=NAMED["4b_64"]), heads=3
+        ),
+        "small": MillionRestorerConfig(
+            writer=MillionRecordWriterConfig(pq=SMALL, data_bits=64), heads=2
+        ),
+    }
 
     def __init__(self, config: MillionRestorerConfig):
         writer = config.writer

@@ -1,6 +1,7 @@
 """Scores of past keys by table look-up (docs/blocks/million_score_engine.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Array, Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
@@ -9,6 +10,7 @@ from amaranth.lib import data, stream
 from golden.config import bounded
 from golden.fp16.format import FP16
 from golden.index.timing import adder_levels
+from golden.million.config import NAMED
 from golden.million.format import DISTANCE_BITS
 from golden.million.timing import SCORE_ROUNDING
 from golden.timing import Timing
@@ -22,7 +24,7 @@ from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.million.beats import any_beyond, is_dead
 from hdl.million.layouts import code_layout, entry_layout, score_layout
 from hdl.million.score_lane import MillionScoreLane, MillionScoreLaneConfig
-from hdl.million.shapes import VectorConfig
+from hdl.million.shapes import SMALL, SMALL_RATE, SMOLLM2_RATE, VectorConfig
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
@@ -110,6 +112,14 @@ class MillionScoreEngine(Block):
     a beat when the queue of scores has a place for it. No combinational path leads from an input
     to an output. Source: MILLION, section IV. Golden: golden.million.scores.past_scores.
     """
+
+    golden = "golden.million.scores:past_scores"
+    reference = "tests/million/test_scores.py: test_scores_round_an_exact_sum_once"
+    default = MillionScoreEngineConfig()
+    configs: ClassVar = {
+        "smollm2": MillionScoreEngineConfig(pq=NAMED["4b_64"], rate=SMOLLM2_RATE),
+        "small": MillionScoreEngineConfig(pq=SMALL, rate=SMALL_RATE, max_keys=64),
+    }
 
     def __init__(self, config: MillionScoreEngineConfig):
         super().__init__(

@@ -3,7 +3,7 @@
 import dataclasses
 
 from golden.config import Config, nested
-from golden.million.config import MillionConfig, PqShape, RateShape
+from golden.million.config import NAMED, HeadShape, MillionConfig, PqShape, RateShape, WindowShape
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,3 +36,16 @@ class LayerConfig(Config):
 
     def __post_init__(self) -> None:
         self.rate.check_head(self.cache.pq)
+
+
+# What several blocks have at the configurations "small" and "smollm2".
+SMALL = PqShape(head_dim=16, subspaces=4, bits=4)
+SMALL_RATE = RateShape(macs=8, keys=2, queries=2, window_macs=8, lanes=8)
+SMOLLM2_RATE = RateShape(queries=3)
+SMALL_CACHE = MillionConfig(
+    pq=SMALL,
+    head=HeadShape(heads=2, group=2),
+    window=WindowShape(sinks=2, keep=3, block=4),
+    layers=2,
+)
+SMOLLM2_CACHE = MillionConfig(pq=NAMED["4b_64"], head=HeadShape(heads=3, group=3), layers=30)

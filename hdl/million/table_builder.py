@@ -1,6 +1,7 @@
 """Tables of the products of queries with a codebook."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import Value
@@ -8,16 +9,18 @@ from amaranth.lib import data, stream
 
 from golden.fp16.format import FP16
 from golden.index.timing import TABLE_ROUNDING, table_lane
+from golden.million.config import NAMED
 from golden.million.format import EXPONENTS
 from golden.timing import Timing
 from hdl.bits import any_of
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.children import add
 from hdl.index.stages import delay
 from hdl.index.table_lane import IndexTableLane, IndexTableLaneConfig
 from hdl.kinds import index_of
 from hdl.million.codebook_walk import CodebookReaderConfig, Walk, waiting_jobs
 from hdl.million.layouts import beat_layout, entry_layout
+from hdl.million.shapes import SMALL, SMALL_RATE, SMOLLM2_RATE
 from hdl.million.vector_buffer import MillionVectorBuffer, MillionVectorBufferConfig
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
@@ -86,6 +89,14 @@ class MillionTableBuilder(Block):
     The parent sends zeros for queries that a group lacks. A beat of more than ``macs`` words takes
     lanes / macs cycles. An entry beyond FP16 is an infinity of its sign.
     """
+
+    tier = Tier.PART
+    golden = "golden.index.tables:tables"
+    default = MillionTableBuilderConfig()
+    configs: ClassVar = {
+        "smollm2": MillionTableBuilderConfig(pq=NAMED["4b_64"], rate=SMOLLM2_RATE),
+        "small": MillionTableBuilderConfig(pq=SMALL, rate=SMALL_RATE, books=2),
+    }
 
     def __init__(self, config: MillionTableBuilderConfig):
         rate = config.rate

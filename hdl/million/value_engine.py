@@ -2,21 +2,23 @@
 
 import dataclasses
 from fractions import Fraction
+from typing import ClassVar
 
 from amaranth import Cat, Module, Signal
 from amaranth.lib import data, stream
 
 from golden.config import bounded
+from golden.million.config import NAMED
 from golden.million.timing import value_finish, value_interval
 from golden.timing import Timing
 from hdl.attention.parts import fixed_point
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.children import add
 from hdl.index.histogram_ram import IndexHistogramRam
 from hdl.kinds import index_of
 from hdl.million.beats import is_dead
 from hdl.million.layouts import code_layout, score_layout
-from hdl.million.shapes import VectorConfig
+from hdl.million.shapes import SMALL, SMALL_RATE, SMOLLM2_RATE, VectorConfig
 from hdl.million.value_finish import (
     MillionValueFinish,
     MillionValueFinishConfig,
@@ -93,6 +95,15 @@ class MillionValueEngine(Block):
     All have 64 products, and words are those read per job. The block has two sets of bins, one for
     each job in flight, and ``queries`` bins side by side.
     """
+
+    tier = Tier.PART
+    golden = "golden.million.value:value_sums"
+    default = MillionValueEngineConfig()
+    configs: ClassVar = {
+        "3b": MillionValueEngineConfig(pq=NAMED["3b"]),
+        "smollm2": MillionValueEngineConfig(pq=NAMED["4b_64"], rate=SMOLLM2_RATE),
+        "small": MillionValueEngineConfig(pq=SMALL, rate=SMALL_RATE, max_keys=64, books=2),
+    }
 
     def __init__(self, config: MillionValueEngineConfig):
         pq, rate, finish = config.pq, config.rate, config.finish

@@ -1,6 +1,7 @@
 """The end of groups of queries, and of ATTENDs."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream
@@ -10,10 +11,11 @@ from golden.million.config import MillionConfig, RateShape
 from golden.million.format import Op, Status
 from golden.timing import Timing
 from hdl.attention.weights import AttentionWeightsConfig
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.kinds import BITS, NUMBER, fixed, index_of, mask_of
 from hdl.million.encode_control import million_status
 from hdl.million.layouts import EXPONENT_SHAPE, STATUS_LAYOUT
+from hdl.million.shapes import SMALL_CACHE, SMALL_RATE, SMOLLM2_CACHE, SMOLLM2_RATE
 from hdl.paging.layouts import STATUS_LAYOUT as PAGING_STATUS_LAYOUT
 from hdl.ports import In, Out, Payload
 
@@ -92,6 +94,14 @@ class MillionVerdict(Block):
     golden.million.format.Status, so a failed read may also come before NONFINITE. ``status`` comes
     two cycles after the last ``given`` or ``read_end``.
     """
+
+    tier = Tier.PART
+    golden = "golden.million.verdicts:attend_status"
+    default = MillionVerdictConfig()
+    configs: ClassVar = {
+        "smollm2": MillionVerdictConfig(cache=SMOLLM2_CACHE, rate=SMOLLM2_RATE),
+        "small": MillionVerdictConfig(cache=SMALL_CACHE, rate=SMALL_RATE),
+    }
 
     def __init__(self, config: MillionVerdictConfig):
         queries = config.rate.queries

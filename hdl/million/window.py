@@ -1,6 +1,7 @@
 """Exact attention on the sinks and the recent tokens."""
 
 from fractions import Fraction
+from typing import ClassVar
 
 from amaranth import Module
 from amaranth.lib import stream
@@ -8,10 +9,11 @@ from amaranth.lib import stream
 from golden.index.timing import tree_levels
 from golden.million.timing import BETWEEN_SUMS
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.children import add
 from hdl.million.encode_control import row_layout
 from hdl.million.layouts import beat_layout
+from hdl.million.shapes import SMALL_CACHE, SMALL_RATE, SMOLLM2_CACHE, SMOLLM2_RATE
 from hdl.million.window_config import MillionWindowConfig
 from hdl.million.window_rows import MillionWindowRows, row_ports
 from hdl.million.window_scores import MillionWindowScores
@@ -60,6 +62,14 @@ class MillionWindow(Block):
     grid 2**-48, and slope times distance below 2**81. A score of 256 elements has 90 bits with its
     sign. A weighted value lies below 2**64. Golden keeps such sums in two limbs.
     """
+
+    tier = Tier.PART
+    golden = "golden.million.window:window_scores"
+    default = MillionWindowConfig()
+    configs: ClassVar = {
+        "smollm2": MillionWindowConfig(cache=SMOLLM2_CACHE, rate=SMOLLM2_RATE),
+        "small": MillionWindowConfig(cache=SMALL_CACHE, rate=SMALL_RATE),
+    }
 
     def __init__(self, config: MillionWindowConfig):
         row = stream.Signature(row_layout(config.cache))

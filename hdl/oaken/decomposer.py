@@ -1,6 +1,7 @@
 """Groups and group shift of a KV vector."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -11,7 +12,7 @@ from golden.oaken import timing
 from golden.oaken.format import Group, Threshold
 from golden.timing import Timing
 from hdl.bits import let
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.children import add
 from hdl.fp16.pipeline import Operator, OperatorConfig
 from hdl.oaken.arithmetic import MAGNITUDE_BITS, rounded, total
@@ -165,6 +166,11 @@ class OakenDecomposer(Block):
     The comparisons treat -0 as +0. In the inner group -0 remains -0. OakenQuantEngine refuses other
     thresholds.
     """
+
+    tier = Tier.PART
+    golden = "golden.oaken.quantize:decompose"
+    default = OakenDecomposerConfig()
+    configs: ClassVar = {"small": OakenDecomposerConfig(lanes=8)}
 
     def __init__(self, config: OakenDecomposerConfig):
         super().__init__(

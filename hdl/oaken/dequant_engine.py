@@ -1,6 +1,7 @@
 """Dequantization engine: stored records to FP16 (docs/blocks/oaken_dequant_engine.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -112,6 +113,14 @@ class OakenDequantEngine(Block):
     combinationally, ``dense.ready`` on no valid of an input, ``sparse.ready`` on its own payload.
     Source: Oaken, section 5. Golden: golden.oaken.quantize.decode, golden.oaken.dequantize.
     """
+
+    golden = "golden.oaken.quantize:decode"
+    reference = "tests/oaken/test_golden.py: test_equals_the_oracle_in_every_bit"
+    default = OakenDequantEngineConfig()
+    configs: ClassVar = {
+        "widest": OakenDequantEngineConfig(lanes=64, data_bits=1024),
+        "small": OakenDequantEngineConfig(lanes=8, block=16, data_bits=64, blocks_max=4),
+    }
 
     def __init__(self, config: OakenDequantEngineConfig):
         super().__init__(

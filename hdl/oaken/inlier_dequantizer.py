@@ -1,6 +1,7 @@
 """Middle group to FP16."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Module, Mux, signed
 from amaranth.lib import data
@@ -8,6 +9,7 @@ from amaranth.lib import data
 from golden.fp16.format import FP16, FP32
 from golden.oaken.format import DENSE_BITS
 from hdl.bits import let
+from hdl.block import Tier
 from hdl.kinds import BITS, NUMBER, mask_of
 from hdl.oaken.dequant_lane import BASE_BITS, fixed32
 from hdl.oaken.group_dequantizer import GroupDequantizer, GroupDequantizerConfig
@@ -46,6 +48,13 @@ class OakenInlierDequantizer(GroupDequantizer):
     hdl/oaken/dequant_scales.py computes ``zero_code`` and the bases once per token. Outliers come
     as +0, so that the words of both dequantizers merge by OR.
     """
+
+    tier = Tier.PART
+    golden = "golden.oaken.dequantize:inliers"
+    default = OakenInlierDequantizerConfig()
+    configs: ClassVar = {
+        "small": OakenInlierDequantizerConfig(lanes=8, stages=1),
+    }
 
     i_text = "Dense codes, the elements of the middle group, and the group's decoding parameters."
     o_text = "Their values, +0 for the other elements."

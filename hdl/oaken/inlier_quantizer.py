@@ -1,6 +1,7 @@
 """Scales and codes of the middle group."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data
@@ -8,6 +9,7 @@ from amaranth.lib import data
 from golden.fp16.format import FP16
 from golden.oaken.format import DENSE_BITS, Group
 from hdl.bits import let
+from hdl.block import Tier
 from hdl.fp16.pipeline import Operator
 from hdl.fp16.round import Rounder
 from hdl.kinds import NUMBER
@@ -243,6 +245,11 @@ class OakenInlierQuantizer(GroupQuantizer):
     (decision 0060). zc needs no second division. Half a step is far from a multiple, so zc = z0.
     Only where the step is 2**-24 is MIN a whole, even number of steps, and then zc = z0 | 1.
     """
+
+    tier = Tier.PART
+    golden = "golden.oaken.quantize:codes"
+    default = OakenInlierQuantizerConfig()
+    configs: ClassVar = {"small": OakenInlierQuantizerConfig(lanes=8)}
 
     GROUPS = (int(Group.MIDDLE),)
     SCALE_STAGES = LONGEST_SCALE_STAGES

@@ -3,14 +3,14 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from amaranth import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 
 from golden.config import Config, bounded, nested, power_of_two
 from golden.fp16.format import FP16
-from golden.oaken.config import CacheConfig
+from golden.oaken.config import CacheConfig, KvShape
 from golden.oaken.format import Threshold
 from golden.oaken.timing import kv_read_cycles
 from golden.paging.format import Op, Status
@@ -130,6 +130,41 @@ class OakenKvEngine(Block):
     Nothing else is rounded or reordered here: the arithmetic is that of the quantization and the
     dequantization engine. Source: Oaken, sections 4 and 5. Golden: golden.oaken.kv_engine.KvEngine.
     """
+
+    golden = "golden.oaken.kv_engine:KvEngine"
+    reference = "tests/oaken/test_kv_engine.py: test_what_is_read_is_what_the_arithmetic_gives"
+    default = OakenKvEngineConfig()
+    configs: ClassVar = {
+        "smollm2": OakenKvEngineConfig(
+            mmu=PagingMmuConfig(
+                cache=CacheConfig(kv=KvShape(heads=3, head_dim=64), layers=30, pages=8192)
+            ),
+            lanes=16,
+        ),
+        "small": OakenKvEngineConfig(
+            mmu=PagingMmuConfig(
+                cache=CacheConfig(
+                    kv=KvShape(heads=1, head_dim=16, block=16),
+                    sequences=3,
+                    layers=1,
+                    pages=8,
+                    page_bytes=256,
+                    max_tokens=40,
+                ),
+                data_bits=64,
+                burst_beats=4,
+                outstanding=2,
+                reads=2,
+                appends=1,
+                dense_beats=8,
+                sparse_beats=8,
+                scale_beats=8,
+            ),
+            lanes=8,
+            scale_tokens=4,
+            queue=2,
+        ),
+    }
 
     def __init__(self, config: OakenKvEngineConfig):
         mmu = config.mmu

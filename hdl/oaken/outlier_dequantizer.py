@@ -1,12 +1,14 @@
 """Inner and outer group to FP16."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux
 from amaranth.lib import data
 
 from golden.fp16.format import FP16
 from golden.oaken.format import DENSE_BITS
+from hdl.block import Tier
 from hdl.kinds import BITS, NUMBER
 from hdl.oaken.dequant_lane import fixed16, signed_value
 from hdl.oaken.group_dequantizer import GroupDequantizer, GroupDequantizerConfig
@@ -51,6 +53,13 @@ class OakenOutlierDequantizer(GroupDequantizer):
     The lane is that of OakenInlierDequantizer with a fifth bit of code and a subtraction. ``code``
     is the element's code in the dense record, and ``fifth`` is the top bit of its sparse entry.
     """
+
+    tier = Tier.PART
+    golden = "golden.oaken.dequantize:outliers"
+    default = OakenOutlierDequantizerConfig()
+    configs: ClassVar = {
+        "small": OakenOutlierDequantizerConfig(lanes=8, stages=1),
+    }
 
     i_text = "Dense codes, the outliers among them, and the decoding parameters of their groups."
     o_text = "The outliers' values, +0 for the other elements."

@@ -1,6 +1,7 @@
 """Scales and codes of the outer and the inner group."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data
@@ -8,6 +9,7 @@ from amaranth.lib import data
 from golden.fp16.format import FP16
 from golden.oaken.format import DENSE_BITS, Group
 from hdl.bits import let
+from hdl.block import Tier
 from hdl.fp16.pipeline import Operator
 from hdl.kinds import NUMBER, mask_of
 from hdl.oaken.arithmetic import (
@@ -240,6 +242,11 @@ class OakenOutlierQuantizer(GroupQuantizer):
     time. Code and ``fifth`` are 0 in the middle group, so that the codes of both quantizers merge
     by OR.
     """
+
+    tier = Tier.PART
+    golden = "golden.oaken.quantize:codes"
+    default = OakenOutlierQuantizerConfig()
+    configs: ClassVar = {"small": OakenOutlierQuantizerConfig(lanes=8)}
 
     GROUPS = (int(Group.OUTER), int(Group.INNER))
     SCALE_STAGES = 4

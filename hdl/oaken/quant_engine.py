@@ -1,6 +1,7 @@
 """Oaken's encoder of KV vectors (docs/blocks/oaken_quant_engine.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
@@ -207,6 +208,16 @@ class OakenQuantEngine(Block):
     cycles per vector, if the sinks are ready. Buffer: the longest vector and 20 beats.
     Source: Oaken, section 5.2 and Fig. 9. Golden: golden.oaken.quantize.encode, sparse_records.
     """
+
+    golden = "golden.oaken.quantize:encode"
+    reference = "tests/oaken/test_golden.py: test_equals_the_oracle_in_every_bit"
+    default = OakenQuantEngineConfig()
+    configs: ClassVar = {
+        "lanes_8": OakenQuantEngineConfig(lanes=8),
+        "lanes_32": OakenQuantEngineConfig(lanes=32),
+        "lanes_64": OakenQuantEngineConfig(lanes=64),
+        "small": OakenQuantEngineConfig(lanes=8, block=16, elements_max=80),
+    }
 
     def __init__(self, config: OakenQuantEngineConfig):
         super().__init__(

@@ -1,6 +1,7 @@
 """Scales of the tokens being read, again for every head."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Module, Signal
 from amaranth.lib import data, stream
@@ -8,7 +9,7 @@ from amaranth.lib import data, stream
 from golden.config import Config, bounded
 from golden.timing import Timing
 from hdl.bits import after, let
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.children import add
 from hdl.kinds import NUMBER
 from hdl.memory.config import MemoryConfig
@@ -61,6 +62,13 @@ class OakenScaleBuffer(Block):
     come from memory once. The requester splits reads that do not fit into single heads (decision
     0069). A word has 97 bits: six FP16 words and ``error``.
     """
+
+    tier = Tier.PART
+    golden = "golden.oaken.dequantize:repeat_scales"
+    default = OakenScaleBufferConfig()
+    configs: ClassVar = {
+        "small": OakenScaleBufferConfig(depth=16),
+    }
 
     def __init__(self, config: OakenScaleBufferConfig):
         super().__init__(

@@ -1,6 +1,7 @@
 """Words of sparse records in aligned chunks."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -8,7 +9,7 @@ from amaranth.lib import data, stream
 from golden.config import Config, power_of_two
 from golden.timing import Timing
 from hdl.bits import let
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.kinds import BYTES
 from hdl.paging.layouts import word_layout
 from hdl.ports import In, Out, Payload
@@ -62,6 +63,14 @@ class OakenSparseChunks(Block):
 
     So the block discards a transfer in one cycle per word. It accepts a word with its final piece.
     """
+
+    tier = Tier.PART
+    golden = "golden.oaken.dequantize:sparse_chunks"
+    default = OakenSparseChunksConfig()
+    configs: ClassVar = {
+        "widest": OakenSparseChunksConfig(data_bits=1024, chunk_bytes=128),
+        "small": OakenSparseChunksConfig(data_bits=64, chunk_bytes=8),
+    }
 
     def __init__(self, config: OakenSparseChunksConfig):
         super().__init__(

@@ -1,6 +1,7 @@
 """Scale words of a request's tokens to parameters."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Module, Signal
 from amaranth.lib import data, stream
@@ -10,7 +11,7 @@ from golden.fp16.format import FP16
 from golden.oaken.format import ScaleWord, Threshold
 from golden.timing import Timing
 from hdl.bits import let
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.children import add
 from hdl.kinds import NUMBER
 from hdl.oaken.dequant_scales import OakenDequantScales, OakenDequantScalesConfig
@@ -74,6 +75,11 @@ class OakenTokenParameters(Block):
         base_low, base_high  rne32(INNER_LOW + MIDDLE_MIN), rne32(INNER_HIGH + MIDDLE_MIN)
         zero_code            min(floor(-MIDDLE_MIN / MIDDLE_STEP) + 1, 15); 1 for a step of 0
     """
+
+    tier = Tier.PART
+    golden = "golden.oaken.dequantize:token_parameters"
+    default = OakenTokenParametersConfig()
+    configs: ClassVar = {"small": OakenTokenParametersConfig(stages=1)}
 
     def __init__(self, config: OakenTokenParametersConfig):
         super().__init__(

@@ -1,7 +1,7 @@
 """Zero-insert shifter: sparse records to positions."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
@@ -12,7 +12,7 @@ from golden.oaken import timing
 from golden.oaken.format import INDEX_BITS
 from golden.timing import Timing
 from hdl.bits import let
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.children import add
 from hdl.fp16.shift import shift_left
 from hdl.kinds import NUMBER
@@ -115,6 +115,14 @@ class OakenZeroInsert(Block):
         any of these in the counts of skipped records         the first beat
         ====================================================  =====================================
     """
+
+    tier = Tier.PART
+    golden = "golden.oaken.dequantize:insert_zeros"
+    default = OakenZeroInsertConfig()
+    configs: ClassVar = {
+        "widest": OakenZeroInsertConfig(lanes=64, data_bits=1024),
+        "small": OakenZeroInsertConfig(lanes=8, block=16, data_bits=64, blocks_max=4),
+    }
 
     def __init__(self, config: OakenZeroInsertConfig):
         super().__init__(

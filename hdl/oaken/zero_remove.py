@@ -1,6 +1,7 @@
 """Sparse bytes of a block without the zeros between them."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -8,7 +9,7 @@ from amaranth.lib import data, stream
 from golden.config import Config, choice, power_of_two
 from golden.timing import Timing
 from hdl.bits import let
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.children import add
 from hdl.fp16.pipeline import Operator, OperatorConfig
 from hdl.fp16.shift import shift_left
@@ -132,6 +133,11 @@ class OakenZeroRemove(Block):
     For every pattern, two kept bytes never collide. After more than ``block`` bytes the count and
     the entries beyond are unspecified.
     """
+
+    tier = Tier.PART
+    golden = "golden.oaken.quantize:sparse_records"
+    default = OakenZeroRemoveConfig()
+    configs: ClassVar = {"small": OakenZeroRemoveConfig(lanes=8, block=16)}
 
     def __init__(self, config: OakenZeroRemoveConfig):
         super().__init__(

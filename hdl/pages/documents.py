@@ -20,8 +20,9 @@ from golden.config import DECLARATION, Config, declarations
 from golden.markers import in_turn, replacing  # hdl does not import golden.files
 from hdl.axi.notes import read_note
 from hdl.back.verilog import port_rows
+from hdl.block import Tier
 from hdl.pages.diagram import diagram
-from hdl.registry import Registered, Tier, all_blocks, bench, ips, rooms, users_of_blocks
+from hdl.registry import Registered, all_blocks, bench, ips, rooms, users_of_blocks
 
 DIAGRAM = "<!-- generated: diagram -->"  # where the page of a block has its picture
 
@@ -117,7 +118,8 @@ def _ports(name: str, block: Registered) -> str:
     table = _table(("port", "direction", "bits", "role", "meaning"), rows)
     note = "\n".join(read_note(component))
     table += _of_configuration(block) + (note and f"\n{note} See [axi.md](../axi.md).\n")
-    return f"{table}\nGolden: `{block.golden}`. Bench: `{bench(name)}`.\n"
+    checked = f"Independent reference: `{block.reference}`. " if block.reference else ""
+    return f"{table}\nGolden: `{block.golden}`. {checked}Bench: `{bench(name)}`.\n"
 
 
 def _timing(block: Registered) -> str:

@@ -8,7 +8,7 @@ from amaranth.lib import data, stream
 
 from golden.config import Config, bounded, flag, nested, power_of_two
 from golden.paging import timing
-from golden.paging.config import CacheConfig
+from golden.paging.config import CacheConfig, RecordKind, VectorRecords
 from golden.paging.format import Op, PageOp, Status
 from golden.timing import Timing
 from hdl.axi.signature import Axi4, axi4, pass_channels
@@ -30,6 +30,7 @@ from hdl.paging.page_table import (
     PAGE_COMMAND_LAYOUT,
     PAGE_RESPONSE_LAYOUT,
     PagingPageTable,
+    records,
 )
 from hdl.ports import In, Out, Payload
 from hdl.stream.arbiter import arbiter
@@ -180,6 +181,42 @@ class PagingMmu(Block):
     needs a reset of the bus too.
     Source: Oaken, section 5.2. Golden: golden.paging.mmu.Mmu (one request at a time).
     """
+
+    golden = "golden.paging.mmu:Mmu"
+    reference = "tests/paging/test_mmu.py: test_what_was_appended_is_read"
+    default = PagingMmuConfig()
+    configs: ClassVar = {
+        # Few pages and short queues: everything that can run out or full does so often.
+        "soak": PagingMmuConfig(
+            cache=CacheConfig(
+                kv=records(2, 8, (1, 17)),
+                sequences=6,
+                layers=2,
+                pages=96,
+                page_bytes=256,
+                max_tokens=64,
+            ),
+            data_bits=64,
+            address_bits=32,
+            burst_beats=8,
+            outstanding=3,
+            reads=3,
+            appends=2,
+            beats=(8, 8, 4),
+        ),
+        "smollm2": PagingMmuConfig(cache=PagingPageTable.configs["smollm2"]),
+        # Llama-2-7B in MILLION's codes, 4 bits of each element: no kind but one.
+        "million": PagingMmuConfig(
+            cache=CacheConfig(
+                kv=VectorRecords(
+                    heads=32,
+                    per_head=(RecordKind(name="codes", least=64, most=64),),
+                    per_vector=(),
+                ),
+            ),
+            beats=(256,),
+        ),
+    }
 
     def __init__(self, config: PagingMmuNumbers):
         kv = config.cache.kv

@@ -2,12 +2,13 @@
 
 import dataclasses
 from fractions import Fraction
+from typing import ClassVar
 
 from amaranth import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.utils import bits_for
 
-from golden.paging.config import CacheConfig, RecordShape
+from golden.paging.config import CacheConfig, RecordKind, RecordShape, VectorRecords
 from golden.paging.format import Kv, PageOp, Status
 from golden.paging.timing import page_table_cycles
 from golden.timing import Timing
@@ -138,6 +139,17 @@ class _Kinds:
         return Mux(self.is_variable, (size >= least) & (size <= most), is_exact)
 
 
+def records(heads: int, dense: int, sparse: tuple[int, int]) -> VectorRecords:
+    """A fixed and a variable record per head, a fixed one per vector; sizes in bytes."""
+    return VectorRecords(
+        heads=heads,
+        per_head=(
+            RecordKind(name="dense", least=dense, most=dense),
+            RecordKind(name="sparse", least=sparse[0], most=sparse[1]),
+        ),
+    )
+
+
 class PagingPageTable(Block):
     """``response`` = golden.paging.pages.PageTable's answer to each ``command``, in order.
 
@@ -160,6 +172,21 @@ class PagingPageTable(Block):
     No combinational path leads from an input to an output.
     Source: Oaken, section 5.2. Golden: golden.paging.pages.PageTable.
     """
+
+    golden = "golden.paging.pages:PageTable"
+    reference = "tests/paging/test_pages.py: test_long_lives"
+    default = CacheConfig()
+    configs: ClassVar = {
+        "smollm2": CacheConfig(kv=records(3, 32, (1, 65)), layers=30, pages=8192),
+        "small": CacheConfig(
+            kv=records(1, 8, (1, 17)),
+            sequences=3,
+            layers=1,
+            pages=8,
+            page_bytes=256,
+            max_tokens=40,
+        ),
+    }
 
     def __init__(self, config: CacheConfig):
         super().__init__(

@@ -1,6 +1,7 @@
 """Codes and maps of a tile to its rows (docs/blocks/qet_decoder.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Const, Module, Mux, Signal
 from amaranth.hdl import Value
@@ -15,6 +16,7 @@ from hdl.children import add
 from hdl.ports import In, Out
 from hdl.qet.codebooks import add_codebooks, load_members
 from hdl.qet.dequantizer import QetDequantizer, beat_layout
+from hdl.qet.shapes import LLAMA, PRODUCT, SMALL, SMOLLM2
 from hdl.qet.tile import QetStageConfig, QetTileConfig
 from hdl.qet.unswap import QetUnswap, QetUnswapConfig
 from hdl.stream.queue import queue
@@ -60,6 +62,16 @@ class QetDecoder(Block):
     Source: QET, sections 3.2 and 3.4, Algorithm 2; decisions 0221 and 0223.
     Golden: golden.qet.tiling.tiles_of.
     """
+
+    golden = "golden.qet.tiling:tiles_of"
+    reference = "tests/qet/test_matrix.py: test_tiles_hold_the_words_of_exact_fractions"
+    default = QetDecoderConfig()
+    configs: ClassVar = {
+        "smollm2": QetDecoderConfig(shape=SMOLLM2),
+        "llama": QetDecoderConfig(shape=LLAMA),
+        "product": QetDecoderConfig(shape=PRODUCT),
+        "small": QetDecoderConfig(shape=SMALL),
+    }
 
     def __init__(self, config: QetDecoderConfig):
         super().__init__(

@@ -1,5 +1,7 @@
 """A matrix quantized by QET in memory times vectors (docs/blocks/qet_dequant_gemv.md)."""
 
+from typing import ClassVar
+
 from amaranth import Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import stream
@@ -14,6 +16,7 @@ from hdl.ports import In, Out
 from hdl.qet.decoder import QetDecoder
 from hdl.qet.fetch import QetFetch
 from hdl.qet.gemv_config import QetDequantGemvConfig
+from hdl.qet.shapes import LLAMA, SMALL, SMOLLM2
 from hdl.qet.tile import EXPONENTS, refused_numbers
 from hdl.stream.link import link
 from hdl.stream.queue import queue
@@ -44,6 +47,15 @@ class QetDequantGemv(Block):
     combinational path leads from an input to an output.
     Source: QET, sections 3.2 and 3.4; decision 0223. Golden: golden.qet.product.product.
     """
+
+    golden = "golden.qet.product:product"
+    reference = "tests/qet/test_image.py: test_encode_image_and_product_by_hand"
+    default = QetDequantGemvConfig()
+    configs: ClassVar = {
+        "smollm2": QetDequantGemvConfig(shape=SMOLLM2, columns=1536, rows=1536),
+        "llama": QetDequantGemvConfig(shape=LLAMA, rows=11008),
+        "small": QetDequantGemvConfig(shape=SMALL, columns=32, rows=16, data_bits=64, ahead=8),
+    }
 
     def __init__(self, config: QetDequantGemvConfig):
         super().__init__(

@@ -18,6 +18,7 @@ from hdl.fp16.compare import is_special
 from hdl.ports import In, Out, Payload
 from hdl.qet.codebooks import add_codebooks, load_members
 from hdl.qet.encode_stage import QetEncodeStage
+from hdl.qet.shapes import PRODUCT, SMALL, SMOLLM2
 from hdl.qet.tile import QetTileConfig
 from hdl.stream.link import link
 from hdl.stream.payload import LAST
@@ -62,6 +63,15 @@ class QetEncoder(Block):
     Source: QET, sections 3.2 and 3.4, Algorithm 1; decisions 0220 and 0221.
     Golden: golden.qet.matrix.encode, golden.qet.tiling.tiles_of.
     """
+
+    golden = "golden.qet.matrix:encode"
+    reference = "tests/qet/test_matrix.py: test_codes_are_the_nearest_of_the_stored_entries"
+    default = QetEncoderConfig()
+    configs: ClassVar = {
+        "smollm2": QetEncoderConfig(shape=SMOLLM2),
+        "product": QetEncoderConfig(shape=PRODUCT),
+        "small": QetEncoderConfig(shape=SMALL),
+    }
 
     def __init__(self, config: QetEncoderConfig):
         super().__init__(

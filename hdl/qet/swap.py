@@ -1,6 +1,7 @@
 """Neighbouring columns to parts of smaller and larger values (docs/blocks/qet_swap.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
@@ -59,6 +60,15 @@ class QetSwap(Block):
     Source: QET, section 3.2, Algorithm 1; sign, ties and order are decision 0220.
     Golden: golden.qet.swap.swap, words_of_maps.
     """
+
+    golden = "golden.qet.swap:swap"
+    reference = "tests/qet/test_swap.py: test_parts_and_maps_of_the_paper"
+    default = QetSwapConfig()
+    configs: ClassVar = {
+        "fp32": QetSwapConfig(bits=32),
+        "widest": QetSwapConfig(levels=5, bits=32),
+        "small": QetSwapConfig(levels=2, networks=2),
+    }
 
     def __init__(self, config: QetSwapConfig):
         super().__init__(

@@ -1,6 +1,7 @@
 """Parts of smaller and larger values back to their columns (docs/blocks/qet_unswap.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Const, Module, Mux, Signal
 from amaranth.hdl import Value
@@ -53,6 +54,15 @@ class QetUnswap(Block):
     Source: QET, section 3.2.1, Algorithm 2; the sign of the maps is decision 0220.
     Golden: golden.qet.swap.unswap, maps_of_words.
     """
+
+    golden = "golden.qet.swap:unswap"
+    reference = "tests/qet/test_swap.py: test_any_maps_are_undone"
+    default = QetUnswapConfig()
+    configs: ClassVar = {
+        "fp32": QetUnswapConfig(bits=32),
+        "widest": QetUnswapConfig(levels=5, bits=32),
+        "small": QetUnswapConfig(levels=2, networks=2, bits=5),
+    }
 
     def __init__(self, config: QetUnswapConfig):
         super().__init__(

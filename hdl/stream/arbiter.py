@@ -1,6 +1,7 @@
 """Several streams to one, packet by packet (docs/blocks/stream_arbiter.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Module, Mux, Shape, Signal, Value
 from amaranth.lib import data, stream
@@ -64,6 +65,15 @@ class StreamArbiter(Block):
     most ``inputs - 1`` packets. ``priority``: the lowest valid index; others may starve.
     Golden: ``golden.stream.reference.check_arbitration``.
     """
+
+    golden = "golden.stream.reference:check_arbitration"
+    reference = "tests/stream/test_stream.py: test_reference_refuses_bad_merges"
+    default = StreamArbiterConfig()
+    configs: ClassVar = {
+        "smallest": StreamArbiterConfig(width=1, inputs=1),
+        "odd": StreamArbiterConfig(width=7, inputs=3),
+        "priority": StreamArbiterConfig(width=7, inputs=3, policy="priority"),
+    }
 
     def __init__(self, config: StreamArbiterConfig):
         super().__init__(

@@ -2,6 +2,7 @@
 
 import dataclasses
 from fractions import Fraction
+from typing import ClassVar
 
 from amaranth import Array, Module, Signal
 from amaranth.lib import stream
@@ -53,6 +54,15 @@ class StreamFifo(Block):
 
     The macro's row being written is never read in the same cycle.
     """
+
+    golden = "golden.stream.reference:identity"
+    default = StreamFifoConfig()
+    configs: ClassVar = {
+        "smallest": StreamFifoConfig(width=1, depth=1),
+        "odd": StreamFifoConfig(width=7, depth=5),
+        "ram": StreamFifoConfig(width=64, depth=512, storage="memory"),
+        "ram_odd": StreamFifoConfig(width=7, depth=5, storage="memory"),
+    }
 
     def __init__(self, config: StreamFifoConfig):
         super().__init__(

@@ -1,6 +1,7 @@
 """One stream to several, each word to all (docs/blocks/stream_fork.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Module, Signal
 from amaranth.lib import stream
@@ -37,6 +38,13 @@ class StreamFork(Block):
     ``o_k.ready``. An output never waits for another within a word, so outputs that are joined
     again cannot deadlock. It may be one word ahead. Holds no word, only which outputs are done.
     """
+
+    golden = "golden.stream.reference:fork"
+    default = StreamForkConfig()
+    configs: ClassVar = {
+        "smallest": StreamForkConfig(width=1, outputs=1),
+        "odd": StreamForkConfig(width=7, outputs=5),
+    }
 
     def __init__(self, config: StreamForkConfig):
         super().__init__(

@@ -1,6 +1,7 @@
 """Several streams to one, word by word (docs/blocks/stream_join.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Module, Signal
 from amaranth.lib import stream
@@ -41,6 +42,14 @@ class StreamJoin(Block):
     ``o.last`` is high when any input's ``last`` is. Packets that do not end together are a
     fault of the sources: ``mismatch`` is high while such a word is offered, and the word passes.
     """
+
+    golden = "golden.stream.reference:join"
+    reference = "tests/stream/test_stream.py: test_words_join_and_split_as_numpy_packs_them"
+    default = StreamJoinConfig()
+    configs: ClassVar = {
+        "smallest": StreamJoinConfig(width=1, inputs=1),
+        "odd": StreamJoinConfig(width=7, inputs=3),
+    }
 
     def __init__(self, config: StreamJoinConfig):
         super().__init__(

@@ -2,6 +2,7 @@
 
 import dataclasses
 from fractions import Fraction
+from typing import ClassVar
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
@@ -51,6 +52,14 @@ class StreamNarrow(Block):
     A ``count`` of 0 or above ``ratio`` is a fault of the source. ``bad_count`` is high while
     such a beat is offered, and it passes as ``ratio`` words.
     """
+
+    golden = "golden.stream.reference:narrow"
+    reference = "tests/stream/test_stream.py: test_words_join_and_split_as_numpy_packs_them"
+    default = StreamNarrowConfig()
+    configs: ClassVar = {
+        "smallest": StreamNarrowConfig(width=1, ratio=1),
+        "odd": StreamNarrowConfig(width=5, ratio=3),
+    }
 
     def __init__(self, config: StreamNarrowConfig):
         super().__init__(

@@ -1,6 +1,7 @@
 """One register in the forward path of a stream (docs/blocks/stream_register.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Module, Signal
 from amaranth.lib import stream
@@ -29,6 +30,10 @@ class StreamRegister(Block):
     Throughput 1 word per cycle. ``o.valid`` and ``o.payload`` come from registers;
     ``i.ready`` depends combinationally on ``o.ready``.
     """
+
+    golden = "golden.stream.reference:identity"
+    default = StreamRegisterConfig()
+    configs: ClassVar = {"smallest": StreamRegisterConfig(width=1)}
 
     def __init__(self, config: StreamRegisterConfig):
         super().__init__(

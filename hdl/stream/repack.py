@@ -1,6 +1,7 @@
 """Bytes of words of one size as words of another (docs/blocks/stream_repack.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -58,6 +59,15 @@ class StreamRepack(Block):
     ``o`` comes 2 cycles after the word of ``i`` that completes it. No combinational path leads from
     an input to an output. Golden: ``golden.stream.reference.repack``.
     """
+
+    golden = "golden.stream.reference:repack"
+    reference = "tests/stream/test_stream.py: test_repack_keeps_bytes"
+    default = StreamRepackConfig()
+    configs: ClassVar = {
+        "smallest": StreamRepackConfig(in_bytes=1, out_bytes=1),
+        "odd": StreamRepackConfig(in_bytes=5, out_bytes=3),
+        "gather": StreamRepackConfig(in_bytes=16, out_bytes=64),
+    }
 
     def __init__(self, config: StreamRepackConfig):
         super().__init__(

@@ -1,6 +1,7 @@
 """Registers in both directions of a stream (docs/blocks/stream_skid.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Module, Mux, Shape, Signal
 from amaranth.lib import stream
@@ -32,6 +33,11 @@ class StreamSkidBuffer(Block):
     Throughput 1 word per cycle. No combinational path in either direction: ``i.ready``,
     ``o.valid`` and ``o.payload`` come from registers.
     """
+
+    name = "stream_skid"
+    golden = "golden.stream.reference:identity"
+    default = StreamSkidBufferConfig()
+    configs: ClassVar = {"smallest": StreamSkidBufferConfig(width=1)}
 
     def __init__(self, config: StreamSkidBufferConfig):
         super().__init__(

@@ -2,6 +2,7 @@
 
 import dataclasses
 from fractions import Fraction
+from typing import ClassVar
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
@@ -49,6 +50,14 @@ class StreamWiden(Block):
     word. ``o`` comes from registers; ``i.ready`` depends combinationally on ``o.ready``. Holds
     one beat. Golden: ``golden.stream.reference.widen``.
     """
+
+    golden = "golden.stream.reference:widen"
+    reference = "tests/stream/test_stream.py: test_words_join_and_split_as_numpy_packs_them"
+    default = StreamWidenConfig()
+    configs: ClassVar = {
+        "smallest": StreamWidenConfig(width=1, ratio=1),
+        "odd": StreamWidenConfig(width=5, ratio=3),
+    }
 
     def __init__(self, config: StreamWidenConfig):
         super().__init__(

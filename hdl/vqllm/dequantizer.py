@@ -1,6 +1,7 @@
 """Entries of several stages to the elements of vectors (docs/blocks/vq_dequantizer.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Const, Module, Mux, Signal, signed
 from amaranth.hdl import Value
@@ -14,6 +15,7 @@ from golden.vqllm import timing
 from golden.vqllm.config import (
     LATTICE_SHIFT_BIT,
     LATTICE_SIGN_BITS,
+    NAMED,
     VqShape,
     lattice_step,
 )
@@ -78,6 +80,15 @@ class VqDequantizer(Block):
     Source: VQ-LLM, section II; the order of additions is decision 0200, the lattice 0201.
     Golden: golden.vqllm.matrix.summed, golden.vqllm.lattice.summed.
     """
+
+    golden = "golden.vqllm.matrix:summed"
+    reference = "tests/vqllm/test_matrix.py: test_dequantized_is_one_rounding_of_the_sum"
+    default = VqDequantizerConfig()
+    configs: ClassVar = {
+        "aqlm3": VqDequantizerConfig(vq=NAMED["aqlm3"]),
+        "quip4": VqDequantizerConfig(vq=NAMED["quip4"], vectors=4),
+        "small": VqDequantizerConfig(vq=VqShape(size=2, stages=3)),
+    }
 
     def __init__(self, config: VqDequantizerConfig):
         super().__init__(

@@ -1,6 +1,7 @@
 """Pieces of vectors to the lanes that multiply them (docs/blocks/vq_exchange.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import Value
@@ -42,6 +43,11 @@ class VqExchangeConfig(Config):
         return vectors_layout(self.shape.lanes, self.shape.need)
 
 
+TO_TWO = ExchangeShape(size=4, need=2, lanes=16)
+TO_ONE = ExchangeShape(size=2, need=1, lanes=4)
+WIDEST = ExchangeShape(size=16, need=1, lanes=32)
+
+
 class VqExchange(Block):
     """Lane i of a mini-group gets piece i of each vector of its mini-group.
 
@@ -60,6 +66,17 @@ class VqExchange(Block):
     its beats. ``i.ready`` depends combinationally on ``o.ready``.
     Source: VQ-LLM, section VI-B, Algorithm 1. Golden: golden.vqllm.exchange.exchanged.
     """
+
+    golden = "golden.vqllm.exchange:exchanged"
+    reference = "tests/vqllm/test_exchange.py: test_beats"
+    default = VqExchangeConfig()
+    configs: ClassVar = {
+        "gptvq2": VqExchangeConfig(shape=TO_TWO),
+        "in_place": VqExchangeConfig(in_place=True),
+        "variable": VqExchangeConfig(shape=ExchangeShape(size=16, need=2, lanes=16), variable=True),
+        "widest": VqExchangeConfig(shape=WIDEST),
+        "small": VqExchangeConfig(shape=TO_ONE),
+    }
 
     def __init__(self, config: VqExchangeConfig):
         super().__init__(

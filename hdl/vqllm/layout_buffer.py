@@ -1,6 +1,7 @@
 """The same pieces to the same lanes through banks of SRAM (docs/blocks/vq_layout_buffer.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Module, Signal
 from amaranth.hdl import Value
@@ -16,7 +17,7 @@ from hdl.children import add
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.ports import In, Out
-from hdl.vqllm.exchange import piece
+from hdl.vqllm.exchange import TO_ONE, TO_TWO, WIDEST, piece
 from hdl.vqllm.layouts import vectors_layout
 
 
@@ -53,6 +54,15 @@ class VqLayoutBuffer(Block):
     Source: VQ-LLM, section VI-B, fusion by shared memory.
     Golden: golden.vqllm.exchange.exchanged.
     """
+
+    golden = "golden.vqllm.exchange:exchanged"
+    reference = "tests/vqllm/test_exchange.py: test_beats"
+    default = VqLayoutBufferConfig()
+    configs: ClassVar = {
+        "gptvq2": VqLayoutBufferConfig(shape=TO_TWO),
+        "widest": VqLayoutBufferConfig(shape=WIDEST),
+        "small": VqLayoutBufferConfig(shape=TO_ONE),
+    }
 
     def __init__(self, config: VqLayoutBufferConfig):
         super().__init__(

@@ -1,6 +1,7 @@
 """Exact sums of several cores to those of whole rows (docs/blocks/vq_reduce.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -15,7 +16,7 @@ from hdl.kinds import NUMBER
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
-from hdl.vqllm.row.config import SumsConfig, VqRowSumsConfig
+from hdl.vqllm.row.config import SMALL_SUMS, SumsConfig, VqRowSumsConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,6 +53,11 @@ class VqReduce(Block):
     Contract: rows and stripe at least 1, 2**split at most cores.
     Source: VQ-LLM, section VI; decision 0207. Golden: golden.vqllm.product.exact_sums.
     """
+
+    golden = "golden.vqllm.product:exact_sums"
+    reference = "tests/vqllm/test_product.py: test_by_dequantizing"
+    default = VqReduceConfig()
+    configs: ClassVar = {"small": VqReduceConfig(sums=SMALL_SUMS, lanes=2)}
 
     def __init__(self, config: VqReduceConfig):
         sums = stream.Signature(config.sums.sum_layout)

@@ -9,7 +9,13 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from golden.axi.format import ID_WORD, PAGE_BYTES, REGISTERS, levels_word
-from golden.axi.reference import bursts, command_words, read_words, write_packet
+from golden.axi.reference import (
+    RegisterModel,
+    bursts,
+    command_words,
+    read_words,
+    write_packet,
+)
 from golden.config import Config
 from hdl import ports
 from hdl.axi.signature import axi4, axi4_read, axi4_write, axi_lite
@@ -99,6 +105,29 @@ def test_register_map():
     assert ID_WORD.to_bytes(4, "big") == b"SZRU"
     assert levels_word(3, 5, 0) == 0x0005_0003
     assert levels_word(1 << 20, 1 << 20, 7) == 0xFFFF_FFFF
+
+
+def test_register_model_by_hand():
+    """As the page's table of the map says. Shown to fail: a command taken with a strobe at 0."""
+    model = RegisterModel(version=0x10002, command_depth=2)
+    assert [model.read(at) for at in (0x00, 0x04, 0x08)] == [(0x535A5255, 0), (0x10002, 0), (0, 0)]
+    assert [model.write(0x10, word) for word in (7, 8, 9)] == [0, 0, 2]  # the third finds it full
+    assert list(model.command) == [7, 8]
+    assert model.command.popleft() == 7
+    assert model.write(0x13, 6, strobes=0b0111) == 2
+    assert model.write(0x13, 6) == 0
+    model.status.extend([3, 4])
+    model.readback.append(5)
+    assert model.read(0x0C) == (1 << 31 | 2 << 16, 0)  # no command fits, two statuses, a word
+    assert [model.read(0x14) for _ in range(3)] == [(3, 0), (4, 0), (0, 2)]
+    assert [model.read(0x18) for _ in range(2)] == [(5, 0), (0, 2)]
+    assert [model.write(0x08, word) for word in (1, 2, 3)] == [0, 0, 0]
+    assert model.write(0x08, 1, strobes=0b1110) == 0
+    assert model.aborts == 2
+    model.idle = 1
+    assert model.read(0x08) == (2, 0)
+    assert [model.write(at, 0) for at in (0x00, 0x14, 0x1C)] == [2, 2, 2]
+    assert [model.read(at) for at in (0x10, 0x1C)] == [(0, 2), (0, 2)]
 
 
 class _Config(Config):

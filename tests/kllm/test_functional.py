@@ -212,6 +212,27 @@ def test_dequantized_nans_are_canonical_and_copied_nans_are_not():
         assert (y == 0x7E00).all(), f
 
 
+def test_commands_equal_numpy_and_fractions():
+    """Rows of two tokens. Shown to fail: a stride of ``b`` that counts for ``a`` too."""
+    rng = np.random.default_rng(8)
+    state = make_state(rng)
+    state.vector = torch.tensor(random_words(rng, 64 * 16).astype(int)).reshape(64, 16)
+    before = state.vector.numpy().astype(np.uint16).view(np.float16)
+    rows = {"a": 0, "a_stride": 3, "b": 10, "b_stride": 1, "dst": 20, "dst_stride": 2}
+    for op, operation in ((Binary.ADD, np.add), (Binary.MULTIPLY, np.multiply)):
+        assert not execute(state, Opcode.BINARY, rows | {"op": op, "tokens": 2, "length": 16})
+        for t in range(2):
+            with np.errstate(all="ignore"):
+                want = operation(before[3 * t], before[10 + t], dtype=np.float64)
+                same(state.vector[20 + 2 * t], want.astype(np.float16))
+    state.vector[30:32] = ordinary(rng, 2, 16)
+    a, b = ([exact(word) for word in row] for row in state.vector[30:32].tolist())
+    axpy_of = {"scalar": Scalar.IMMEDIATE, "immediate": 0x3555, "slot": 0, "a": 30, "b": 31}
+    assert not execute(state, Opcode.AXPY, axpy_of | {"dst": 40, "length": 16})
+    want = [rounded(exact(0x3555) * x + y) for x, y in zip(a, b, strict=True)]
+    assert state.vector[40].tolist() == want
+
+
 def test_commands_write_whole_rows_and_nothing_when_they_fail():
     state = make_state(np.random.default_rng(7))
     o = {"op": 0, "a": 0, "a_stride": 2, "b": 10, "b_stride": 0, "dst": 20, "dst_stride": 3,

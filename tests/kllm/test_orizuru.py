@@ -128,6 +128,22 @@ def test_faults(length, k_max, k_min, sent, status):
         assert token.largest == token.smallest == token.scale == 3
 
 
+@pytest.mark.parametrize("length", [5, 64, 250])
+def test_pops_of_a_token_are_those_of_pythons_sort(length, seed):
+    """-0 is below +0. Shown to fail: the highest index first among equal largest words."""
+    for row in token_words(np.random.default_rng([seed, length]), 40, length).tolist():
+        order = sorted(
+            range(length), key=lambda p: (-(row[p] & 0x7FFF) - 1 if row[p] >> 15 else row[p], -p)
+        )
+        largest, smallest, left = order[:-3:-1], order[:2], [row[p] for p in order[2:-2]]
+        words = torch.tensor(row + [0] * (-length % 8))
+        token = pop_token(words, length, 2, 2, n_max=256, elements=8)
+        assert token.largest_pops == [(p, row[p]) for p in largest]
+        assert token.smallest_pops == [(p, row[p]) for p in smallest]
+        assert (token.largest, token.smallest) == (left[-1], left[0])
+        assert token.scale == max(word & 0x7FFF for word in left)
+
+
 def test_nan_counts_before_the_length_only():
     words = torch.tensor([1, 2, 3, 4, 5, 0x7E00, 0xFFFF, 0x7C01])
     token = pop_token(words, 5, 1, 1, n_max=16, elements=4)

@@ -1,7 +1,9 @@
 """RAM wrappers: configuration, ports, the emitted macro."""
 
+import random
 import re
 
+import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
@@ -74,6 +76,72 @@ def test_every_macro_has_described_ports():
         assert block.is_memory_macro, name
         assert block.bits == registered.config.bits
         assert set(block.texts) == set(block.signature.members)
+
+
+DEPTH, LANES, LANE_BITS = 3, 2, 4
+
+
+def searched(writes, reads):
+    """Each word as the last write of each lane before it; None: a lane has none, or has one now.
+
+    writes: (cycle, address, lanes, word); reads: (cycle, address). A word is held until the next.
+    """
+    found = dict.fromkeys(range(300))
+    for cycle, address in reads:
+        own = [each for each in writes if each[1] == address]
+        word = 0
+        for lane in range(LANES):
+            last = [data for when, _, lanes, data in own if when < cycle and lanes >> lane & 1][-1:]
+            word = None if not last or word is None else word | last[0] & 0xF << LANE_BITS * lane
+        found |= dict.fromkeys(range(cycle, 300), None if (cycle in [w[0] for w in own]) else word)
+    return list(found.values())
+
+
+def test_1r1w_shows_the_last_write_of_each_lane(seed):
+    """Shown to fail: a lane that is not written is 0; the word that a cycle writes is the old."""
+    rng = random.Random(seed)
+    cycles = [
+        (rng.random() < 0.6, rng.randrange(DEPTH), rng.choice((0, 1, 2, 3)), rng.randrange(DEPTH),
+         rng.getrandbits(LANES * LANE_BITS))
+        for _ in range(300)
+    ]  # fmt: skip
+    writes = [(n, at, lanes, word) for n, (_, _, lanes, at, word) in enumerate(cycles) if lanes]
+    reads = [(n, at) for n, (is_read, at, *_) in enumerate(cycles) if is_read]
+    expected = searched(writes, reads)
+    assert expected.count(None) < 250
+    assert reference.memory_1r1w(DEPTH, LANES, LANE_BITS, cycles) == expected
+
+
+def test_1rw_shows_the_last_write_of_each_lane(seed):
+    """Shown to fail: a write changes what is shown; a write without ``en``."""
+    rng = random.Random(seed)
+    cycles = [
+        (rng.random() < 0.8, rng.random() < 0.5, rng.randrange(DEPTH), rng.choice((0, 1, 2, 3)),
+         rng.getrandbits(LANES * LANE_BITS))
+        for _ in range(300)
+    ]  # fmt: skip
+    taken = [(n, *each[1:]) for n, each in enumerate(cycles) if each[0]]
+    writes = [(n, at, lanes, word) for n, is_write, at, lanes, word in taken if is_write]
+    reads = [(n, at) for n, is_write, at, *_ in taken if not is_write]
+    expected = searched(writes, reads)
+    assert expected.count(None) < 250
+    assert reference.memory_1rw(DEPTH, LANES, LANE_BITS, cycles) == expected
+
+
+def test_shared_reads_are_those_of_an_array(seed):
+    """A NumPy array, cycle by cycle. Shown to fail: a read sees the write of its own cycle."""
+    rng = np.random.default_rng(seed)
+    writes = [(cycle, *map(int, rng.integers(0, (5, 256)))) for cycle in range(0, 300, 2)]
+    reads = [(int(cycle), int(rng.integers(5))) for cycle in rng.integers(0, 300, 200)]
+    words, kept = np.full(5, -1), []
+    for cycle in range(300):
+        kept.append(words.copy())
+        for _, address, word in (each for each in writes if each[0] == cycle):
+            words[address] = word
+    expected = [int(kept[cycle][address]) for cycle, address in reads]
+    assert [-1 if word is None else word for word in reference.memory_shared(writes, reads)] == (
+        expected
+    )
 
 
 def test_reading_the_word_being_written_is_unknown():

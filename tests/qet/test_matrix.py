@@ -24,6 +24,7 @@ from golden.index.lloyd import Training
 from golden.qet.config import FORMATS, Budget, QetShape, Stage
 from golden.qet.matrix import QetMatrix, encode, quantize, residual, words_of
 from golden.qet.nearest import nearest
+from golden.qet.tiling import tiles_of
 from tests.exact import exact, rounded
 
 
@@ -94,6 +95,20 @@ def test_decoding_equals_exact_fractions(rows, columns, scale, entry_bits, by_gr
         assert [word & 0xFFFF for word in words[row].tolist()] == expected
         real = [exact(word) * Fraction(2) ** made.exponent for word in expected[:columns]]
         assert [word & 0xFFFF for word in scaled[row].tolist()] == list(map(rounded, real))
+
+
+def test_tiles_hold_the_words_of_exact_fractions():
+    """Each tile has its own columns, padding too. Shown to fail: the last tile first."""
+    stages = (Stage(levels=3, entries=4), Stage(levels=0, entries=2))
+    shape = QetShape(rows=6, columns=130, element_bits=16, stages=stages, entry_bits=6)
+    made = quantize(fp16_matrix(6, 130), shape)
+    tiles = tiles_of(made)
+    assert [tile.first for tile in tiles] == [0, 64, 128]
+    for row in range(6):
+        expected = [rounded(value) for value in decoded_by_hand(made, row)]
+        for tile in tiles:
+            found = [word & 0xFFFF for word in tile.words[row].tolist()]
+            assert found == expected[tile.first : tile.first + 64]
 
 
 @pytest.mark.parametrize("exponent", [0, -126, 90])

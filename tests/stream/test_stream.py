@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import random
 
+import numpy as np
 import pytest
 from amaranth import ClockDomain, Module
 from amaranth.lib import data, stream, wiring
@@ -281,6 +282,35 @@ def test_narrow_spreads_words(width, ratio):
 def test_narrow_undoes_widen():
     words = random_words(random.Random(5), 6, 200, p_last=0.2)
     assert reference.narrow(reference.widen(words, 6, 5), 6, 5) == words
+
+
+def packed(words, width) -> int:
+    """By NumPy, bit by bit: the first word in the low bits."""
+    bits = (np.array(words)[:, None] >> np.arange(width) & 1).ravel().astype(np.uint8)
+    return int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
+
+
+@pytest.mark.parametrize(("width", "count"), [(1, 1), (1, 3), (5, 3), (7, 2), (12, 9)])
+def test_words_join_and_split_as_numpy_packs_them(width, count):
+    """Shown to fail: the first word in the high bits; ``last`` of input 0 alone."""
+    words = random_words(random.Random(width * count), width, 100, p_last=0.2)
+    packets = np.split(words, np.flatnonzero(np.array(words)[:, 1]) + 1)[:-1]
+    beats = [
+        (packed(part[:, 0], width), len(part), int(part[-1, 1]))
+        for packet in packets
+        for part in np.split(packet, range(count, len(packet), count))
+    ]
+    assert reference.widen(words, width, count) == beats
+    assert reference.narrow(beats, width, count) == words
+    assert reference.narrow([(beats[0][0], 0, 1)], width, count) == reference.narrow(
+        [(beats[0][0], count, 1)], width, count
+    )
+    inputs = [random_words(random.Random(100 + k), width, 50) for k in range(count)]
+    lasts = np.array(inputs)[:, :, 1]
+    assert reference.join(inputs, width) == [
+        (packed([each[n][0] for each in inputs], width), lasts[:, n].max(), np.ptp(lasts[:, n]))
+        for n in range(50)
+    ]
 
 
 @pytest.mark.parametrize(("size", "out"), [(1, 1), (4, 3), (3, 8), (16, 12)])

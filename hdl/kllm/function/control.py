@@ -12,7 +12,7 @@ from golden.kllm.isa import ROW_ELEMENTS, CommandStatus
 from golden.kllm.timing import function_control
 from golden.timing import Timing
 from hdl.attention.softmax import AttentionSoftmaxConfig
-from hdl.block import Block
+from hdl.block import Block, FieldOf, Tier
 from hdl.children import add
 from hdl.fp16.mul import FpMul, FpMulConfig
 from hdl.kinds import index_of, mask_of
@@ -64,6 +64,11 @@ class KllmFunctionControl(Block):
     A slot that is empty, of integers, or of another length gives SLOT_MISMATCH. The transfer of the
     job is that of its status, so its fields are constant while it runs.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.functional:execute"
+    default = KllmFunctionControlConfig()
+    configs = FieldOf("kllm_functional_unit", "control")
 
     def __init__(self, config: KllmFunctionControlConfig):
         walk = stream.Signature(row_walk_layout)

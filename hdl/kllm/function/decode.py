@@ -13,7 +13,7 @@ from golden.kllm.format import Operation
 from golden.kllm.isa import ROW_ELEMENTS, Binary, CommandStatus, Opcode, Scalar
 from golden.kllm.timing import function_decode
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, FieldOf, Tier
 from hdl.kllm.engine import command_layout, command_stream, operand
 from hdl.kllm.function.job import Kind, job_layout
 from hdl.ports import Out
@@ -52,6 +52,10 @@ class KllmFunctionDecode(Block):
     A head that is not a multiple of 32 elements is RANGE too. One adder checks the end of each
     vector in turn: a, b, the destination, and the second vector of b.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.functional:execute"
+    configs = FieldOf("kllm_functional_unit", "decode")
 
     def __init__(self, config: KllmFunctionDecodeConfig):
         super().__init__(

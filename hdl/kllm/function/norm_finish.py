@@ -11,7 +11,7 @@ from golden.config import Config, bounded
 from golden.fp16.format import FP16, FP32
 from golden.kllm.format import Status
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, FieldOf, Tier
 from hdl.children import add
 from hdl.fp16.compare import is_special
 from hdl.fp16.convert import convert
@@ -92,6 +92,10 @@ class KllmNormFinish(Block):
     LayerNorm takes two multiply-adds and a division more than RMSNorm. Decision 0025 says why the
     sums are integers with few roundings.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.norms:finish_statistics"
+    configs = FieldOf("kllm_norm_stats", "finish")
 
     def __init__(self, config: KllmNormFinishConfig):
         super().__init__(

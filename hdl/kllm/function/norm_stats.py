@@ -1,13 +1,14 @@
 """Norm statistics of quantized tokens from index counts."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Module
 from amaranth.lib import stream
 
 from golden.config import bounded
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.children import add
 from hdl.kllm.function.norm_finish import KllmNormFinish, KllmNormFinishConfig, norm_result_layout
 from hdl.kllm.function.norm_sums import KllmNormSums, KllmNormSumsConfig, norm_inputs
@@ -113,6 +114,15 @@ class KllmNormStats(Block):
     From a token's last beat to its word that is 68 and 90. So tokens of 23 or 45 beats and more
     never wait for it. Decisions 0025 and 0026 give the reasons.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.norms:norm_statistics"
+    default = KllmNormStatsConfig()
+    configs: ClassVar = {
+        "table1": KllmNormStatsConfig(),
+        "table1_w4a3": KllmNormStatsConfig(bits_a=3),
+        "small": KllmNormStatsConfig(bits_a=2, elements=4, k_max=100),
+    }
 
     OUTLIERS_OF_MASK = KllmNormSums.OUTLIERS_OF_MASK
 

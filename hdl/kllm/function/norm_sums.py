@@ -12,7 +12,7 @@ from golden.fp16.format import FP16, FP32
 from golden.index.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN, K_MAX
 from golden.kllm.format import Status
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, FieldOf, Tier
 from hdl.fp16.compare import is_special
 from hdl.fp16.unpack import unpack
 from hdl.index.reducer import centroid_parts
@@ -198,6 +198,10 @@ class KllmNormSums(Block):
     For 16,383 elements q, x2, a and x1 have 62, 94, 39 and 55 bits. At 4 bits the next job begins
     26 cycles after the last beat. Decision 0026 says why there is one set of counters.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.norms:exact_sums"
+    configs = FieldOf("kllm_norm_stats", "sums")
 
     OUTLIERS_OF_MASK = 2**_OUTLIERS_BITS - 1  # a job's outliers where only the mask knows them
 

@@ -1,6 +1,7 @@
 """Element functions, one word per cycle."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Const, Module, Mux, Signal
 from amaranth.hdl import Value
@@ -11,7 +12,7 @@ from golden.fp16.format import FP16, FP32
 from golden.kllm.isa import GELU_C0, GELU_C1, Function
 from golden.kllm.timing import function_cycles
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.children import add
 from hdl.fp16.add import FpAdd, FpAddConfig
 from hdl.fp16.compare import is_nan
@@ -69,6 +70,11 @@ class KllmFunctionPipeline(Block):
     for x > 0, and within 13 ulp for x < 0, where results are small. GELU rounds z to FP16 before
     the exponential: its error beyond half an ulp is below 5e-4.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.functional:function"
+    default = KllmFunctionPipelineConfig()
+    configs: ClassVar = {"table1": KllmFunctionPipelineConfig()}
 
     def __init__(self, config: KllmFunctionPipelineConfig):
         super().__init__(

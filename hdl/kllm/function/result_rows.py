@@ -10,7 +10,7 @@ from golden.fp16.format import FP16
 from golden.kllm.isa import ROW_ELEMENTS
 from golden.kllm.timing import result_rows
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, FieldOf, Tier
 from hdl.kllm.engine import ROW, row_write_layout
 from hdl.kllm.function.job import RowWalk, result_walk_layout
 from hdl.ports import In, Out, Payload
@@ -36,6 +36,10 @@ class KllmResultRows(Block):
     ``i.ready`` and ``element.ready`` depend combinationally on ``write.ready``. Nothing rounds.
     Golden: golden.kllm.phases.result_rows.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.phases:result_rows"
+    configs = FieldOf("kllm_functional_unit", "results")
 
     def __init__(self, config: KllmResultRowsConfig):
         beat = Payload(

@@ -9,7 +9,7 @@ from golden.config import Config, bounded
 from golden.fp16.format import FP16
 from golden.kllm.timing import row_reader
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, FieldOf, Tier
 from hdl.kllm.engine import ROW, row_read
 from hdl.kllm.function.job import RowWalk, row_walk_layout
 from hdl.ports import In, Out, Payload
@@ -40,6 +40,10 @@ class KllmRowReader(Block):
     No other client of the memory waits for this one. A unit of ``width`` elements needs a row every
     16 / width cycles, which hides more than depth - 2 cycles.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.phases:walk_rows"
+    configs = FieldOf("kllm_functional_unit", "reader")
 
     def __init__(self, config: KllmRowReaderConfig):
         row = stream.Signature(Payload(word=(ROW, "16 FP16 words, element 0 first", FP16)))

@@ -8,7 +8,7 @@ from amaranth.lib import data, stream
 from golden.config import Config, bounded
 from golden.kllm.timing import slot_fetch
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, FieldOf, Tier
 from hdl.kinds import BITS, NUMBER, index_of
 from hdl.ports import In, Out, Payload
 from hdl.stream.queue import queue
@@ -51,6 +51,10 @@ class KllmSlotFetch(Block):
     The functional unit has one for rows of entries and one for outliers. A slot that stalls does
     not stop the other.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.phases:fetched"
+    configs = FieldOf("kllm_functional_unit", "outliers")
 
     def __init__(self, config: KllmSlotFetchConfig):
         word = stream.Signature(Payload(word=(config.word_bits, "word of the slot", BITS)))

@@ -11,7 +11,7 @@ from golden.index.timing import table as table_rows
 from golden.kllm.isa import ROW_ELEMENTS, Function
 from golden.kllm.timing import function_cycles
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, FieldOf, Tier
 from hdl.children import add
 from hdl.fp16.mul import FpMul, FpMulConfig
 from hdl.index.table import IndexTable, IndexTableConfig
@@ -64,6 +64,10 @@ class KllmSlotRows(Block):
 
     Decision 0033 says why GLU comes after the look-ups.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.phases:slot_rows"
+    configs = FieldOf("kllm_functional_unit", "slot_words")
 
     def __init__(self, config: KllmSlotRowsConfig):
         row = stream.Signature(Payload(word=(ROW, "16 FP16 words, element 0 first", FP16)))

@@ -2,6 +2,7 @@
 
 import dataclasses
 from fractions import Fraction
+from typing import ClassVar
 
 from amaranth import Module, Mux
 from amaranth.hdl import Value
@@ -143,6 +144,19 @@ class KllmFunctionalUnit(Block):
     an output. The phases are blocks of hdl.kllm.function and AttentionSoftmax; this block joins
     them. Source: KLLM, sections III-C and IV-A. Golden: golden.kllm.functional.execute.
     """
+
+    golden = "golden.kllm.functional:execute"
+    reference = "tests/kllm/test_functional.py: test_commands_equal_numpy_and_fractions"
+    default = KllmFunctionalUnitConfig()
+    configs: ClassVar = {
+        "table1": KllmFunctionalUnitConfig(),
+        "small": KllmFunctionalUnitConfig(
+            vectors=VectorShape(rows=256),
+            slot=SlotShape(slots=4, elements=256, bits_a=2, integer_bits=4),
+            width=4,
+            softmax_elements=256,
+        ),
+    }
 
     def __init__(self, config: KllmFunctionalUnitConfig):
         super().__init__(

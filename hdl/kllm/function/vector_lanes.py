@@ -12,7 +12,7 @@ from golden.kllm.format import Operation
 from golden.kllm.isa import ROW_ELEMENTS
 from golden.kllm.timing import vector_lanes
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, FieldOf, Tier
 from hdl.children import add
 from hdl.fp16.convert import convert
 from hdl.fp16.fma import FpFma, FpFmaConfig
@@ -70,6 +70,10 @@ class KllmVectorLanes(Block):
     takes 16 / width cycles, and the next one follows without a gap. ROTATE takes two rows of each
     operand and gives two rows. Decision 0034 says why there is one form for every operation.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.phases:lanes"
+    configs = FieldOf("kllm_functional_unit", "lanes")
 
     def __init__(self, config: KllmVectorLanesConfig):
         row = stream.Signature(Payload(word=(ROW, "16 FP16 words, element 0 first", FP16)))

@@ -1,15 +1,16 @@
 """KLLM lanes that share their activations."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Module, Signal
 from amaranth.lib import stream
 
 from golden.config import Config, bounded, nested
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.children import add
-from hdl.kllm.lane.config import KllmPeLaneConfig
+from hdl.kllm.lane.config import SMALL, KllmPeLaneConfig
 from hdl.kllm.lane.engine import KllmPeLane
 from hdl.ports import In, Out
 from hdl.stream.fork import fork
@@ -49,6 +50,14 @@ class KllmLaneArray(Block):
     131,136 at Table I's sizes (32, 16, 4) and 262,208 at the widest (64, 16, 4). Amaranth by itself
     numbers all input bits of a module in 16 bits. hdl.back.emit numbers them in 20.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.matmul:matmul"
+    default = KllmLaneArrayConfig()
+    configs: ClassVar = {
+        "table1": KllmLaneArrayConfig(),
+        "small": KllmLaneArrayConfig(lanes=2, lane=SMALL),
+    }
 
     def __init__(self, config: KllmLaneArrayConfig):
         lane = config.lane

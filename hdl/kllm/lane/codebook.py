@@ -6,8 +6,8 @@ from amaranth.lib import stream
 from golden.fp16.format import FP16
 from golden.kllm.format import integer_packet_length
 from golden.timing import Timing
-from hdl.block import Block
-from hdl.kllm.lane.config import KllmPeLaneConfig, Loaded
+from hdl.block import Block, Tier
+from hdl.kllm.lane.config import LANES, KllmPeLaneConfig, Loaded
 from hdl.kllm.lane.packet import words_beyond
 from hdl.ports import In, Out
 
@@ -27,6 +27,11 @@ class KllmLaneCodebook(Block):
     A packet of K-Means has 2**(bits_a + bits_b) products, then C_B, and a packet of integers C_V.
     So a shift register of the last words keeps the right ones, whatever the length.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.lane:codebook_mode"
+    default = KllmPeLaneConfig()
+    configs = LANES
 
     def __init__(self, config: KllmPeLaneConfig):
         super().__init__(

@@ -7,7 +7,7 @@ from amaranth.lib import data, stream
 
 from golden.config import Config, bounded
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, FieldOf, Tier
 from hdl.kinds import BITS, NUMBER, index_of, mask_of
 from hdl.ports import In, Out, Payload
 
@@ -83,6 +83,11 @@ class KllmConcat(Block):
     The paper's Concat unit of 8 flip-flops is one column and one element. ``value`` is an
     activation index or an integer (score x V). The block checks nothing and has no faults.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.blocks:concatenate"
+    default = KllmConcatConfig()
+    configs = FieldOf("kllm_pe_lane", "concat_config", ("table1", "small"))
 
     def __init__(self, config: KllmConcatConfig):
         super().__init__(

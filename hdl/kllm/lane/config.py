@@ -345,3 +345,20 @@ class KllmPeLaneConfig(Config):
             sum=(signed(self.outlier_config.sum_bits), "exact sparse sum, on the grid 2**-48"),
             last=(1, "the final column"),
         )
+
+
+SMALL = KllmPeLaneConfig(
+    bits_a=2, bits_b=3, elements=4, columns=3, k_max=100, integer_bits=4, macs=8, outliers_max=9,
+    weight_buffer_beats=4,
+)  # fmt: skip
+# Sizes of Table I. The paper's lane counts in flip-flops.
+SELECTING = {
+    "table1": KllmPeLaneConfig(),
+    "table1_w4a3": KllmPeLaneConfig(bits_a=3),
+    "small": SMALL,
+}
+COUNTING = {
+    "table1_flipflop": KllmPeLaneConfig(counter="flipflop"),
+    "small_flipflop": dataclasses.replace(SMALL, counter="flipflop"),
+}
+LANES = SELECTING | COUNTING

@@ -7,9 +7,9 @@ from amaranth.lib import stream
 
 from golden.kllm.format import Status
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.fp16.compare import is_special
-from hdl.kllm.lane.config import STATUS_BITS, KllmPeLaneConfig, Loaded
+from hdl.kllm.lane.config import LANES, STATUS_BITS, KllmPeLaneConfig, Loaded
 from hdl.ports import In, Out
 from hdl.stream.link import link
 from hdl.stream.queue import queue
@@ -46,6 +46,11 @@ class KllmLaneControl(Block):
     of ``x``: without an outlier, or with more outliers than the header has. ``value`` is what the
     counters put above the weight index, the index or the integer.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.lane:job_steps"
+    default = KllmPeLaneConfig()
+    configs = LANES
 
     def __init__(self, config: KllmPeLaneConfig):
         packet = stream.Signature(config.packet_layout)

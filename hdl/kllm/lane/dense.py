@@ -6,11 +6,11 @@ from amaranth.lib import stream
 from golden.fp16.format import FP16
 from golden.kllm.isa import MatmulMode
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.children import add
 from hdl.index.histogram_parallel import IndexHistogramParallel
 from hdl.index.reducer import IndexReducer
-from hdl.kllm.lane.config import KllmPeLaneConfig
+from hdl.kllm.lane.config import COUNTING, KllmPeLaneConfig
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.ports import In, Out
@@ -36,6 +36,11 @@ class KllmLaneDense(Block):
     per cycle, of one column after the other. ``product`` writes single words of the table, in any
     order: the word of bin b is in row b // macs.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.blocks:dense_sums"
+    default = COUNTING["table1_flipflop"]
+    configs = COUNTING
 
     def __init__(self, config: KllmPeLaneConfig):
         config._check_choice("counter", ("flipflop",))

@@ -8,7 +8,7 @@ from hdl.block import Block
 from hdl.children import add
 from hdl.kllm.lane.codebook import KllmLaneCodebook
 from hdl.kllm.lane.concat import KllmConcat
-from hdl.kllm.lane.config import KllmPeLaneConfig, Loaded
+from hdl.kllm.lane.config import LANES, KllmPeLaneConfig, Loaded
 from hdl.kllm.lane.control import KllmLaneControl
 from hdl.kllm.lane.dense import KllmLaneDense
 from hdl.kllm.lane.finish import KllmLaneFinish
@@ -61,6 +61,11 @@ class KllmPeLane(Block):
     Source: KLLM, sections III-B, III-D, IV-A, Table I. Golden: golden.kllm.matmul.matmul,
     integer_matmul.
     """
+
+    golden = "golden.kllm.matmul:matmul"
+    reference = "tests/kllm/test_matmul.py: test_kmeans_equals_rational_arithmetic"
+    default = KllmPeLaneConfig()
+    configs = LANES
 
     def __init__(self, config: KllmPeLaneConfig):
         value = stream.Signature(config.value_layout)

@@ -1,14 +1,16 @@
 """The end of a lane: sums to outputs, and a status per job."""
 
+from typing import ClassVar
+
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
 
 from golden.kllm.format import NO_OUTPUT, Status
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.children import add
 from hdl.fp16.compare import is_special
-from hdl.kllm.lane.config import STATUS_BITS, KllmPeLaneConfig
+from hdl.kllm.lane.config import SMALL, STATUS_BITS, KllmPeLaneConfig
 from hdl.kllm.lane.scaler import KllmScaler
 from hdl.ports import In, Out
 
@@ -39,6 +41,11 @@ class KllmLaneFinish(Block):
     A job takes ``columns`` cycles if it is ``counted``, otherwise last_column + 1. The register of
     the status takes a word every 2 cycles.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.blocks:finish_job"
+    default = KllmPeLaneConfig()
+    configs: ClassVar = {"table1": KllmPeLaneConfig(), "small": SMALL}
 
     def __init__(self, config: KllmPeLaneConfig):
         super().__init__(

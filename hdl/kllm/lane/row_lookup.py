@@ -7,10 +7,10 @@ from amaranth.lib import stream
 from golden.kllm.format import product_bits
 from golden.timing import Timing
 from hdl.bits import any_of, let, one_hot
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.children import add
 from hdl.index.reducer import centroid_parts
-from hdl.kllm.lane.select_config import KllmSelectConfig
+from hdl.kllm.lane.select_config import SELECTS, KllmSelectConfig
 from hdl.ports import In, Out
 
 
@@ -40,6 +40,11 @@ class KllmRowLookup(Block):
     path of a lane runs from a code through the row and a column's tree. Registers of rows would
     cost 59 kGE of a lane with 16 elements. Row n needs up to ``bits_a`` more bits than a product.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.select:look_up_rows"
+    default = KllmSelectConfig()
+    configs = SELECTS
 
     def __init__(self, config: KllmSelectConfig):
         super().__init__(

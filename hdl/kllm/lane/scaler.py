@@ -9,7 +9,7 @@ from golden.config import Config, bounded, choice
 from golden.fp16.format import FP16, FP32
 from golden.kllm.format import GRID_SPARSE
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, FieldOf, Tier
 from hdl.children import add
 from hdl.fp16.compare import is_special
 from hdl.fp16.fma import FpFma, FpFmaConfig
@@ -58,6 +58,11 @@ class KllmScaler(Block):
     One rounding of the exact value would give another y at ties of y. Golden rounds at the same
     places. An exact t of 0 from +0 sums is +0. Subnormal results are exact.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.blocks:scale_outputs"
+    default = KllmScalerConfig()
+    configs = FieldOf("kllm_pe_lane", "scaler_config", ("table1", "small"))
 
     def __init__(self, config: KllmScalerConfig):
         super().__init__(

@@ -5,10 +5,10 @@ from amaranth.lib import stream
 
 from golden.fp16.format import FP32
 from golden.timing import Timing
-from hdl.block import Block, Operations
+from hdl.block import Block, Operations, Tier
 from hdl.children import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
-from hdl.kllm.lane.config import KllmPeLaneConfig
+from hdl.kllm.lane.config import SELECTING, KllmPeLaneConfig
 from hdl.kllm.lane.select_column import KllmSelectColumn
 from hdl.lanes.steps import lane_steps, lane_timing
 from hdl.ports import In, Out
@@ -39,6 +39,11 @@ class KllmLaneSelect(Block):
     has a bias of 2**(word_bits - 1). A counter adds up the biases of a packet, once for all
     columns. The results are those of KllmLaneDense with ``flipflop``, bit for bit.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.blocks:dense_sums"
+    default = KllmPeLaneConfig()
+    configs = SELECTING
 
     def __init__(self, config: KllmPeLaneConfig):
         config._check_choice("counter", ("select",))

@@ -4,9 +4,9 @@ from amaranth import Cat, Const, Module, Mux, Signal, signed
 
 from golden.timing import Timing
 from hdl.bits import any_of, carry_save, let, one_hot
-from hdl.block import Block, Operations
+from hdl.block import Block, Operations, Tier
 from hdl.kinds import index_of
-from hdl.kllm.lane.select_config import KllmSelectConfig
+from hdl.kllm.lane.select_config import SELECTS, KllmSelectConfig
 from hdl.lanes.column import registers
 from hdl.ports import In, Out
 
@@ -43,6 +43,11 @@ class KllmSelectColumn(Block):
     at 16 elements. The path after them has one row of full adders and the adder. Registers have no
     reset: a packet begins with ``first``.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.select:column_sum"
+    default = KllmSelectConfig()
+    configs = SELECTS
 
     def __init__(self, config: KllmSelectConfig):
         members = {

@@ -191,3 +191,14 @@ class KllmSelectConfig(Config):
             **self.digit_parts,
             **self._shared,
         )
+
+
+# Rows and columns of the selecting lane.
+SELECTS = {
+    "table1": KllmSelectConfig(),
+    "table1_w4a3": KllmSelectConfig(bits_a=3),
+    "no_integer": KllmSelectConfig(integer_bits=0),
+    "small": KllmSelectConfig(
+        bits_a=2, bits_b=3, elements=4, columns=3, k_max=100, integer_bits=4, tag_bits=5
+    ),
+}

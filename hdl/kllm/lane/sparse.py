@@ -1,12 +1,14 @@
 """The sparse path of a lane: outliers and their weights."""
 
+from typing import ClassVar
+
 from amaranth import Array, Module
 from amaranth.lib import stream
 
 from golden.fp16.format import FP16
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.children import add
-from hdl.kllm.lane.config import KllmPeLaneConfig
+from hdl.kllm.lane.config import SMALL, KllmPeLaneConfig
 from hdl.kllm.outliers.outlier import KllmOutlier
 from hdl.ports import In, Out
 from hdl.stream.link import link
@@ -25,6 +27,11 @@ class KllmLaneSparse(Block):
     that. ``i.ready`` depends combinationally on ``o.ready``.
     Source: KLLM, section III-D. Golden: golden.kllm.blocks.sparse_sums.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.blocks:sparse_sums"
+    default = KllmPeLaneConfig()
+    configs: ClassVar = {"table1": KllmPeLaneConfig(), "small": SMALL}
 
     def __init__(self, config: KllmPeLaneConfig):
         super().__init__(

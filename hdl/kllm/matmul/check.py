@@ -5,7 +5,7 @@ from amaranth import Module, Mux, Signal
 from golden.kllm.format import integer_packet_length, kmeans_packet_length
 from golden.kllm.isa import ROW_ELEMENTS, Codebook, MatmulMode, Opcode, row_count
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, FieldOf, Tier
 from hdl.kinds import NUMBER
 from hdl.kllm.engine import SLOT_LENGTH_BITS, command_layout, operand
 from hdl.kllm.matmul.config import KllmMatmulConfig
@@ -22,6 +22,10 @@ class KllmMatmulCheck(Block):
     Latency: 1 cycle from ``command`` to every output. ``command`` must not change meanwhile.
     The outputs of an unknown opcode have no meaning. Golden: golden.kllm.issue.is_outside.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.issue:is_outside"
+    configs = FieldOf("kllm_accelerator", "matmul_config", ("table1", "small"))
 
     def __init__(self, config: KllmMatmulConfig):
         super().__init__(

@@ -7,7 +7,7 @@ from golden.fp16.format import FP16
 from golden.kllm.format import NO_OUTPUT, Status
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, FieldOf, Tier
 from hdl.kllm.engine import ROW, row_write_layout, status_stream
 from hdl.kllm.matmul.config import KllmMatmulConfig
 from hdl.kllm.matmul.payloads import row_layout, supply_done_layout, ticket_layout
@@ -51,6 +51,11 @@ class KllmMatmulCollect(Block):
     Throughput 1 row per cycle, and 1 cycle for the statuses of each job. ``row.ready`` depends
     combinationally on ``write.ready``. Golden: golden.kllm.collect.collect.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.collect:collect"
+    configs = FieldOf("kllm_accelerator", "matmul_config", ("table1", "small"))
+    checked = "small"
 
     def __init__(self, config: KllmMatmulConfig):
         super().__init__(

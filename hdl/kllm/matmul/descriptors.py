@@ -4,7 +4,7 @@ from amaranth import Module
 from amaranth.lib import stream
 
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.kinds import NUMBER, index_of
 from hdl.kllm.engine import descriptor_layout
 from hdl.kllm.matmul.config import FIRST_REQUEST, KllmMatmulPhaseConfig
@@ -22,6 +22,10 @@ class KllmDescriptorWalk(Block):
     ``done`` 1 cycle. Throughput 1 descriptor per cycle.
     Golden: golden.kllm.walks.walk_slots.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.walks:walk_slots"
+    default = KllmMatmulPhaseConfig()
 
     def __init__(self, config: KllmMatmulPhaseConfig):
         super().__init__(

@@ -8,7 +8,7 @@ from amaranth.lib import stream
 
 from golden.kllm.timing import matmul_supply
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, FieldOf
 from hdl.children import add
 from hdl.kllm.engine import (
     command_stream,
@@ -60,6 +60,10 @@ class KllmMatmul(Block):
 
     Source: KLLM, section IV-A. Golden: golden.kllm.machine.
     """
+
+    golden = "golden.kllm.machine:Machine"
+    reference = "tests/kllm/test_layer.py: test_head_program"
+    configs = FieldOf("kllm_accelerator", "matmul_config", ("table1", "small"))
 
     def __init__(self, config: KllmMatmulConfig):
         lane = config.lane

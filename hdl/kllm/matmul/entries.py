@@ -5,7 +5,7 @@ from amaranth.lib import stream
 
 from golden.kllm.isa import ROW_ELEMENTS
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, FieldOf, Tier
 from hdl.kllm.engine import SLOT_LENGTH_BITS, slot_read
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.matmul.config import FIRST_REQUEST
@@ -35,6 +35,10 @@ class KllmEntryWalk(Block):
 
     Elements beyond the length keep the values of the slot. Their mask bits are 0.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.walks:entry_beats"
+    configs = FieldOf("kllm_accelerator", "lane", ("table1", "small"))
 
     def __init__(self, config: KllmPeLaneConfig):
         client = slot_read("slot", config.bits_a, config.integer_bits)

@@ -6,7 +6,7 @@ from amaranth.lib import stream
 from golden.fp16.format import FP16
 from golden.kllm.isa import ROW_ELEMENTS
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
 from hdl.kllm.matmul.payloads import packet_word_layout, row_layout
 from hdl.ports import In, Out
@@ -24,6 +24,10 @@ class KllmRowGather(Block):
 
     So a lane goes on while its row waits for the other lanes.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.walks:gathered_rows"
+    default = KllmMatmulPhaseConfig()
 
     def __init__(self, config: KllmMatmulPhaseConfig):
         super().__init__(

@@ -8,7 +8,7 @@ from amaranth.lib import stream
 from golden.kllm.isa import Codebook, CommandStatus, MatmulMode, Opcode
 from golden.kllm.timing import matmul_supply, matmul_ticket
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, FieldOf, Tier
 from hdl.children import add
 from hdl.kinds import index_of
 from hdl.kllm.engine import command_stream, descriptor_layout, operand, release_layout
@@ -66,6 +66,11 @@ class KllmMatmulIssue(Block):
     every slot. A packet with a word above 1 leaves no codebook. A packet outside the vector memory
     changes nothing.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.issue:issue"
+    configs = FieldOf("kllm_accelerator", "matmul_config", ("table1", "small"))
+    checked = "small"
 
     def __init__(self, config: KllmMatmulConfig):
         super().__init__(

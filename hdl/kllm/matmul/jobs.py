@@ -5,7 +5,7 @@ from amaranth.lib import stream
 
 from golden.fp16.format import FP16
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, FieldOf, Tier
 from hdl.kinds import index_of
 from hdl.kllm.engine import SLOT_LENGTH_BITS, descriptor_layout
 from hdl.kllm.lane.config import KllmPeLaneConfig
@@ -38,6 +38,10 @@ class KllmJobWalk(Block):
 
     A job has left when both ``job`` and ``count`` were taken, in any order.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.walks:job_words"
+    configs = FieldOf("kllm_accelerator", "lane", ("table1", "small"))
 
     def __init__(self, config: KllmPeLaneConfig):
         super().__init__(

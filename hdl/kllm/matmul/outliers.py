@@ -5,7 +5,7 @@ from amaranth.lib import stream
 
 from golden.fp16.format import FP16
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.kinds import index_of
 from hdl.kllm.engine import SLOT_LENGTH_BITS
 from hdl.kllm.matmul.config import KllmMatmulPhaseConfig
@@ -28,6 +28,10 @@ class KllmOutlierWalk(Block):
     cycle within a count. ``idle``: no count waits, and every requested word was taken.
     Golden: golden.kllm.walks.outlier_places.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.walks:outlier_places"
+    default = KllmMatmulPhaseConfig()
 
     def __init__(self, config: KllmMatmulPhaseConfig):
         place = Payload(

@@ -6,7 +6,7 @@ from amaranth.lib import stream
 from golden.fp16.format import FP16
 from golden.kllm.isa import ROW_ELEMENTS
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.kllm.engine import row_read
 from hdl.kllm.matmul.config import FIRST_REQUEST, KllmMatmulPhaseConfig
 from hdl.kllm.matmul.payloads import packet_word_layout, row_work_layout
@@ -24,6 +24,10 @@ class KllmRowWalk(Block):
     word per cycle. ``read_row.ready`` depends combinationally on ``o.ready``.
     Golden: golden.kllm.walks.row_words.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.walks:row_words"
+    default = KllmMatmulPhaseConfig()
 
     def __init__(self, config: KllmMatmulPhaseConfig):
         super().__init__(

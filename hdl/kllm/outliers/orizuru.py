@@ -1,6 +1,7 @@
 """The k largest and k smallest words of each token (docs/blocks/kllm_orizuru.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -112,6 +113,16 @@ class KllmOrizuru(Block):
     depends on no ``ready``; ``x.ready`` and ``job.ready`` depend on no input.
     Source: KLLM, section IV-C. Golden: golden.kllm.orizuru.pop_token.
     """
+
+    golden = "golden.kllm.orizuru:pop_token"
+    reference = "tests/kllm/test_orizuru.py: test_pops_of_a_token_are_those_of_pythons_sort"
+    default = KllmOrizuruConfig()
+    configs: ClassVar = {
+        "table1": KllmOrizuruConfig(architecture="parallel"),
+        "table1_shared": KllmOrizuruConfig(),
+        "small": KllmOrizuruConfig(n_max=256, elements=8),
+        "small_parallel": KllmOrizuruConfig(n_max=256, architecture="parallel"),
+    }
 
     def __init__(self, config: KllmOrizuruConfig):
         super().__init__(

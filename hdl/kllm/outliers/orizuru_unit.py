@@ -1,6 +1,7 @@
 """Largest and smallest of up to 16 leaves."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Module, Mux
 from amaranth.hdl import Value
@@ -9,6 +10,7 @@ from amaranth.lib import data
 from golden.config import bounded, flag, power_of_two
 from golden.fp16.format import FP16
 from hdl.bits import let
+from hdl.block import Tier
 from hdl.fp16.pipeline import Operator, OperatorConfig
 from hdl.kinds import BITS, NUMBER, index_of, mask_of
 from hdl.ports import Payload
@@ -93,6 +95,14 @@ class KllmOrizuruUnit(Operator):
     at 28 nm eq. ``inner`` has 4.75 kGE, or 2,358 um2. Table I's row is 2,707 um2 per unit. It does
     not say which part of the leaves that includes.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.orizuru:select_unit"
+    default = KllmOrizuruUnitConfig()
+    configs: ClassVar = {
+        "leaf": KllmOrizuruUnitConfig(),
+        "inner": KllmOrizuruUnitConfig(shared=False, carry_bits=8),
+    }
 
     i_text = "leaves as ordered keys, and which of them each tree still has"
     o_text = "the winner of each tree: key, index of its leaf, whether there is one"

@@ -8,7 +8,7 @@ from amaranth.lib import data, stream
 from golden.config import Config, bounded
 from golden.fp16.format import FP16
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, FieldOf, Tier
 from hdl.index.reducer import centroid_parts
 from hdl.kinds import index_of
 from hdl.ports import In, Out, Payload
@@ -70,6 +70,10 @@ class KllmOutlier(Block):
     bit_length(outliers_max) + 1 bits hold every sum: 72 at Table I's sizes, with two sets per
     column. When both sets are full, ``i.ready`` falls. The lane refuses a job with illegal words.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.blocks:sparse_sums"
+    configs = FieldOf("kllm_pe_lane", "outlier_config", ("table1", "small"))
 
     def __init__(self, config: KllmOutlierConfig):
         super().__init__(

@@ -6,7 +6,7 @@ from amaranth.lib import stream
 from golden.fp16.format import FP16
 from golden.timing import Timing
 from hdl.bits import let
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.fp16.compare import total_order_key
 from hdl.kllm.engine import SLOT_LENGTH_BITS
 from hdl.kllm.outliers.orizuru import KllmOrizuruConfig
@@ -28,6 +28,10 @@ class KllmOutlierBounds(Block):
 
     The block holds one token for ``o``. Decision 0040 says why two bounds suffice.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.quantizer_phases:outlier_bound"
+    default = KllmQuantizePhaseConfig()
 
     def __init__(self, config: KllmQuantizePhaseConfig):
         trees = KllmOrizuruConfig()  # its sizes do not shape these payloads

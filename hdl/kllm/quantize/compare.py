@@ -12,7 +12,7 @@ from golden.kllm.format import TokenKind
 from golden.kllm.isa import ROW_ELEMENTS
 from golden.timing import Timing
 from hdl.bits import let
-from hdl.block import Block
+from hdl.block import Block, FieldOf, Tier
 from hdl.fp16.compare import total_order_key
 from hdl.kllm.quantize.payloads import (
     ALL,
@@ -63,6 +63,10 @@ class KllmRowCompare(Block):
     The trees pop in the strict order of (key, -position). Their last pop distinguishes outliers
     from inliers (decision 0040).
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.quantizer_phases:compare_row"
+    configs = FieldOf("kllm_quantizer", "compare", ("table1", "small"))
 
     def __init__(self, config: KllmRowCompareConfig):
         super().__init__(

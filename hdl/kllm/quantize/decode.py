@@ -13,7 +13,7 @@ from golden.kllm.format import TokenKind
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus, Norm, Opcode, OutlierMode
 from golden.timing import Timing
 from hdl.bits import let
-from hdl.block import Block
+from hdl.block import Block, FieldOf, Tier
 from hdl.kllm.engine import command_stream, operand
 from hdl.kllm.quantize.payloads import STATUS_BITS, quantize_job_layout
 from hdl.ports import Out
@@ -56,6 +56,10 @@ class KllmQuantizeDecode(Block):
     Commands that share an operand have it in the same place. So the registers of QUANTIZE serve all
     three.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.quantizer:faults"
+    configs = FieldOf("kllm_quantizer", "decode", ("table1", "small"))
 
     def __init__(self, config: KllmQuantizeDecodeConfig):
         super().__init__(

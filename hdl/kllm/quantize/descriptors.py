@@ -9,7 +9,7 @@ from golden.fp16.format import FP32
 from golden.kllm.format import TokenKind
 from golden.timing import Timing
 from hdl.bits import let
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.kllm.engine import SLOT_LENGTH_BITS, status_stream
 from hdl.kllm.function.norm_finish import norm_result_layout
 from hdl.kllm.quantize.payloads import (
@@ -51,6 +51,10 @@ class KllmDescriptorWriter(Block):
     ``outlier`` is combinational from ``i``. Nothing rounds.
     Golden: golden.kllm.quantizer_phases.descriptors.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.quantizer_phases:descriptors"
+    default = KllmQuantizePhaseConfig()
 
     def __init__(self, config: KllmQuantizePhaseConfig):
         super().__init__(

@@ -10,7 +10,7 @@ from golden.index.format import CODEBOOK_BITS_MAX, CODEBOOK_BITS_MIN, INT_BITS
 from golden.kllm.isa import ROW_ELEMENTS
 from golden.timing import Timing
 from hdl.bits import let
-from hdl.block import Block
+from hdl.block import Block, FieldOf, Tier
 from hdl.kinds import NUMBER, index_of
 from hdl.kllm.engine import entry_write_layout
 from hdl.kllm.function.norm_stats import KllmNormStatsConfig
@@ -63,6 +63,10 @@ class KllmEntryWriter(Block):
     with ``norm`` waits until both queues have room. ``token_done`` is high in the cycle in which
     ``entries`` gives the last row of a token.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.quantizer_phases:entry_row"
+    configs = FieldOf("kllm_quantizer", "writer", ("table1", "small"))
 
     def __init__(self, config: KllmEntryWriterConfig):
         super().__init__(

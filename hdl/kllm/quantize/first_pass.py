@@ -4,7 +4,7 @@ from amaranth import Module, Mux, Value
 from amaranth.lib import stream
 
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.kllm.outliers.orizuru import KllmOrizuruConfig
 from hdl.kllm.quantize.payloads import (
     KllmQuantizePhaseConfig,
@@ -30,6 +30,10 @@ class KllmFirstPass(Block):
     The block holds no row. It takes ``token`` with its last row, so the next token's first row
     follows in the next cycle.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.quantizer_phases:first_pass"
+    default = KllmQuantizePhaseConfig()
 
     def __init__(self, config: KllmQuantizePhaseConfig):
         super().__init__(

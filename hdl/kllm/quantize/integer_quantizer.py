@@ -11,7 +11,7 @@ from golden.fp16.format import FP16
 from golden.index.format import INT_BITS
 from golden.timing import Timing
 from hdl.bits import let
-from hdl.block import Block
+from hdl.block import Block, FieldOf, Tier
 from hdl.children import add
 from hdl.fp16.pipeline import Operator, OperatorConfig
 from hdl.fp16.round import Rounder
@@ -180,6 +180,11 @@ class KllmIntegerQuantizer(Block):
     ``python -m synth.report kllm_integer_quantizer`` gives 10.9 kGE, of which the four dividers are
     8.9.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.quantize:unsigned_quotient"
+    default = KllmIntegerQuantizerConfig()
+    configs = FieldOf("kllm_quantizer", "integer_config", ("table1", "small"))
 
     def __init__(self, config: KllmIntegerQuantizerConfig):
         super().__init__(

@@ -7,7 +7,7 @@ from golden.fp16.format import FP16
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus
 from golden.timing import Timing
 from hdl.bits import let
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.kllm.quantize.payloads import (
     STATUS_BITS,
     KllmQuantizePhaseConfig,
@@ -42,6 +42,10 @@ class KllmTokenMaximum(Block):
 
     So the result has a meaning only if the status is 0.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.quantizer_phases:token_maximum"
+    default = KllmQuantizePhaseConfig()
 
     def __init__(self, config: KllmQuantizePhaseConfig):
         super().__init__(

@@ -182,6 +182,21 @@ class KllmQuantizer(Block):
     Golden: golden.kllm.quantizer.
     """
 
+    golden = "golden.kllm.quantizer:quantize_command"
+    reference = "tests/kllm/test_quantizer.py: test_online_outliers_are_those_of_a_sort"
+    default = KllmQuantizerConfig()
+    configs: ClassVar = {
+        "table1": KllmQuantizerConfig(),
+        "parallel": KllmQuantizerConfig(orizuru="parallel"),
+        "smollm2": KllmQuantizerConfig(
+            vectors=VectorShape(rows=2048), slot=SlotShape(elements=1536)
+        ),
+        "small": KllmQuantizerConfig(
+            vectors=VectorShape(rows=64),
+            slot=SlotShape(slots=4, elements=64, outliers_max=5, bits_a=2, integer_bits=4),
+        ),
+    }
+
     def __init__(self, config: KllmQuantizerConfig):
         super().__init__(
             config,

@@ -8,7 +8,7 @@ from golden.kllm.format import TokenKind
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus, Norm
 from golden.timing import Timing
 from hdl.bits import let
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.fp16.compare import total_order_key
 from hdl.kllm.function.norm_stats import KllmNormStats, KllmNormStatsConfig
 from hdl.kllm.quantize.payloads import (
@@ -66,6 +66,10 @@ class KllmTokenScheduler(Block):
 
     Decision 0041 says why tokens stay in order.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.quantizer_phases:schedule"
+    default = KllmQuantizePhaseConfig()
 
     def __init__(self, config: KllmQuantizePhaseConfig):
         super().__init__(

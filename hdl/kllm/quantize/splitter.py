@@ -12,7 +12,7 @@ from golden.kllm.format import TokenKind
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus
 from golden.timing import Timing
 from hdl.bits import let
-from hdl.block import Block
+from hdl.block import Block, FieldOf, Tier
 from hdl.index.nearest import IndexNearestConfig
 from hdl.kllm.engine import SLOT_LENGTH_BITS
 from hdl.kllm.quantize.payloads import (
@@ -65,6 +65,10 @@ class KllmRowSplitter(Block):
 
     ``x`` has each marked word so that no stream waits for it.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.quantizer_phases:split_rows"
+    configs = FieldOf("kllm_quantizer", "splitter", ("table1", "small"))
 
     def __init__(self, config: KllmRowSplitterConfig):
         packet = stream.Signature(IndexNearestConfig().midpoints_layout)

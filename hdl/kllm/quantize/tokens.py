@@ -6,7 +6,7 @@ from amaranth.lib import stream
 from golden.kllm.format import TokenKind
 from golden.kllm.isa import ROW_ELEMENTS
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.kllm.outliers.orizuru import KllmOrizuruConfig
 from hdl.kllm.quantize.payloads import (
     KllmQuantizePhaseConfig,
@@ -33,6 +33,10 @@ class KllmTokenWalk(Block):
     is taken in the first cycle after reset. ``job.ready`` depends combinationally on the ready of
     every output. Golden: golden.kllm.quantizer_phases.walk_tokens.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.quantizer_phases:walk_tokens"
+    default = KllmQuantizePhaseConfig()
 
     def __init__(self, config: KllmQuantizePhaseConfig):
         super().__init__(

@@ -1,6 +1,7 @@
 """The engine that fills rows of the vector memory from data memory."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -10,7 +11,7 @@ from golden.fp16.format import FP16
 from golden.kllm.config import VectorShape
 from golden.kllm.isa import CommandStatus, Opcode
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.kinds import NUMBER, index_of
 from hdl.kllm.engine import ROW, command_stream, operand, row_write_layout, status_stream
 from hdl.ports import In, Out, Payload
@@ -58,6 +59,14 @@ class KllmLoad(Block):
     the engine accepts all rows, then writes the whole destination again. The status comes one cycle
     after the last row.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.machine:Machine"
+    default = KllmLoadConfig()
+    configs: ClassVar = {
+        "table1": KllmLoadConfig(),
+        "small": KllmLoadConfig(vectors=VectorShape(rows=256)),
+    }
 
     def __init__(self, config: KllmLoadConfig):
         super().__init__(

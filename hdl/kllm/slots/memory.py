@@ -8,7 +8,7 @@ from amaranth.lib import stream
 from golden.config import Config, bounded, nested
 from golden.kllm.config import SlotShape
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, FieldOf, Tier
 from hdl.children import add
 from hdl.kllm.engine import (
     SlotClient,
@@ -65,6 +65,10 @@ class KllmSlotMemory(Block):
     write that was accepted in an earlier cycle. Readers take turns, and a stalled reader stalls no
     other. Reset does not change entries and outliers.
     """
+
+    tier = Tier.PART
+    golden = "golden.memory.reference:memory_shared"
+    configs = FieldOf("kllm_accelerator", "slot_config", ("table1", "small"))
 
     def __init__(self, config: KllmSlotMemoryConfig):
         write = {

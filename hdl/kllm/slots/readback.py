@@ -1,6 +1,7 @@
 """The engine that gives rows and slots to the host."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Cat, Module, Signal
 from amaranth.lib import stream
@@ -10,7 +11,7 @@ from golden.kllm import timing
 from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus, Opcode
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, Tier
 from hdl.kinds import BITS
 from hdl.kllm.engine import (
     SLOT_LENGTH_BITS,
@@ -66,6 +67,14 @@ class KllmReadback(Block):
     there. READ gives a word per cycle if the memory answers within 8 cycles. The status comes after
     the last word is taken. So a host that takes no words stalls only this engine.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.machine:slot_words"
+    default = KllmReadbackConfig()
+    configs: ClassVar = {
+        "table1": KllmReadbackConfig(),
+        "small": KllmReadbackConfig(vectors=VectorShape(rows=256), slot=SlotShape(slots=4)),
+    }
 
     def __init__(self, config: KllmReadbackConfig):
         super().__init__(

@@ -11,7 +11,7 @@ from golden.fp16.format import FP16, FP32
 from golden.kllm.format import weight_beat_bits, weight_lane_words
 from golden.timing import Timing
 from hdl.bits import after
-from hdl.block import Block
+from hdl.block import Block, FieldOf, Tier
 from hdl.children import add
 from hdl.fp16.mul import FpMul, FpMulConfig
 from hdl.kinds import BITS, NUMBER, index_of
@@ -119,6 +119,10 @@ class KllmWeightBuffer(Block):
     flip-flops. Most of these store the beat's words (2,048) and the two sets of scales (1,024). The
     RAM of 256 x 2048 bits is not in this area.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.image:replay"
+    configs = FieldOf("kllm_weight_supply", "buffer_config")
 
     verilate_separately = True  # a supply has one per lane
 

@@ -10,7 +10,7 @@ from amaranth.lib import data, stream
 from golden.config import Config, bounded
 from golden.kllm.format import weight_word_place
 from golden.timing import Timing
-from hdl.block import Block
+from hdl.block import Block, FieldOf, Tier
 from hdl.children import PORTS_BITS
 from hdl.kinds import BITS
 from hdl.ports import In, Out, Payload
@@ -92,6 +92,10 @@ class KllmWeightStripe(Block):
     With ``port_bits=64`` it is 10.4 kGE. The area is all multiplexers: 4 gate equivalents for each
     of the 32 x 1024 bits that a slot selects from 3 ports.
     """
+
+    tier = Tier.PART
+    golden = "golden.kllm.image:stripe"
+    configs = FieldOf("kllm_weight_supply", "stripe_config")
 
     def __init__(self, config: KllmWeightStripeConfig):
         error = Payload(error=(1, "a word of the job came with error"))

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from fractions import Fraction
+from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
@@ -169,6 +170,19 @@ class KllmWeightSupply(Block):
     one, of folded scales. No combinational path leads from an input to an output.
     Source: KLLM, section IV-A. Golden: golden.kllm.image.supply.
     """
+
+    golden = "golden.kllm.image:supply"
+    reference = "tests/kllm/test_image.py: test_lanes_are_given_their_columns"
+    default = KllmWeightSupplyConfig()
+    configs: ClassVar = {
+        "table1": KllmWeightSupplyConfig(),
+        "small": KllmWeightSupplyConfig(
+            lane=LaneShape(lanes=2, columns=3, elements=4, bits_b=3),
+            ports=PortShape(ports=3, bits=16),
+            buffer_beats=5,
+            length_bits=6,
+        ),
+    }
 
     def __init__(self, config: KllmWeightSupplyConfig):
         buffer = config.buffer_config

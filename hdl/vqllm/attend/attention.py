@@ -1,19 +1,21 @@
 """Decode attention on CQ codes, one codebook per lane at a time (docs/blocks/vq_attention.md)."""
 
 from fractions import Fraction
+from typing import ClassVar
 
 from amaranth import Module
 from amaranth.lib import stream
 
 from golden.timing import Timing
 from golden.vqllm import timing
+from golden.vqllm.config import ATTEND, AttendShape
 from hdl.block import Block
 from hdl.children import add
 from hdl.million.output import MillionOutput
 from hdl.ports import In, Out
 from hdl.stream.link import link
 from hdl.stream.queue import queue
-from hdl.vqllm.attend.config import VqAttentionConfig
+from hdl.vqllm.attend.config import SMALL_PQ, VqAttentionConfig
 from hdl.vqllm.attend.control import VqAttendControl
 from hdl.vqllm.attend.core import VqAttendCore
 from hdl.vqllm.attend.fetch import VqAttendFetch
@@ -58,6 +60,20 @@ class VqAttention(Block):
     only combinational path leads from ``book.valid`` to ``request.ready``.
     Source: VQ-LLM, section VI-A, Figure 11, Table III. Golden: golden.vqllm.attention.attend.
     """
+
+    golden = "golden.vqllm.attention:attend"
+    reference = "tests/vqllm/test_attention.py: test_attend"
+    default = VqAttentionConfig()
+    configs: ClassVar = {
+        **{name: VqAttentionConfig(shape=ATTEND[name]) for name in ("cq2", "cq4_64", "cq2_64")},
+        "small": VqAttentionConfig(
+            shape=AttendShape(pq=SMALL_PQ, groups=4, queries=2, data_bits=64, max_tokens=40),
+            books=3,
+            burst_beats=4,
+            words=16,
+        ),
+    }
+    checked = "small"
 
     def __init__(self, config: VqAttentionConfig):
         super().__init__(

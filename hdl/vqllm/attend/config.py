@@ -7,7 +7,7 @@ from amaranth.lib import data
 from golden.axi.format import Resp
 from golden.config import Config, bounded, nested, power_of_two
 from golden.fp16.format import FP16
-from golden.million.config import HeadShape, MillionConfig, RateShape, WindowShape
+from golden.million.config import HeadShape, MillionConfig, PqShape, RateShape, WindowShape
 from golden.million.format import Status
 from golden.vqllm.config import AttendShape
 from hdl.attention.weights import AttentionWeightsConfig
@@ -213,3 +213,6 @@ class VqAttentionConfig(Config):
             nonfinite=(1, "an entry is NaN or infinite"),
             beyond=(1, "a code lies beyond the entries"),
         )
+
+
+SMALL_PQ = PqShape(head_dim=32, subspaces=8, bits=4)

@@ -1,5 +1,7 @@
 """Codebooks in registers, SRAM and memory (docs/blocks/vq_codebook_cache.md)."""
 
+from typing import ClassVar
+
 from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
 
@@ -12,7 +14,7 @@ from hdl.children import add
 from hdl.ports import In, Out
 from hdl.stream.link import link
 from hdl.stream.queue import queue
-from hdl.vqllm.cache.config import VqCodebookCacheConfig
+from hdl.vqllm.cache.config import CACHES, VqCodebookCacheConfig
 from hdl.vqllm.cache.entry_banks import VqEntryBanks
 from hdl.vqllm.cache.entry_fill import VqEntryFill
 from hdl.vqllm.cache.loader import VqCacheLoader
@@ -42,6 +44,11 @@ class VqCodebookCache(Block):
     from an input to an output.
     Source: VQ-LLM, section V. Golden: golden.vqllm.cache.
     """
+
+    golden = "golden.vqllm.cache:LookUps"
+    reference = "tests/vqllm/test_cache.py: test_look_ups"
+    default = VqCodebookCacheConfig()
+    configs: ClassVar = {name: CACHES[name] for name in ("aqlm3", "gptvq2", "quip4", "small")}
 
     def __init__(self, config: VqCodebookCacheConfig):
         super().__init__(

@@ -7,7 +7,7 @@ from amaranth.lib import data
 from golden.axi.format import Resp
 from golden.config import Config, bounded, nested, power_of_two
 from golden.fp16.format import FP16
-from golden.vqllm.config import VqShape
+from golden.vqllm.config import NAMED, VqShape
 from hdl.axi.signature import Axi4Read, axi4_read
 from hdl.kinds import BITS, NUMBER, index_of, mask_of
 from hdl.memory.config import MemoryConfig
@@ -180,3 +180,21 @@ class VqCodebookCacheConfig(Config):
     @property
     def row_layout(self) -> data.ArrayLayout:
         return data.ArrayLayout(range(max(2, self.side_rows)), self.banks)
+
+
+CACHES = {
+    "aqlm3": VqCodebookCacheConfig(vq=NAMED["aqlm3"], shared=4096, banks=16),
+    "gptvq2": VqCodebookCacheConfig(vq=NAMED["gptvq2"], lookups=16, banks=16),
+    "quip4": VqCodebookCacheConfig(vq=NAMED["quip4"]),
+    "aqlm2x8": VqCodebookCacheConfig(vq=NAMED["aqlm2x8"], banks=16),
+    "aqlm1x16": VqCodebookCacheConfig(vq=NAMED["aqlm1x16"], lookups=4, shared=4096),
+    "small": VqCodebookCacheConfig(
+        vq=VqShape(size=2, entries=16),
+        lookups=4,
+        registers=2,
+        shared=8,
+        banks=2,
+        beats=8,
+        data_bits=64,
+    ),
+}

@@ -18,7 +18,7 @@ from hdl.children import add
 from hdl.ports import In, Member, Out, Payload
 from hdl.stream.link import StreamView, link
 from hdl.vqllm.cache.cache import VqCodebookCache
-from hdl.vqllm.cache.config import VqCodebookCacheConfig
+from hdl.vqllm.cache.config import CACHES, VqCodebookCacheConfig
 from hdl.vqllm.dequantizer import VqDequantizer, VqDequantizerConfig
 from hdl.vqllm.exchange import VqExchange, VqExchangeConfig
 from hdl.vqllm.layout_buffer import VqLayoutBuffer, VqLayoutBufferConfig
@@ -120,6 +120,12 @@ def core_members(config: VqGemvCoreConfig) -> dict[str, Member]:
     }
 
 
+CORES = {
+    **{name: VqGemvCoreConfig(cache=cache) for name, cache in CACHES.items()},
+    "small": VqGemvCoreConfig(cache=CACHES["small"], batch=2, columns=32, rows=8),
+}  # fmt: skip
+
+
 class VqGemvCore(Block):
     """``sum[n][b] = sum over columns k of W[n][k] * x[b][k]``, exact, W from codes.
 
@@ -152,6 +158,11 @@ class VqGemvCore(Block):
     golden.vqllm.timing.gemv_core, from the last beat of a row. Source: VQ-LLM, sections II and V.
     Golden: golden.vqllm.product.exact_sums of golden.vqllm.matrix.VqMatrix.dequantized.
     """
+
+    golden = "golden.vqllm.product:exact_sums"
+    reference = "tests/vqllm/test_product.py: test_by_dequantizing"
+    default = VqGemvCoreConfig()
+    configs: ClassVar = {name: CORES[name] for name in ("aqlm3", "gptvq2", "quip4", "small")}
 
     def __init__(self, config: VqGemvCoreConfig):
         super().__init__(config, core_members(config))

@@ -15,7 +15,7 @@ from hdl.block import Block
 from hdl.children import add
 from hdl.ports import In, Out
 from hdl.stream.link import link, link_members
-from hdl.vqllm.cache.config import VqCodebookCacheConfig
+from hdl.vqllm.cache.config import CACHES, VqCodebookCacheConfig
 from hdl.vqllm.gemv.core import VqGemvCore, VqGemvCoreConfig, core_members
 from hdl.vqllm.row.config import VqRowSumsConfig
 from hdl.vqllm.row.finish import VqRowFinish, VqRowFinishConfig
@@ -110,6 +110,16 @@ class VqGemm(Block):
     ``timing``, from the last beat of a row to its last group.
     Source: VQ-LLM, sections II and V. Golden: golden.vqllm.product.by_dequantizing.
     """
+
+    golden = "golden.vqllm.product:by_dequantizing"
+    reference = "tests/vqllm/test_product.py: test_by_dequantizing"
+    default = VqGemmConfig()
+    configs: ClassVar = {
+        **{name: VqGemmConfig(cache=CACHES[name]) for name in ("aqlm3", "gptvq2")},
+        "small": VqGemmConfig(
+            cache=CACHES["small"], batch=2, tokens=8, columns=32, rows=8, scaled=True
+        ),
+    }
 
     def __init__(self, config: VqGemmConfig):
         members, finish = core_members(config.core), config.finish

@@ -1,5 +1,8 @@
 """A vector-quantized matrix in memory times vectors (docs/blocks/vq_gemv.md)."""
 
+import dataclasses
+from typing import ClassVar
+
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream
 
@@ -13,14 +16,25 @@ from hdl.ports import In, Out
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 from hdl.vqllm.cache.book_share import VqBookShare
+from hdl.vqllm.cache.config import CACHES
 from hdl.vqllm.fetch.fetch import VqFetch
 from hdl.vqllm.gemv.config import VqGemvConfig
 from hdl.vqllm.gemv.control import VqGemvControl
-from hdl.vqllm.gemv.core import VqGemvCore
+from hdl.vqllm.gemv.core import CORES, VqGemvCore, VqGemvCoreConfig
 from hdl.vqllm.gemv.scales import VqRowScales
 from hdl.vqllm.memory_port import VqPortShare, VqReadBuffer
 from hdl.vqllm.reduce import VqReduce
 from hdl.vqllm.row.finish import VqRowFinish
+
+_ENGINES = {
+    f"{name}{'_x4' * (cores > 1)}": VqGemvConfig(core=core, cores=cores, lanes=cores)
+    for name, core in CORES.items() if name != "small"
+    for cores in (1, 4)
+}  # fmt: skip
+# Twice the look-ups of gptvq2, and as many products
+_EXCHANGED = VqGemvCoreConfig(
+    cache=dataclasses.replace(CACHES["gptvq2"], lookups=32), fusion="exchange", need=2
+)
 
 
 class VqGemv(Block):
@@ -45,6 +59,16 @@ class VqGemv(Block):
     Source: VQ-LLM, sections V and VI; decisions 0207 and 0208.
     Golden: golden.vqllm.product.by_dequantizing.
     """
+
+    golden = "golden.vqllm.product:by_dequantizing"
+    reference = "tests/vqllm/test_product.py: test_by_dequantizing"
+    default = VqGemvConfig()
+    configs: ClassVar = {
+        **_ENGINES,
+        "gptvq2_exchange": VqGemvConfig(core=_EXCHANGED),
+        "small": VqGemvConfig(core=CORES["small"], scaled=True, ahead=8, far=8),
+        "small_x4": VqGemvConfig(core=CORES["small"], cores=4, lanes=2, ahead=8, far=8),
+    }
 
     def __init__(self, config: VqGemvConfig):
         super().__init__(

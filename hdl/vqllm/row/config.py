@@ -180,3 +180,6 @@ class VqRowSumsConfig(SumsConfig):
                 "last": 1, "bad": self.batch, "wrong": 1, **group,
             }
         )  # fmt: skip
+
+
+SMALL_SUMS = VqRowSumsConfig(macs=4, batch=2, columns=32, rows=8)

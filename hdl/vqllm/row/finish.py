@@ -1,6 +1,7 @@
 """Exact sums of rows to FP16 (docs/blocks/vq_row_finish.md)."""
 
 import dataclasses
+from typing import ClassVar
 
 from amaranth import Const, Module, Mux
 from amaranth.lib import data, stream
@@ -17,7 +18,7 @@ from hdl.fp16.mul import FpMul, FpMulConfig
 from hdl.ports import In, Out, Payload
 from hdl.stream.payload import LAST
 from hdl.stream.queue import queue
-from hdl.vqllm.row.config import SumsConfig, VqRowSumsConfig
+from hdl.vqllm.row.config import SMALL_SUMS, SumsConfig, VqRowSumsConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,6 +60,14 @@ class VqRowFinish(Block):
     combinationally on ``y.ready`` and, if scaled, on ``scale.valid``.
     Source: VQ-LLM, section II; decision 0200. Golden: golden.vqllm.product.rounded.
     """
+
+    golden = "golden.vqllm.product:rounded"
+    reference = "tests/vqllm/test_product.py: test_by_dequantizing"
+    default = VqRowFinishConfig()
+    configs: ClassVar = {
+        "scaled": VqRowFinishConfig(scaled=True),
+        "small": VqRowFinishConfig(sums=SMALL_SUMS, scaled=True),
+    }
 
     def __init__(self, config: VqRowFinishConfig):
         exponents = range(SCALE_EXPONENT_MIN, SCALE_EXPONENT_MAX + 1)

@@ -1,5 +1,7 @@
 """Exact sums of the rows of a matrix with vectors (docs/blocks/vq_row_sums.md)."""
 
+from typing import ClassVar
+
 from amaranth import Cat, Const, Module, Signal
 from amaranth.hdl import Value
 from amaranth.lib import stream
@@ -14,7 +16,7 @@ from hdl.ports import In, Out
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 from hdl.vqllm.operands import VqOperands
-from hdl.vqllm.row.config import VqRowSumsConfig
+from hdl.vqllm.row.config import SMALL_SUMS, VqRowSumsConfig
 from hdl.vqllm.totals import Totals
 from hdl.walk import Walk
 
@@ -46,6 +48,16 @@ class VqRowSums(Block):
     beats, groups and rows at least 1. All jobs of a buffer have the same ``words``.
     Source: VQ-LLM, section II. Golden: golden.vqllm.product.exact_sums.
     """
+
+    golden = "golden.vqllm.product:exact_sums"
+    reference = "tests/vqllm/test_product.py: test_by_dequantizing"
+    default = VqRowSumsConfig()
+    configs: ClassVar = {
+        "smollm2": VqRowSumsConfig(macs=32, columns=1536, rows=1536),
+        "gptvq2": VqRowSumsConfig(macs=64, largest=1, columns=11264),
+        "groups": VqRowSumsConfig(groups=64, columns=1536),
+        "small": SMALL_SUMS,
+    }
 
     def __init__(self, config: VqRowSumsConfig):
         uneven = {"uneven": Out(1, "A job takes a buffer with vectors of another length.")}

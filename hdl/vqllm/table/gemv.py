@@ -1,11 +1,14 @@
 """A vector-quantized matrix times vectors by tables (docs/blocks/vq_table_gemv.md)."""
 
+from typing import ClassVar
+
 from amaranth import Module
 from amaranth.lib import stream
 
 from golden.index.format import CodebookFault
 from golden.timing import Timing
 from golden.vqllm import timing
+from golden.vqllm.config import NAMED, VqShape
 from hdl.block import Block
 from hdl.children import add
 from hdl.ports import In, Out
@@ -44,6 +47,24 @@ class VqTableGemv(Block):
     Contract: |C| <= 1; offset + beats and rows within the configuration, both at least 1.
     Source: VQ-LLM, section II; MILLION, section IV. Golden: golden.vqllm.product.by_tables.
     """
+
+    golden = "golden.vqllm.product:by_tables"
+    reference = "tests/vqllm/test_product.py: test_by_tables"
+    default = VqTableGemvConfig()
+    configs: ClassVar = {
+        "aqlm2x8": VqTableGemvConfig(rows=11264),
+        "aqlm3": VqTableGemvConfig(vq=NAMED["aqlm3"], rows=11264),
+        "gptvq2": VqTableGemvConfig(vq=NAMED["gptvq2"], lookups=16, lanes=16, rows=256),
+        "small": VqTableGemvConfig(
+            vq=VqShape(size=2, entries=16),
+            lookups=4,
+            lanes=1,
+            batch=2,
+            columns=32,
+            rows=8,
+            scaled=True,
+        ),
+    }
 
     def __init__(self, config: VqTableGemvConfig):
         store, finish = config.store, config.finish
