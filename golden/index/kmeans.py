@@ -92,7 +92,7 @@ def _lloyd(data: _Sorted, centroids: Tensor, iterations: int) -> Tensor:
 
 
 def _coarse(data: _Sorted) -> tuple[Tensor, Tensor]:
-    """At most ``_COARSE`` (mean, weight) pairs that represent the samples."""
+    """Represents the samples by at most ``_COARSE`` (mean, weight) pairs."""
     if len(data.x) <= _COARSE:
         return data.x, data.w.diff()
     half = _COARSE // 2

@@ -60,7 +60,7 @@ def argmin(x: Tensor) -> Tensor:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training(Config):
-    """How centroids are found.
+    """The choices by which centroids are found.
 
     seed: of the first centroids; the same seed on the same device gives the same bits
     seeds: ``plus_plus``, each seed with probability proportional to w * squared distance, drawn
