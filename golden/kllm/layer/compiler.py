@@ -106,7 +106,7 @@ def constants(quantized: QuantizedLayer, config: MachineConfig) -> dict[str, lis
 
 
 def masks(job: Job) -> dict[str, list[Any]]:
-    """What is added to the scores of each new token that has later ones in its sequence."""
+    """Returns what is added to the scores of each new token that has later ones in its sequence."""
     tokens = np.arange(job.attended)
     return {
         f"mask{t}": [np.where(tokens > job.context + t, _MINUS_INFINITY, 0)]
