@@ -299,7 +299,7 @@ class Million(Method):
 
 
 def recent_tokens(tokens: int, sink: int, window: int, policy: str) -> Tensor:
-    """How many of the latest tokens each query sees exactly, itself included: (tokens,) int64.
+    """Counts the latest tokens that each query sees exactly, itself included: (tokens,) int64.
 
     Among the tokens after the sinks, ``sliding`` keeps the latest ``window``. ``flush`` encodes all
     of them once ``window`` are there and the next one comes, so 1 to ``window`` are exact.
