@@ -1,4 +1,4 @@
-"""What the blocks of the dequantization side give, beat by beat. Numbers: golden.oaken.quantize."""
+"""The words of the dequantization side's blocks, beat by beat. Numbers: golden.oaken.quantize."""
 
 import dataclasses
 import typing
@@ -198,7 +198,7 @@ def repeat_scales(
 def request_status(
     beats: Sequence[Beat], scale: Any = None, errors: Sequence[bool] | None = None
 ) -> Status:
-    """Of a request to the dequantization engine; scale: (tokens, 6) words, one row per token.
+    """Judges a request to the dequantization engine; scale: (tokens, 6) words, one row per token.
 
     MALFORMED: the sparse bytes are no records, or a row is not ``scales_valid``. A row that came
     with an error (``errors``) is not judged.
