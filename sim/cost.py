@@ -11,7 +11,7 @@ ENERGY = ("static", "dram", "sram", "core")  # joules, by where they go
 
 @dataclasses.dataclass(frozen=True)
 class Spent:
-    """The spending of one operation, all its executions together.
+    """The resources that one operation took, all its executions together.
 
     seconds : that it adds to the pass
     limits : seconds that each resource would take alone; none is above ``seconds``

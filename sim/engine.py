@@ -1,4 +1,4 @@
-"""The interface by which chips work: of the files in ``sim/engines``, and their register."""
+"""The interface of the files in ``sim/engines``, which say how a chip works, and their register."""
 
 import abc
 import dataclasses

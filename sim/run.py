@@ -71,7 +71,7 @@ class Run:
         self.is_whole = True
 
     def compute(self, exact: bool = False, prefill: bool = True) -> "Run":
-        """Runs; without ``prefill`` the prompt is cached already, the first step gives a word."""
+        """Computes the run; without ``prefill`` the prompt is cached, the first step gives a word."""
         self.is_whole = prefill
         if prefill:
             self.prefill = self.engine.cost(self.model, Pass.prefill(self.batch, self.prompt))

@@ -73,7 +73,7 @@ class Timeline:
 
     @property
     def words(self) -> int:
-        """The words of a port."""
+        """Sums the words of a port."""
         return sum(each.words for each in self.placed)
 
     def path(self) -> list[tuple[int | None, float]]:

@@ -59,7 +59,7 @@ Operands = Mapping[str, int]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Units(Config):
-    """The build of the units, and delays that their pages state. tests/sim compares with hdl.
+    """The units as they are built, and delays that their pages state. tests/sim compares with hdl.
 
     The defaults are those of ``kllm_accelerator``.
     """
