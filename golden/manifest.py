@@ -35,7 +35,7 @@ class Manifest:
     format: int = FORMAT
 
     def write(self, folder: Path) -> None:
-        """Into ``folder``; the same contents give the same bytes."""
+        """Writes into ``folder``; the same contents give the same bytes."""
         text = json.dumps(dataclasses.asdict(self), indent=1, sort_keys=True)
         with replacing(folder / NAME) as part:
             part.write_text(text + "\n")

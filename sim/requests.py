@@ -493,7 +493,7 @@ _FEWEST = 6  # READs or heads of a walk
 
 
 def _events(window: Window, read: Read) -> int:
-    """About the bursts and look-ups of a head that a walk goes through."""
+    """Estimates the bursts and look-ups of a head that a walk goes through."""
     bursts = (min(-(-run.words // window.burst_beats), _PERIOD) for run in read.heads[0])
     return sum(bursts) + 4
 

@@ -71,7 +71,10 @@ class Run:
         self.is_whole = True
 
     def compute(self, exact: bool = False, prefill: bool = True) -> "Run":
-        """Computes the run; without ``prefill`` the prompt is cached, the first step gives a word."""
+        """Computes the run.
+
+        Without ``prefill`` the prompt is cached already, and the first step gives a word.
+        """
         self.is_whole = prefill
         if prefill:
             self.prefill = self.engine.cost(self.model, Pass.prefill(self.batch, self.prompt))

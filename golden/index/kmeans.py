@@ -317,7 +317,7 @@ def _row_cost(rows: _Rows, centroids: Tensor) -> Tensor:
 
 
 def _row_lloyd(rows: _Rows, centroids: Tensor, iterations: int) -> Tensor:
-    """Until no centroid of a row moves; a centroid without samples stays."""
+    """Moves centroids until no centroid of a row moves; a centroid without samples stays."""
     result = centroids.clone()
     moving = torch.arange(len(centroids), device=centroids.device)
     part, current = rows, result

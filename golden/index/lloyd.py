@@ -52,7 +52,7 @@ def assign(samples: Tensor, centroids: Tensor) -> Tensor:
 
 
 def argmin(x: Tensor) -> Tensor:
-    """Over the last dimension, the first of equal values."""
+    """Returns the argmin over the last dimension, the first of equal values."""
     if x.device.type == "cpu":  # numpy has it vectorised
         return torch.from_numpy(x.numpy().argmin(-1))
     return x.argmin(-1)

@@ -219,7 +219,7 @@ def waits(words: Sequence[int], first: Mapping[Unit, int]) -> list[Waiting]:
 
 
 def waited(after: Iterable[int], ends: Sequence[float]) -> float:
-    """When the last command that one waits for has ended; 0 where it waits for none."""
+    """The end of the last command that one waits for; 0 where it waits for none."""
     return max((ends[number] for number in after), default=0)
 
 

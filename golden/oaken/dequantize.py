@@ -58,7 +58,7 @@ def sparse_chunks(words: Sequence[SparseWord], chunk_bytes: int) -> list[Chunk]:
 
 
 def token_parameters(scale: Any, thresholds: Any) -> list[dict[str, int]]:
-    """Per token, from scale words (T, 6) and four thresholds: what the dequantizers need.
+    """Returns what the dequantizers need per token, from scale words (T, 6) and four thresholds.
 
     base_low, base_high: FP32 words; zero_code: 1..15; the words that pass as they are, by the
     names of the block's ports; bad: no encoder writes such scale words.

@@ -814,7 +814,7 @@ def read_once(cores: Sequence[Sequence[PartWork]], size: Callable[[PartWork], in
 
 
 def _core_end(parts: Sequence[PartWork], path: GemvPath, first_books: int) -> float:
-    """When the last beat of a core goes; ``first_books`` are read at the same time as its own."""
+    """The end of a core's last beat; ``first_books`` are read at the same time as its own."""
     latency = path.latency
     known, loaded, used, end = 0.0, 0.0, 0.0, 0.0
     for n, part in enumerate(parts):

@@ -1,4 +1,4 @@
-"""When the commands of a program run: an in-order dispatcher, five units, and the weight ports.
+"""The times at which a program's commands run: in-order dispatcher, five units, weight ports.
 
 | event | not before |
 |---|---|
@@ -105,7 +105,7 @@ def _lost(readers: Sequence[Placed], begin: float, until: float) -> float:
 
 
 class _Reading:
-    """Who reads the vector memory while commands of the functional unit do.
+    """The readers of the vector memory while commands of the functional unit read it.
 
     A reader that is placed later makes them longer, and so moves those that follow them. A command
     of another unit keeps its place, and so do those that it waits for.

@@ -280,7 +280,7 @@ class CommandCycles:
         return matmul_supply(count) + self.timings.latency
 
     def product(self, o: Operands, words: int, came: float, begin: float) -> tuple[float, float]:
-        """When the last word of a MATMUL has come, and when the MATMUL ends.
+        """The times at which the last word of a MATMUL has come and the MATMUL ends.
 
         words : of a port; came : when the first one comes; begin : when the MATMUL may run
         A buffer keeps a beat until the last token has taken it. The lanes take a group's beats for

@@ -117,7 +117,7 @@ def masks(job: Job) -> dict[str, list[Any]]:
 def write_vectors(
     rows: np.ndarray, place: Mapping[str, tuple[int, int]], vectors: Mapping[str, list[Any]]
 ) -> None:
-    """Into the (rows, 16) words of a data memory: each vector begins with a row."""
+    """Writes into the (rows, 16) words of a data memory: each vector begins with a row."""
     for name, each in vectors.items():
         first, count = place[name]
         flat = rows[first : first + count].reshape(len(each), -1)

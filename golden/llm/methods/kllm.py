@@ -276,7 +276,7 @@ class Kllm(Method):
         return float(layer.get_submodule("self_attn").scaling) if name == "q" else 1.0  # type: ignore[arg-type]
 
     def outliers_of(self, site: str, length: int) -> int:
-        """On each side of a vector of a site."""
+        """Counts the outliers on each side of a vector of a site."""
         share = self.share_of(site)
         return outlier_count(length, share) if share else 0
 

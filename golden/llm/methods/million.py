@@ -269,7 +269,7 @@ class Million(Method):
             site.kv(tap, self.pre_rope)
 
     def _stored_bits(self, shape: ProductShape, served: int, share: float, width: int) -> float:
-        """Per element at ``context`` tokens; served: vectors per token that one codebook serves."""
+        """Bits per element at ``context`` tokens; served: vectors per token of one codebook."""
         code = shape.subspaces * shape.bits / shape.dim
         if self.share:
             code += _OUTLIER * share + _POINTER / width
