@@ -117,7 +117,7 @@ class RateShape(Shape):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MillionConfig(Config):
-    """The tokens that are kept and attended; the arithmetic follows from it."""
+    """The sizes of what is kept and attended; the arithmetic follows from them."""
 
     pq: PqShape = nested(PqShape)
     head: HeadShape = nested(HeadShape)
