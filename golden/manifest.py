@@ -44,7 +44,7 @@ class Manifest:
     def read(cls, folder: Path, block: str, config: dict[str, Any]) -> "Manifest":
         """Reads the manifest of a folder for this block and configuration, and checks every file.
 
-        PackError: the folder does not hold what the manifest says, or is of something else.
+        PackError: they do not match, or a file cannot be read.
         """
         path = folder / NAME
         try:

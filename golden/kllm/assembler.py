@@ -137,7 +137,7 @@ class _Pool:
 
 
 class _Hazards:
-    """The commands of each unit that must be complete before a row (or slot) is safe: how many."""
+    """The number of commands of each unit that must be complete before a row (or slot) is safe."""
 
     def __init__(self, size: int):
         self.written = np.zeros((len(Unit), size), dtype=np.int64)

@@ -78,12 +78,12 @@ class VqShape(Shape):
 
     @property
     def index_bits(self) -> int:
-        """The upper bits of a code: the entry that is looked up."""
+        """Counts the upper bits of a code: the entry that is looked up."""
         return self.stored.bit_length() - 1
 
     @property
     def point_bits(self) -> int:
-        """The lower bits of a code: signs and shift of the lattice."""
+        """Counts the lower bits of a code: signs and shift of the lattice."""
         return self.code_bits - self.index_bits
 
     @property
@@ -137,7 +137,7 @@ class ExchangeShape(Shape):
 
     @property
     def pieces(self) -> int:
-        """The pieces of a vector, and lanes of a mini-group."""
+        """Counts the pieces of a vector, which are the lanes of a mini-group."""
         return self.size // self.need
 
     @property
@@ -331,7 +331,7 @@ class AttendShape(Shape):
 
     @property
     def passes(self) -> int:
-        """The passes of K, or of V."""
+        """Counts the passes of K, or of V."""
         return self.pq.subspaces // self.groups
 
     @property

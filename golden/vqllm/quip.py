@@ -65,7 +65,7 @@ class RotatedMatrix:
         return self.outputs.inverse(self.inputs.inverse(inner).T).T
 
     def turned(self, x: Tensor) -> Tensor:
-        """Gives x to an engine: (batch, columns) numbers to FP16 words, 0 beyond the columns."""
+        """Makes an engine's words of x: (batch, columns) numbers to FP16, 0 beyond the columns."""
         words = bits_from_float(self.inputs(x.double()))
         return torch.nn.functional.pad(words, (0, self.matrix.shape.columns - self.columns))
 

@@ -222,7 +222,7 @@ def checked_layout(
     layers: int | None,
     context: int,
 ) -> ModelLayout:
-    """Makes the layout of ``layers`` layers, all if None, with room for ``context`` tokens.
+    """Lays out the first ``layers`` layers, all if None, with room for ``context`` tokens.
 
     ConfigError: the model has no such form, or does not fit the machine.
     """
@@ -278,7 +278,7 @@ def head_of_text(loaded: checkpoint.Checkpoint, bits: tuple[int, int], after: in
 
 
 def _chat(tokenizer: Any) -> list[str] | None:
-    """Returns what a chat puts before and after a user's words; None: the tokenizer has no form."""
+    """Returns what a chat puts around a user's words; None: the tokenizer has no such form."""
     if not getattr(tokenizer, "chat_template", None):
         return None
     words = "USERS-WORDS"
@@ -295,7 +295,7 @@ def make(
     laid_out: Callable[[argparse.Namespace, MachineConfig], LayerOptions],
     calibrated: Callable[[checkpoint.Checkpoint, argparse.Namespace], Source] | None = None,
 ) -> None:
-    """Makes a pack by the command's ``options``; ConfigError, CheckpointError: the model has none.
+    """Packs by the command's ``options``; ConfigError, CheckpointError: the model cannot be packed.
 
     architectures: model types of transformers that are accepted
     laid_out: how layers lie on the machine, before a model is read

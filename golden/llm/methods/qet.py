@@ -171,7 +171,10 @@ class QetKv(_Shaped):
     pre_rope: bool = flag(False)
 
     def books(self, kv: Tensor, seed: int = 0) -> QetMatrix:
-        """Trains on calibration's K or V (tokens, channels). ConfigError: none reaches the rate."""
+        """Trains codebooks on calibration's K or V (tokens, channels).
+
+        ConfigError: no codebook reaches the rate.
+        """
         tokens, channels = kv.shape
         asked = self.shape(self.context, channels)
         most = max(1, tokens // self.per_entry)

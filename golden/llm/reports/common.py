@@ -1,4 +1,4 @@
-"""The parts that the commands of golden.llm.reports that run in parts have in common."""
+"""The functions that commands of golden.llm.reports which run in parts have in common."""
 
 import argparse
 import fnmatch

@@ -67,7 +67,7 @@ class WordSite(Site):
 
 
 def methods(profiles: dict[str, Profile], pre_rope: bool = False) -> dict[str, Installed]:
-    """Names Oaken with every profile (by its ratios), its literal forms, and the baselines."""
+    """Maps names to Oaken with each profile (by ratios), its literal forms, and the baselines."""
 
     def oaken(profile: Profile, **fields: Any) -> Installed:
         method = Oaken(ratios=str(profile.ratios), pre_rope=pre_rope, **fields)
