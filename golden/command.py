@@ -1,4 +1,4 @@
-"""How every command ends: ``command.run("golden.llm.pack", main)`` if it is ``__main__``.
+"""Every command ends by these rules: ``command.run("golden.llm.pack", main)`` if ``__main__``.
 
 Commands of golden, hdl, synth and tb share this file, which imports the standard library only.
 

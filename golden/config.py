@@ -1,4 +1,4 @@
-"""What every configuration obeys: a frozen dataclass that refuses bad values in one line.
+"""The base of every configuration: a frozen dataclass that refuses bad values in one line.
 
 Pure Python: hdl imports this module, and torch is never loaded by it.
 """
@@ -103,7 +103,7 @@ class Kind:
 
 @dataclasses.dataclass(frozen=True)
 class Declaration:
-    """What a field says of itself: the rule of its values, and its unit and use for its page."""
+    """A field's statement of itself: the rule of its values, and its unit and use for its page."""
 
     rule: Rule
     meaning: str

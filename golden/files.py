@@ -164,7 +164,7 @@ def made_aside(directory: Path) -> Iterator[Path]:
 
 
 def kept_json(file: Path) -> Any:
-    """What a cache keeps in ``file``, or None where it is missing or cannot be read."""
+    """Returns the value that a cache keeps in ``file``; None: it is missing or cannot be read."""
     try:
         return json.loads(file.read_text())
     except (OSError, ValueError, RecursionError):

@@ -104,7 +104,7 @@ class Operand:
         return f"{'writes' if self.role.writes else 'reads'} {self.role.memory}"
 
     def text(self, value: int) -> str:
-        """As a text program writes it: a selector's name, or a number."""
+        """Writes ``value`` as a text program does: a selector's name, or a number."""
         if self.selector is not None and value in tuple(self.selector):
             return self.selector(value).name
         hexadecimal = isinstance(self.role, Value) and self.role.hexadecimal
@@ -113,7 +113,7 @@ class Operand:
 
 @dataclasses.dataclass(frozen=True)
 class Access:
-    """What a command touches: (memory, writes, spans) of each operand that names places."""
+    """The places a command touches: (memory, writes, spans) of each operand that names places."""
 
     touched: tuple[tuple[str, bool, tuple[Span, ...]], ...]
 
@@ -189,7 +189,7 @@ class Command:
         return None
 
     def overlap(self, operands: Operands, machine: Any, memory: str) -> str | None:
-        """What makes the result depend on how hardware orders its accesses; None: nothing.
+        """Says why the result depends on how hardware orders its accesses; None: it does not.
 
         ``in_place``: a source may be the destination where token t of both is the same place. All
         other sources and the destination must be disjoint. So must be the destination's tokens.

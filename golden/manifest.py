@@ -1,4 +1,4 @@
-"""What a folder of images and programs holds, and whether it still does. Pure Python.
+"""The content of a folder of images and programs, and its check. Pure Python.
 
 ``manifest.json``: format version, block, configuration of the block, model, how it was made, and of
 every file its bytes, SHA-256 and width. Files are text for $readmemh: one word per line, lowest
@@ -35,14 +35,17 @@ class Manifest:
     format: int = FORMAT
 
     def write(self, folder: Path) -> None:
-        """Into ``folder``; the same contents give the same bytes."""
+        """Writes into ``folder``; the same contents give the same bytes."""
         text = json.dumps(dataclasses.asdict(self), indent=1, sort_keys=True)
         with replacing(folder / NAME) as part:
             part.write_text(text + "\n")
 
     @classmethod
     def read(cls, folder: Path, block: str, config: dict[str, Any]) -> "Manifest":
-        """Of a folder for this block and configuration, every file checked. PackError if not."""
+        """Reads the manifest of a folder for this block and configuration, and checks every file.
+
+        PackError: they do not match, or a file cannot be read.
+        """
         path = folder / NAME
         try:
             found = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""What a block promises in cycles, as numbers.
+"""The cycles that a block promises, as numbers.
 
 Pages print the numbers, benches assert them, and the simulator uses them.
 

@@ -1,4 +1,4 @@
-"""What a whole chip would do with a language model: time, energy, bytes, and what binds."""
+"""The behaviour of a whole chip with a language model: time, energy, bytes, and what binds."""
 
 from senbazuru import require
 

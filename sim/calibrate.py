@@ -44,7 +44,7 @@ _GAIN = 0.02  # of the loss, for which a delay changes
 
 
 def loss(runs: Sequence[LayerRun], timings: Timings) -> float:
-    """What the fit minimises."""
+    """The loss that the fit minimises."""
     error = 0.0
     for run in runs:
         cycles, kinds = predict(run, timings)

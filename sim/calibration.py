@@ -214,7 +214,7 @@ class ProductRun(_Run):
 
     @property
     def tokens(self) -> str:
-        """How many, and how many at a time."""
+        """Writes how many tokens there are, and how many at a time."""
         return f"{self.fields['tokens']}/{self.fields['tokens_at_a_time']}"
 
 

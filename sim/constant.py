@@ -43,7 +43,7 @@ UNITS = {unit: scale for units in _SCALES.values() for unit, scale in units.item
 
 
 def dimension(unit: str) -> str:
-    """What a unit of UNITS measures."""
+    """Returns what a unit of UNITS measures."""
     return next(name for name, units in _SCALES.items() if unit in units)
 
 
@@ -63,7 +63,7 @@ class Interval:
         return Interval(self.low + other.low, self.value + other.value, self.high + other.high)
 
     def __mul__(self, factor: float) -> "Interval":
-        """By a factor of 0 or more."""
+        """Multiplies by a factor of 0 or more."""
         return Interval(self.low * factor, self.value * factor, self.high * factor)
 
     __rmul__ = __mul__
@@ -98,7 +98,7 @@ class Quantity:
     __rmul__ = __mul__
 
     def __truediv__(self, other: "Quantity") -> float:
-        """How many times ``other``."""
+        """Says how many times ``other`` this is."""
         return self.value / other.to(self.unit)
 
 
@@ -130,12 +130,12 @@ class Constant(Config):
 
     @property
     def base(self) -> float:
-        """In the base unit."""
+        """The value in the base unit."""
         return self.value * UNITS[self.unit]
 
     @property
     def interval(self) -> Interval:
-        """In the base unit."""
+        """The interval in the base unit."""
         scale = UNITS[self.unit]
         low = self.value if self.low is None else self.low
         high = self.value if self.high is None else self.high

@@ -1,4 +1,4 @@
-"""What a pass costs: time and bytes of each operation, energy by part. Pure Python."""
+"""The cost of a pass: time and bytes of each operation, energy by part. Pure Python."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ ENERGY = ("static", "dram", "sram", "core")  # joules, by where they go
 
 @dataclasses.dataclass(frozen=True)
 class Spent:
-    """What one operation took, all its executions together.
+    """The resources that one operation took, all its executions together.
 
     seconds : that it adds to the pass
     limits : seconds that each resource would take alone; none is above ``seconds``

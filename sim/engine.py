@@ -1,4 +1,4 @@
-"""How a chip works: the interface of the files in ``sim/engines``, and their register."""
+"""The interface of the files in ``sim/engines``, which say how a chip works, and their register."""
 
 import abc
 import dataclasses
@@ -73,11 +73,11 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def weight_bytes(self, model: Model) -> float:
-        """Of all weights, as they are stored, scales and codebooks included."""
+        """Bytes of all weights, as they are stored, scales and codebooks included."""
 
     @abc.abstractmethod
     def kv_bytes(self, model: Model, tokens: int) -> float:
-        """Of K and V of all layers of a sequence of ``tokens`` tokens, as they are stored."""
+        """Bytes of K and V of all layers of a sequence of ``tokens`` tokens, as they are stored."""
 
     def kv_parts(self, model: Model, tokens: int) -> tuple[float, float]:
         """Those of K, and those of V; a chip that stores both alike has two halves."""

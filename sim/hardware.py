@@ -69,16 +69,16 @@ class Memory:
         return self.constants["latency"].base
 
     def seconds(self, amount: float) -> float:
-        """Of ``amount`` bytes in long bursts, all channels at once."""
+        """The seconds of ``amount`` bytes in long bursts, all channels at once."""
         return amount / self.bandwidth
 
     def joules(self, amount: float) -> Interval:
-        """Of ``amount`` bytes."""
+        """The joules of ``amount`` bytes."""
         return self.constants["energy"].interval * amount
 
     @property
     def watts(self) -> Interval:
-        """Without traffic."""
+        """The watts without traffic."""
         return self.constants["static"].interval * self.channels
 
 

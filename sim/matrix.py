@@ -46,7 +46,7 @@ class MatrixSettings(Config):
 
     @property
     def weight_bytes(self) -> float:
-        """Of an element, with its share of a scale."""
+        """Bytes of an element, with its share of a scale."""
         scales = 0.0 if self.weight_bits == 16 else WORD / self.weight_group
         return self.weight_bits / 8 + scales
 
@@ -66,7 +66,7 @@ def coded_matrices(model: Model, work: Work) -> list[tuple[int, int]]:
 
 @dataclasses.dataclass(frozen=True)
 class PartLoad:
-    """What attention has to do for each of ``count`` sequences, in one layer.
+    """The work of attention for each of ``count`` sequences, in one layer.
 
     cached : tokens of the cache that are read
     new : tokens that are computed and written
@@ -162,7 +162,7 @@ class MatrixEngine(Engine):
 
     @property
     def memory_cycles(self) -> int:
-        """From a request to its first word."""
+        """The cycles from a request to its first word."""
         return max(1, round(self.memory.latency * self.clock))
 
     @property
@@ -200,7 +200,10 @@ class MatrixEngine(Engine):
         return spilled(work, WORD, WORD, self.base("buffer"))
 
     def product_seconds(self, work: Work) -> float:
-        """Of the matrix unit. Without ``split`` a token is on one core, and has its rate."""
+        """The seconds of the matrix unit.
+
+        Without ``split`` a token is on one core, and has its rate.
+        """
         seconds = work.macs / self.macs
         if self.settings.split or not work.rows:
             return seconds
@@ -242,7 +245,10 @@ class MatrixEngine(Engine):
         return max(longest, total / self.settings.cores)
 
     def attend_seconds(self, model: Model, loads: list[PartLoad], whole: bool) -> dict[str, float]:
-        """Of matrix unit and vector unit in a layer. whole: a token's heads are on one core."""
+        """The seconds of matrix unit and vector unit in a layer.
+
+        whole: a token's heads are on one core.
+        """
         apart = 1 if whole else model.heads
         macs, cores = self.macs, self.settings.cores
         query = model.heads * model.head_size
@@ -264,7 +270,7 @@ class MatrixEngine(Engine):
         return self.roofline(work, limits, traffic, self.memory.latency)
 
     def energy(self, spent: Iterable[Spent]) -> dict[str, Interval]:
-        """Of a pass.
+        """The energy of a pass.
 
         Static: the chip's share ``idle`` and the memory's standby. Core: the other watts, for as
         long as the matrix unit works (low), some unit works (value), or the pass takes (high).

@@ -63,7 +63,7 @@ class Model(Decoder):
         return self.layers * self.layer_weights + tables * self.vocabulary * self.hidden
 
     def stored(self, matrix: Callable[[int, int], float]) -> float:
-        """Of a layer, the router left out: the sum of ``matrix(inputs, outputs)``, all experts."""
+        """The sum of ``matrix(inputs, outputs)`` over a layer, all experts, the router left out."""
         total = 0.0
         for name, size in self.linears.items():
             total += matrix(*size) * (self.experts if name in _EXPERT else 1)

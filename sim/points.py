@@ -105,5 +105,5 @@ def point_row(point: Point) -> dict[str, Any]:
 
 
 def point_rows(some: Sequence[Point]) -> list[dict[str, Any]]:
-    """Of each point, in order."""
+    """Makes the row of each point, in order."""
     return [point_row(each) for each in some]

@@ -42,7 +42,7 @@ def _step(engine: Engine, model: Model, batch: int, context: int) -> _Figure | N
 
 
 def _shown(found: _Figure | None, digits: int = 0) -> str:
-    """Below 10 with one digit more, below 1 with one more again."""
+    """Writes a figure: below 10 with one digit more, below 1 with one more again."""
     if found is None:
         return ""
     value, is_outside = found

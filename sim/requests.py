@@ -101,7 +101,7 @@ class Read(NamedTuple):
 
     @property
     def words(self) -> tuple[int, int, int]:
-        """By KINDS."""
+        """Counts the words by KINDS."""
         dense, sparse = (sum(head[kind].words for head in self.heads) for kind in (0, 1))
         return dense, sparse, self.scale.words
 
@@ -123,7 +123,7 @@ def read_of(window: Window, kv: KvShape, tokens: int, outliers: float, heads: in
 
 
 class Walk(NamedTuple):
-    """What a train of READs takes.
+    """The cycles and bursts that a train of READs takes.
 
     cycles : from the first request to the last word, both included
     status : from the first request to the last status
@@ -201,7 +201,7 @@ class _Channel:
         return self.takes[0][0] + (need - self.freed - 1) * word_cycles + 1
 
     def forget(self, now: int, word_cycles: int) -> None:
-        """Of bursts whose words were all taken before ``now``, the cycles no longer matter."""
+        """Forgets bursts whose words were all taken before ``now``: their cycles matter no more."""
         while self.takes and self.takes[0][0] + (self.takes[0][1] - 1) * word_cycles < now:
             self.freed += self.takes.popleft()[1]
 
@@ -431,7 +431,7 @@ class _Reader:
         self.seen.clear()
 
     def _state(self, now: int) -> Iterator[Any]:
-        """What decides on the future, relative to ``now``."""
+        """Yields what decides on the future, relative to ``now``."""
         for kind, channel in enumerate(self.channels):
             channel.forget(now, self.window.word_cycles)
             burst, walks = self.port.offers[kind], self.table.offers[3 + kind]
@@ -493,7 +493,7 @@ _FEWEST = 6  # READs or heads of a walk
 
 
 def _events(window: Window, read: Read) -> int:
-    """About the bursts and look-ups of a head that a walk goes through."""
+    """Estimates the bursts and look-ups of a head that a walk goes through."""
     bursts = (min(-(-run.words // window.burst_beats), _PERIOD) for run in read.heads[0])
     return sum(bursts) + 4
 

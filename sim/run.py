@@ -71,7 +71,10 @@ class Run:
         self.is_whole = True
 
     def compute(self, exact: bool = False, prefill: bool = True) -> "Run":
-        """Without ``prefill`` the prompt is cached already, and the first step gives a word."""
+        """Computes the run.
+
+        Without ``prefill`` the prompt is cached already, and the first step gives a word.
+        """
         self.is_whole = prefill
         if prefill:
             self.prefill = self.engine.cost(self.model, Pass.prefill(self.batch, self.prompt))
@@ -99,7 +102,7 @@ class Run:
 
     @property
     def token_seconds(self) -> float:
-        """Of a step of decoding, on average; of the prefill where nothing else runs."""
+        """The seconds of a step of decoding, on average; of the prefill where nothing else runs."""
         return self.decode.seconds / (self.out - 1) if self.out > 1 else self.prefill.seconds
 
     @property
@@ -109,7 +112,7 @@ class Run:
 
     @property
     def joules_per_token(self) -> Interval:
-        """Of the steps of decoding; of the prefill where nothing else runs."""
+        """The joules of the steps of decoding; of the prefill where nothing else runs."""
         if self.out > 1:
             return self.decode.joules * (1 / (self.batch * (self.out - 1)))
         return self.prefill.joules * (1 / self.batch)
@@ -199,7 +202,7 @@ def add_sizes(parser: argparse.ArgumentParser) -> None:
 
 
 def shown(value: float, unit: str) -> str:
-    """With a prefix of the unit, three digits."""
+    """Writes a value with a prefix of the unit, three digits."""
     for scale, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""),
                           (1e-3, "m"), (1e-6, "u"), (1e-9, "n")):  # fmt: skip
         if abs(value) >= scale:

@@ -4,7 +4,7 @@ import itertools
 
 
 def sampled(count: int, most: int) -> list[tuple[float, int]]:
-    """At most ``most`` of the numbers 0..count - 1, evenly, with the weights of a trapezoid.
+    """Picks at most ``most`` of the numbers 0..count - 1, evenly, with the weights of a trapezoid.
 
     The weights add up to ``count``. All numbers with weight 1 where they are few.
     """

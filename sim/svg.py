@@ -167,7 +167,7 @@ def _legend(names: Sequence[str]) -> list[str]:
 
 
 def _thinned(pixels: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Of the points of one column of pixels: the first, least, greatest and last."""
+    """Keeps, of the points of one column of pixels, the first, least, greatest and last."""
     made: list[tuple[float, float]] = []
     start = 0
     for at in range(1, len(pixels) + 1):

@@ -48,7 +48,7 @@ class Layer:
 
     @property
     def error(self) -> float:
-        """Of the whole, as a share."""
+        """The error of the whole, as a share."""
         return self.predicted / self.run.total - 1
 
     def worst(self) -> tuple[str, float]:
@@ -81,12 +81,12 @@ class Product:
 
     @property
     def error(self) -> float:
-        """To the last output, as a share."""
+        """The error to the last output, as a share."""
         return self.cycles / self.run.cycles - 1
 
     @property
     def quantize_error(self) -> float:
-        """To the end of the first QUANTIZE, as a share."""
+        """The error to the end of the first QUANTIZE, as a share."""
         return self.quantized / self.run.quantized - 1
 
 
@@ -120,7 +120,7 @@ def _runs(found: Sequence[Layer]) -> str:
 
 
 def _products(made: Sequence[Product]) -> str:
-    """By matrix, machine and memory: the worst errors of its tokens, online and offline."""
+    """Tabulates by matrix, machine, memory: the worst errors of its tokens, online and offline."""
     found: dict[tuple[str, ...], list[Product]] = {}
     for each in made:
         found.setdefault((each.run.mark, each.run.matrix), []).append(each)
@@ -163,7 +163,7 @@ def _summary(found: Sequence[Layer], made: Sequence[Product]) -> str:
 
 
 def _kinds(found: Sequence[Layer]) -> str:
-    """By kind of command, held-out layers: cycles of a layer, mean and worst error."""
+    """Tabulates by kind of command, held-out layers: cycles of a layer, mean and worst error."""
     held = [each for each in found if each.run.mark == HELD_OUT]
     names = sorted({name for each in held for name in each.kinds})
     rows = []
@@ -180,7 +180,7 @@ def _kinds(found: Sequence[Layer]) -> str:
 
 
 def _units(units: Sequence[Unit]) -> str:
-    """By the function that predicts: rows, those without any difference, and the errors."""
+    """Tabulates by the predicting function: rows, those without any difference, and the errors."""
     rows = []
     for name in sorted({each.predicted_by for each in units}):
         own = [each for each in units if each.predicted_by == name]
@@ -191,7 +191,7 @@ def _units(units: Sequence[Unit]) -> str:
 
 
 def _requests(rows: Sequence[Row]) -> str:
-    """Of trains of READs and APPENDs, each mark apart; no parameter is fitted."""
+    """Tabulates trains of READs and APPENDs, each mark apart; no parameter is fitted."""
     made = []
     for traffic, mark in itertools.product(("READ", "APPEND"), (TRAIN, HELD_OUT)):
         own = [each for each in rows if each.fields["traffic"] == traffic and each.mark == mark]
@@ -213,7 +213,7 @@ def _requests(rows: Sequence[Row]) -> str:
 def sections(
     found: Sequence[Layer], made: Sequence[Product], units: Sequence[Unit], rows: Sequence[Row]
 ) -> dict[str, str]:
-    """Of the page, by marker."""
+    """The sections of the page, by marker."""
     return {
         "sim_validate_requests": _requests(rows),
         "sim_validate_units": _units(units),

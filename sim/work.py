@@ -1,4 +1,4 @@
-"""What a model computes in one pass: matrices, attention, norms, activations. No hardware.
+"""The work of a model in one pass: matrices, attention, norms, activations. No hardware.
 
 A pass takes some new tokens of each of its sequences. Prefill takes all tokens of a prompt, a step
 of decoding takes one token of each sequence.
@@ -71,7 +71,7 @@ def _attended(model: Model, context: int, new: int) -> int:
     """Sum of ``model.attended`` from ``context`` on, for ``new`` tokens."""
 
     def to(end: int) -> int:
-        """Of tokens 0..end - 1."""
+        """Sums the tokens that tokens 0..end - 1 attend."""
         if not model.window or end <= model.window:
             return end * (end + 1) // 2
         full = model.window * (model.window + 1) // 2

@@ -83,7 +83,7 @@ class MacroArea:
 
 @dataclasses.dataclass(frozen=True)
 class AreaReport:
-    """What a design costs in one library."""
+    """The costs of a design in one library."""
 
     name: str
     configuration: dict[str, Any]

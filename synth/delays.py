@@ -132,7 +132,9 @@ def _place(axis: Sequence[float], x: float) -> tuple[int, float]:
 
 @dataclasses.dataclass(frozen=True)
 class Arc:
-    """From ``source`` to a pin. Tables by edge of that pin (FALL, RISE), None where it has none.
+    """The delay from ``source`` to a pin.
+
+    Tables by edge of that pin (FALL, RISE), None where it has none.
 
     ``sense`` is 1, -1 or 0 (both). A clock's arc starts with its rising edge.
     """
@@ -230,7 +232,7 @@ class Delays:
         return self._cells[name]
 
     def group(self, name: str) -> tuple[Group, Source]:
-        """What the files say of cell ``name``, and the file that does."""
+        """Reads what the files say of cell ``name``, and the file that does."""
         for source in self.sources:
             if name in source.places:
                 first, end = source.places[name]

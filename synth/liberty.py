@@ -1,4 +1,4 @@
-"""What area reports need of a Liberty library: areas, flip-flops, the NAND2 and the plain flop."""
+"""A Liberty library as area reports need it: areas, flip-flops, the NAND2 and the plain flop."""
 
 import dataclasses
 import gzip

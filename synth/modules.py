@@ -88,7 +88,7 @@ class MappedDesign:
 
     @property
     def seconds(self) -> float:
-        """Of all runs, those of the cache included."""
+        """The seconds of all runs, those of the cache included."""
         return sum(module.seconds for module in self.modules.values())
 
     def own(self, name: str) -> Cost:
@@ -98,7 +98,7 @@ class MappedDesign:
         return Cost(module.cells, module.flip_flops, module.um2)
 
     def total(self, name: str | None = None) -> Cost:
-        """Of ``name`` (default: the top) with everything below it."""
+        """The cost of ``name`` (default: the top) with everything below it."""
         return sum(self.by_row(lambda *_: "", name).values(), Cost())
 
     def instances(self) -> dict[str, int]:
@@ -170,7 +170,7 @@ def instantiated(text: str, names: set[str]) -> list[str]:
 
 
 def _kept(file: Path) -> dict[str, Any] | None:
-    """What ``_map_one`` has kept in ``file``; None: missing or damaged."""
+    """Reads what ``_map_one`` has kept in ``file``; None: missing or damaged."""
     plain = kept_json(file)
     if not isinstance(plain, dict) or set(plain) != {"types", "levels", "seconds"}:
         return None

@@ -58,7 +58,7 @@ class Power:
 
     @property
     def cycle_pj(self) -> float:
-        """With the leakage of a clock period."""
+        """The energy of a clock period, leakage included."""
         return self.dynamic_pj + self.leakage_mw * self.clock_ns
 
     @property
@@ -205,7 +205,7 @@ class _Meter:
     def _matches(
         self, number: int, cell: CellEnergy, entries: Sequence[Any], events: int, *, later: bool
     ) -> list[list[int]]:
-        """Which of ``events`` each entry is for, in each half of the clock of a flip-flop."""
+        """Says which of ``events`` each entry is for, in each half of the clock of a flip-flop."""
         values = self._values(number, cell, later=later)
         nets = self.netlist.cells[number].nets
         halves = 2 if cell.clock else 1
@@ -242,7 +242,9 @@ class _Meter:
 
 
 def _shares(masks: Sequence[int], events: int) -> list[float]:
-    """How many events each entry is for. An event of k entries counts 1/k for each of them.
+    """Counts the events that each entry is for.
+
+    An event of k entries counts 1/k for each of them.
 
     An event without an entry, which no single input causes, counts for all.
     """

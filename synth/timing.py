@@ -23,7 +23,7 @@ _NEVER = -math.inf
 
 @dataclasses.dataclass(frozen=True)
 class TimingReport:
-    """What limits the clock of a block."""
+    """The limits of a block's clock."""
 
     name: str
     library: str
@@ -79,7 +79,7 @@ class TimingReport:
 
 @dataclasses.dataclass(frozen=True)
 class _Edge:
-    """What set the arrival of one edge of one net."""
+    """The cause of the arrival of one edge of one net."""
 
     cell: int
     pin: str

@@ -3,6 +3,9 @@
 ``python tests/prose.py FILE...`` prints each fault as ``file:line: reason: sentence``. Without a
 file it judges the whole tree. ``tests/test_prose.py`` applies the rule as a test.
 
+A docstring may not begin with a word such as ``Of`` or ``What``: its first sentence would lack a
+subject or a verb. ``Whether`` begins the docstring of a predicate.
+
 A sentence ends at ``.``, ``!`` or ``?`` before a space. It also ends with its paragraph, list item,
 heading or table cell. A semicolon also ends a fragment in a table cell. The splitter skips fenced
 and indented code, generated parts, HTML comments, images and the targets of links. A piece of
@@ -32,6 +35,10 @@ WORDS = [
     (r"on (?:its|their|the) way", "in flight"),
     (r"h(?:o|e)ld(?:s|ing)? up(?! to\b)", "stall"),
 ]
+# A docstring that begins so has no subject or no verb: "Of the number of a group."
+_FRAGMENT = re.compile(
+    r"(?:And|As|At|By|For|From|How|In|Inside|Of|Or|To|What|Where|Which|Whose|With|Without)(?![\w-])"
+)
 _WORDS = [(re.compile(rf"(?<![\w-])(?:{word})(?![\w-])", re.I), better) for word, better in WORDS]
 
 # A full stop after one of these ends no sentence.
@@ -251,19 +258,32 @@ def judge(sentences: list[Sentence]) -> list[Fault]:
     return found
 
 
+def beginning(text: str, line: int = 1) -> list[Fault]:
+    """The fault of a docstring whose first words leave it without a subject or a verb."""
+    if not (match := _FRAGMENT.match(text.lstrip())):
+        return []
+    first = _plain(text.strip().partition("\n\n")[0])
+    return [Fault(line, f"'{match[0]}' begins it: begin with the subject or a verb", first)]
+
+
 def faults(path: Path) -> list[Fault]:
     """The faults of a Markdown page, or of the docstrings of a Python file."""
     text = path.read_text()
     if path.suffix == ".md":
         return judge(markdown(text))
-    return [fault for line, each in _docstrings(text) for fault in judge(docstring(each, line))]
+    return [
+        fault
+        for line, each in _docstrings(text)
+        for fault in (*beginning(each, line), *judge(docstring(each, line)))
+    ]
 
 
 def prose_files() -> list[str]:
     """Each file under the rule, as a path from the root."""
     pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
     pages += (ROOT / "docs").rglob("*.md")
-    for folder in ("golden", "hdl", "tb", "senbazuru", "synth", "sim", "tests"):
+    pages.append(ROOT / "conftest.py")
+    for folder in ("docs", "golden", "hdl", "tb", "senbazuru", "synth", "sim", "tests"):
         pages += (ROOT / folder).rglob("*.py")
     return sorted(path.relative_to(ROOT).as_posix() for path in pages if path.exists())
 

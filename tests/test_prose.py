@@ -1,7 +1,8 @@
 """The English of the pages and docstrings: short sentences, and the field's words.
 
 ``tests/prose.py`` splits the text and holds the word list. ``python tests/prose.py FILE`` prints
-the faults of a file. Seen to fail: LIMIT 26, ``behind`` off the list, fences not skipped.
+the faults of a file. Seen to fail: LIMIT 26, ``behind`` off the list, fences not skipped, ``What``
+off the beginnings.
 """
 
 import re
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.prose import LIMIT, ROOT, docstring, faults, judge, markdown, prose_files
+from tests.prose import LIMIT, ROOT, beginning, docstring, faults, judge, markdown, prose_files
 
 FILES = prose_files()
 PAGES = [name for name in FILES if name.endswith(".md") and name != "CHANGELOG.md"]
@@ -183,13 +184,63 @@ def test_definitions_of_a_docstring_are_judged_one_by_one():
     assert reasons(f"a: {half}; {half}") == ["27 words"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Of the number of a group.",
+        "What the lanes hold.",
+        "Where a word lies.",
+        "How a request ended.",
+        "Which vectors become codes.",
+        "Whose words they are.",
+        "By marker.",
+        "From a word to its first beat.",
+        "To the nearest word.",
+        "For people: two digits.",
+        "With random signs.",
+        "Without loading it.",
+        "At most two words.",
+        "As ``pack`` does.",
+        "In the base unit.",
+        "Inside a tile.",
+        "And the words after it.",
+        "Or none.",
+        "\n    Of the codes of a beat.\n    ",
+    ],
+)
+def test_a_docstring_without_subject_or_verb_fails(text):
+    (fault,) = beginning(text)
+    assert fault.reason == f"'{text.split()[0]}' begins it: begin with the subject or a verb"
+    assert fault.text == text.strip().replace("``pack``", "CODE")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Counts the groups of a row.",
+        "Words of a row.",
+        "Whether a word is NaN.",
+        "Whatever comes, passes.",
+        "Shown to fail: What off the list.",
+        "ConfigError: no codebook fits.",
+        "In-place moves keep the order.",
+        "AND of two words.",
+        "``of(row)``: a row's words.",
+    ],
+)
+def test_a_docstring_with_subject_or_verb_passes(text):
+    assert beginning(text) == []
+
+
 def test_a_fault_names_its_line(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"# A page\n\nText.\n\n{sentence(26)}\n")
     assert [fault.line for fault in faults(page)] == [5]
     code = tmp_path / "code.py"
-    code.write_text(f'"""A module.\n\n{sentence(26)}\n"""\n\n\ndef f():\n    """Behind."""\n')
+    function = '\n\ndef f():\n    """Of words behind."""\n'
+    code.write_text(f'"""A module.\n\n{sentence(26)}\n"""\n{function}')
     assert [(fault.line, fault.reason) for fault in faults(code)] == [
         (3, "26 words"),
-        (8, "'Behind': after"),
+        (8, "'Of' begins it: begin with the subject or a verb"),
+        (8, "'behind': after"),
     ]

@@ -1,4 +1,4 @@
-"""What MkDocs needs to show docs/ as a site: the first page, links to sources, diagrams, the nav.
+"""MkDocs runs these hooks to show docs/ as a site: first page, links to sources, diagrams, the nav.
 
 The pages are written for the repository's host. README.md becomes the first page. A file outside
 docs/ that a page links to becomes a file of the site. Mermaid's diagrams become SVG. The pages of
@@ -42,7 +42,7 @@ def _target(link: str, folder: str) -> str | None:
 
 
 def _place(path: str) -> str:
-    """Where the site has the file ``path`` of the repository."""
+    """Returns the place in the site of the file ``path`` of the repository."""
     if path in PAGES:
         return PAGES[path]
     return path.removeprefix("docs/") if path.startswith("docs/") else f"{SOURCES}/{path}.txt"

@@ -1,1 +1,1 @@
-"""What the AXI blocks give: words read, and the answers of the register file."""
+"""The results of the AXI blocks: words read, and the answers of the register file."""

@@ -60,7 +60,7 @@ def write_packet(
     data_bits: int,
     address_bits: int,
 ) -> tuple[list[list[tuple[int, int]]], int]:
-    """What the write port does with one packet: (address, byte) in order, per command; misfit.
+    """Writes one packet as the write port does: (address, byte) in order, per command; misfit.
 
     commands: (byte address, bytes) of the packet's commands, all but the last with ``more``.
     words: those of ``i`` up to ``last``, first byte in the low bits.

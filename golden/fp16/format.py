@@ -65,7 +65,7 @@ FP32 = FloatFormat(exp_bits=8, frac_bits=23)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExpTables:
-    """What exp of binary16 is made of: ``exp(x) = 2**k * power[i] * (1 + r)``, |r| <= 1/128.
+    """The tables that give exp of binary16: ``exp(x) = 2**k * power[i] * (1 + r)``, |r| <= 1/128.
 
     All are integers on the grid 2**-GRID. k is the floor of ``x * 23/16`` with x cut to
     K_PLACES fraction bits. k is so near ``x / ln(2)`` that i runs from -8 to 54 for |x| < 32.

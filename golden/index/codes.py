@@ -31,7 +31,7 @@ def pack(codes: Tensor, bits: int) -> Tensor:
 
 
 def unpack(data: Tensor, count: int, bits: int) -> Tensor:
-    """What ``pack`` made of ``count`` codes: (..., ceil(count * bits / 8)) uint8 to int64.
+    """Unpacks ``count`` codes that ``pack`` packed: (..., ceil(count * bits / 8)) uint8 to int64.
 
     The bits that fill the last byte are not read.
     """

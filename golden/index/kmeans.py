@@ -92,7 +92,7 @@ def _lloyd(data: _Sorted, centroids: Tensor, iterations: int) -> Tensor:
 
 
 def _coarse(data: _Sorted) -> tuple[Tensor, Tensor]:
-    """At most ``_COARSE`` (mean, weight) pairs that represent the samples."""
+    """Represents the samples by at most ``_COARSE`` (mean, weight) pairs."""
     if len(data.x) <= _COARSE:
         return data.x, data.w.diff()
     half = _COARSE // 2
@@ -317,7 +317,7 @@ def _row_cost(rows: _Rows, centroids: Tensor) -> Tensor:
 
 
 def _row_lloyd(rows: _Rows, centroids: Tensor, iterations: int) -> Tensor:
-    """Until no centroid of a row moves; a centroid without samples stays."""
+    """Moves centroids until no centroid of a row moves; a centroid without samples stays."""
     result = centroids.clone()
     moving = torch.arange(len(centroids), device=centroids.device)
     part, current = rows, result

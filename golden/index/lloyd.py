@@ -52,7 +52,7 @@ def assign(samples: Tensor, centroids: Tensor) -> Tensor:
 
 
 def argmin(x: Tensor) -> Tensor:
-    """Over the last dimension, the first of equal values."""
+    """Returns the argmin over the last dimension, the first of equal values."""
     if x.device.type == "cpu":  # numpy has it vectorised
         return torch.from_numpy(x.numpy().argmin(-1))
     return x.argmin(-1)
@@ -60,7 +60,7 @@ def argmin(x: Tensor) -> Tensor:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training(Config):
-    """How centroids are found.
+    """The choices by which centroids are found.
 
     seed: of the first centroids; the same seed on the same device gives the same bits
     seeds: ``plus_plus``, each seed with probability proportional to w * squared distance, drawn

@@ -22,7 +22,10 @@ def store_words(codebook: Tensor, macs: int) -> Tensor:
 
 
 def store_addresses(books: int, entries: int, entries_max: int, parts: int) -> Tensor:
-    """Where the words of ``store_words`` lie: ``book * entries_max * parts + j * parts + part``."""
+    """The addresses of the words of ``store_words``.
+
+    Word ``part`` of entry j is at ``book * entries_max * parts + j * parts + part``.
+    """
     first = torch.arange(books)[:, None] * entries_max * parts
     return (first + torch.arange(entries * parts)[None]).flatten()
 

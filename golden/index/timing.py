@@ -14,7 +14,7 @@ def table_row(width: int, row: int, outliers: int) -> int:
 
 
 def table(width: int, row: int) -> Timing:
-    """Of a row without outliers, up to one of outliers alone."""
+    """The timing of a row, from one without outliers to one of outliers alone."""
     return Timing(
         latency=table_row(width, row, 0),
         latency_max=table_row(width, row, row),

@@ -67,7 +67,7 @@ class Vector:
 
     @property
     def rows(self) -> int:
-        """From the first row up to, and not including, the one after the last."""
+        """Counts the rows from the first one up to, and not including, the one after the last."""
         return self.stride * (self.tokens - 1) + row_count(self.length)
 
     def token(self, t: int) -> "Vector":
@@ -94,7 +94,7 @@ def accesses(opcode: Opcode, operands: Mapping[str, int], config: MachineConfig)
 
 
 def overlap(opcode: Opcode, operands: Mapping[str, int], config: MachineConfig) -> str | None:
-    """What makes a command's result depend on how hardware orders its rows; None: nothing."""
+    """Says why a command's result depends on how hardware orders its rows; None: it does not."""
     return COMMANDS[opcode].overlap(operands, config, "rows")
 
 
@@ -137,7 +137,7 @@ class _Pool:
 
 
 class _Hazards:
-    """For every row (or slot): how many commands of each unit must be complete to be safe."""
+    """The number of commands of each unit that must be complete before a row (or slot) is safe."""
 
     def __init__(self, size: int):
         self.written = np.zeros((len(Unit), size), dtype=np.int64)
@@ -213,7 +213,7 @@ class Assembler:
         return [word for part in self.parts for word in part]
 
     def part(self) -> None:
-        """What follows is sent when the host has seen all of this part's statuses."""
+        """Ends a part: the host sends what follows when it has seen all statuses of this part."""
         for unit in Unit:
             self._known[unit] = list(self.issued.values())
         self.parts.append([])
@@ -344,7 +344,7 @@ class Assembler:
         immediate: int | None = None,
         slot: Slots | int = 0,
     ) -> int:
-        """With ``immediate`` an FP16 word; without, the negated mean of the slot."""
+        """Scales by an FP16 word, ``immediate``; without it, by the negated mean of the slot."""
         scalar = Scalar.NEGATED_MEAN if immediate is None else Scalar.IMMEDIATE
         return self.emit(
             Opcode.AXPY,

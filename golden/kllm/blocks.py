@@ -1,4 +1,4 @@
-"""What each KLLM block computes, on the words of its ports, bit-true.
+"""The results of each KLLM block, on the words of its ports, bit-true.
 
 ``golden.kllm.matmul`` states the arithmetic of whole matrices. The functions here apply the same
 arithmetic to one packet of one block, in the block's order of words.

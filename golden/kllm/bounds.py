@@ -36,7 +36,7 @@ from golden.kllm.isa import (
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """What a bound depends on, in addition to the MachineConfig.
+    """The numbers that a bound depends on, in addition to the MachineConfig.
 
     macs: of a lane's reducer, None: a lane that selects has none; function_width: elements per
     cycle of the functional unit; integer_lanes: quotients per cycle of QUANTIZE_INTEGER.
@@ -85,7 +85,7 @@ def _of_matmul(o: Operands, config: MachineConfig, rates: Rates) -> tuple[Cycles
 
 
 def _lanes(o: Operands, config: MachineConfig, rates: Rates) -> Cycles:
-    """Of a MATMUL whose weights are there."""
+    """Returns the cycles of a MATMUL whose weights are there, and what limits it."""
     tokens, length = o["tokens"], o["length"]
     count = groups(o["outputs"], config.group_outputs)
     jobs = count * tokens
@@ -219,7 +219,7 @@ def waits(words: Sequence[int], first: Mapping[Unit, int]) -> list[Waiting]:
 
 
 def waited(after: Iterable[int], ends: Sequence[float]) -> float:
-    """When the last command that one waits for has ended; 0 where it waits for none."""
+    """The end of the last command that one waits for; 0 where it waits for none."""
     return max((ends[number] for number in after), default=0)
 
 

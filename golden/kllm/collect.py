@@ -1,4 +1,4 @@
-"""What the collection of the matmul engine writes and reports, from the outputs of the lanes."""
+"""The words and reports of the matmul engine's collection, from the outputs of the lanes."""
 
 import dataclasses
 from collections.abc import Sequence

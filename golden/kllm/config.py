@@ -64,7 +64,7 @@ class PortShape(Shape):
             self._refuse("bits", "a multiple of 8")
 
     def layout(self, lane: LaneShape) -> WeightLayout:
-        """Of weight images for these lanes."""
+        """Returns the layout of weight images for these lanes."""
         return WeightLayout(
             lane.lanes, lane.columns, lane.elements, lane.bits_b, self.ports, self.bits
         )
@@ -170,7 +170,7 @@ class MachineConfig(Shape):
 
     @property
     def layout(self) -> WeightLayout:
-        """Of weight images."""
+        """Returns the layout of weight images."""
         return self.ports.layout(self.lane)
 
     @property

@@ -1,4 +1,4 @@
-"""What the small engines of the accelerator do with a command, without torch. Pure Python.
+"""The small engines of the accelerator, without torch: what a command does there. Pure Python.
 
 golden.kllm.machine says what a program computes; here is what one engine sees of it.
 """

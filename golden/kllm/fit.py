@@ -40,7 +40,7 @@ class Fit:
         return self.codebook[self.index] * self.scale[:, None]
 
     def quantized(self) -> QuantizedWeight:
-        """As the hardware stores it."""
+        """Returns the weight as the hardware stores it."""
         return QuantizedWeight(
             index=self.index.t().contiguous().to(torch.uint8),
             scale=bits_from_float(self.scale, FP16),
@@ -57,7 +57,7 @@ def error(weight: Tensor, fit: Fit, hessian: Tensor) -> float:
 
 
 def _words(x: Tensor) -> Tensor:
-    """To the nearest FP16 values."""
+    """Rounds to the nearest FP16 values."""
     return float_from_bits(bits_from_float(x, FP16), FP16)
 
 

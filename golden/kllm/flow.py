@@ -153,5 +153,5 @@ def matmuls(fuse: bool, intermediate: int) -> dict[str, tuple[str, ...]]:
 
 
 def site_of(matmul: str) -> Site:
-    """What a matmul, fused or not, is applied to."""
+    """Returns the site that a matmul, fused or not, is applied to."""
     return SITES[LINEARS[FUSED.get(matmul, (matmul,))[0]].site]

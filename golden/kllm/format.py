@@ -47,7 +47,7 @@ NO_OUTPUT = (
 
 
 class TokenKind(IntEnum):
-    """Where the outliers and the scale of a token come from."""
+    """The source of a token's outliers and scale."""
 
     ONLINE = 0  # the trees of Orizuru
     OFFLINE = 1  # thresholds of the command
@@ -56,7 +56,7 @@ class TokenKind(IntEnum):
 
 
 class Operation(IntEnum):
-    """What the vector lanes make of row a and row b, element by element."""
+    """The operations that the vector lanes do on row a and row b, element by element."""
 
     COPY = 0  # rne16(a): a, with every NaN canonical
     SUM = 1  # rne16(scalar * a + b)
@@ -201,7 +201,7 @@ def outlier_mask_bit(element: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class WeightLayout:
-    """Where a weight image puts its words: the lanes' numbers and those of the ports."""
+    """The places of a weight image's words: the lanes' numbers and those of the ports."""
 
     lanes: int
     columns: int

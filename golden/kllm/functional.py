@@ -1,4 +1,4 @@
-"""What the functional unit computes: vector operations, softmax, functions, dequantized slots.
+"""The functional unit's arithmetic: vector operations, softmax, functions, dequantized slots.
 
 Words are int64 tensors of bit patterns, any device: FP16, and FP32 where a docstring says so. Every
 rounding is to nearest even and written as rne16 or rne32; nothing else rounds. A computed NaN is
@@ -159,7 +159,7 @@ def glu(f: int, slot_a: Slot, codebook_a: Tensor, slot_b: Slot, codebook_b: Tens
 
 @dataclasses.dataclass
 class FunctionalState:
-    """What the unit's commands read and change.
+    """The state that the unit's commands read and change.
 
     vector: (rows, 16) int64 words, written in place; slots: None where not valid; codebook: tables
     a and b, None before the first FUNCTION_CODEBOOK of each.

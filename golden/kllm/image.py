@@ -106,7 +106,7 @@ def replay(
     tokens: int,
     rms: npt.ArrayLike | None = None,
 ) -> tuple[list[tuple[int, bool]], npt.NDArray[np.uint16]]:
-    """What a lane is given: ``(beat, last)`` of each weight beat, and the scales.
+    """Returns what a lane is given: ``(beat, last)`` of each weight beat, and the scales.
 
     group_beats: weight beats of each group
     scale: (groups, columns) FP16 words

@@ -73,7 +73,7 @@ def slot_word_count(length: int, outliers: int) -> int:
 
 
 class Unit(IntEnum):
-    """What runs a command."""
+    """The units that run commands."""
 
     LOAD = 0  # data memory to vector memory
     QUANTIZE = 1  # vector memory to activation slots
@@ -148,7 +148,7 @@ class Norm(IntEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Outliers:
-    """Which elements QUANTIZE keeps as outliers, for each token.
+    """The outliers that QUANTIZE keeps, for each token.
 
     ONLINE: the k_max largest and k_min smallest. OFFLINE: those above ``upper`` or below ``lower``,
     FP16 words.
@@ -168,7 +168,7 @@ class Outliers:
 
 @dataclasses.dataclass(frozen=True)
 class Statistics:
-    """Which statistics QUANTIZE keeps with a slot; epsilon: FP32 word added to the mean square."""
+    """The statistics QUANTIZE keeps with a slot; epsilon: FP32 word added to the mean square."""
 
     norm: Norm = Norm.NONE
     epsilon: int = 0
@@ -191,7 +191,7 @@ class Binary(IntEnum):
 
 
 class Scalar(IntEnum):
-    """Where the factor of AXPY comes from."""
+    """The source of AXPY's factor."""
 
     IMMEDIATE = 0  # an FP16 operand
     NEGATED_MEAN = 1  # rne16(-mean * rms_reciprocal) of a slot: LayerNorm's shift
@@ -224,7 +224,7 @@ def _rows_of(*factors: str, half: bool = False) -> Size:
 
 
 def _count(name: str) -> Size:
-    """As many places as the operand says."""
+    """Takes as many places as the operand says."""
     return lambda operands, _machine: operands[name]
 
 

@@ -1,4 +1,4 @@
-"""What the matmul engine checks before a command runs, and what it then starts."""
+"""The checks of the matmul engine before a command runs, and the work that it then starts."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ _NO_FAULT = CommandStatus(0)
 
 
 class SlotLike(Protocol):
-    """What the checks read of a slot."""
+    """The fields of a slot that the checks read."""
 
     @property
     def length(self) -> int: ...
@@ -98,7 +98,7 @@ def matmul_fault(
 
 
 def issue(config: MachineConfig, o: Mapping[str, int], fault: CommandStatus = _NO_FAULT) -> Issued:
-    """What a MATMUL starts.
+    """Gives the work that a MATMUL starts.
 
     fault: SLOT_MISMATCH, ABORTED or CODEBOOK_MISSING of one that ends after its weights were
     requested. Its ticket and its work are void.

@@ -1,4 +1,4 @@
-"""What a lane reports for a job, well-formed or not (docs/blocks/kllm_pe_lane.md). Pure Python.
+"""The reports of a lane for a job, well-formed or not (docs/blocks/kllm_pe_lane.md). Pure Python.
 
 golden.kllm.matmul computes the outputs of a well-formed job. This module adds the faults that only
 a lane can see: counts that contradict ``last`` bits, and a missing codebook.
@@ -114,7 +114,7 @@ def job_status(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Step:
-    """What a lane takes in one cycle of a job."""
+    """The words that a lane takes in one cycle of a job."""
 
     beat: int
     is_first: bool  # of the beat: its inliers count

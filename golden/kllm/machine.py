@@ -1,4 +1,4 @@
-"""What programs of the KLLM accelerator compute: commands one after another, bit-true.
+"""The results of the KLLM accelerator's programs: commands one after another, bit-true.
 
 ``Machine.run`` executes the commands of golden.kllm.isa in program order. Hardware overlaps them.
 It gives the same words as long as each command waits for what it depends on (the waits that

@@ -52,7 +52,7 @@ _HALF = 20  # bits of the low part of an FP16 value on grid 2**-24, which has 40
 
 @dataclasses.dataclass(frozen=True)
 class MatmulResult:
-    """What a lane produces, and the exact values from which it comes.
+    """The results that a lane produces, and the exact values from which they come.
 
     y: (T, N) int64 FP16 words; canonical NaN in the rows whose status has a NO_OUTPUT bit.
     status: (T,) int64 ``Status`` bits.
@@ -180,7 +180,7 @@ def _many_outliers(
     x: Tensor, outlier: Tensor, idx_b: Tensor, codebook_b: Tensor, taken: Tensor, hi: Tensor,
     lo: Tensor,
 ) -> None:  # fmt: skip
-    """As ``_few_outliers``; taken: elements that are an outlier of any token."""
+    """Does what ``_few_outliers`` does; taken: elements that are an outlier of any token."""
     tokens = len(x)
     value = torch.where(outlier, fixed_point(x), 0)[:, taken]
     rows = torch.cat((value >> _HALF, value & ((1 << _HALF) - 1)))  # each below 2**20
@@ -247,7 +247,7 @@ def _refused(
 
 @dataclasses.dataclass(frozen=True)
 class _Loaded:
-    """What the lanes hold: products (2**nA, 2**nB) as integers on grid 2**grid, and C_B."""
+    """The tables of the lanes: products (2**nA, 2**nB) as integers on grid 2**grid, and C_B."""
 
     table: Tensor
     grid: int

@@ -42,7 +42,7 @@ def _downwards(x: Tensor, k_max: int, k_min: int) -> Tensor:
 
 
 def extremes(x: Tensor, k_max: int, k_min: int) -> tuple[Tensor, Tensor, Tensor]:
-    """What both roots show once the outliers are popped: (largest, smallest, scale), (T,) words.
+    """Shows both roots once the outliers are popped: (largest, smallest, scale), (T,) words.
 
     largest, smallest: the ends of the inliers in the order of ``pop_order``; scale = the larger
     of their magnitudes, which is s_A. All three are the canonical NaN for a token with a NaN.
@@ -61,7 +61,7 @@ def extremes(x: Tensor, k_max: int, k_min: int) -> tuple[Tensor, Tensor, Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class PoppedToken:
-    """What kllm_orizuru gives for one token: pops as (position, word), then the done words."""
+    """The results of kllm_orizuru for one token: pops as (position, word), then the done words."""
 
     largest_pops: list[tuple[int, int]]
     smallest_pops: list[tuple[int, int]]

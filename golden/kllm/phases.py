@@ -1,4 +1,4 @@
-"""What the phases of the functional unit compute: rows read, lanes, rows written.
+"""The phases of the functional unit: rows read, lanes, rows written.
 
 Words are int64 tensors of bit patterns: FP16, and FP32 where a docstring says so. Rounding is to
 nearest even.
@@ -38,7 +38,7 @@ def walk_rows(
 def lanes(
     operation: int, a: Tensor, b: Tensor | None = None, scalar: int = 0, scale: int = 0
 ) -> Tensor:
-    """What each Operation makes of words ``a`` and ``b``, of any shape; NaN is canonical.
+    """Computes each Operation on words ``a`` and ``b``, of any shape; NaN is canonical.
 
         COPY rne16(a), SUM rne16(scalar * a + b), PRODUCT rne16(a * b)
         DIFFERENCE rne16(a - scalar), SCALE rne16(a * scale) with an FP32 scale

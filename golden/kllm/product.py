@@ -74,7 +74,7 @@ def product_program(
 
 
 def _product(asm: Assembler, case: ProductCase, outputs: int, source: Vector, slot: int) -> None:
-    """Of ``at_a_time`` tokens from ``source`` on; the outputs replace them."""
+    """Adds the commands of ``at_a_time`` tokens from ``source`` on; the outputs replace them."""
     k = outlier_count(source.length)
     some = dataclasses.replace(source, tokens=case.at_a_time)
     slots = Slots(slot, case.at_a_time)

@@ -62,7 +62,7 @@ class QuantizedTokens(Tokens):
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """How a codebook is trained.
+    """The choices by which a codebook is trained.
 
     most: samples drawn by the seed; all if None. antisymmetric: ``c[i] = -c[2**bits - 1 - i]``.
     """

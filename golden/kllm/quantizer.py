@@ -1,4 +1,4 @@
-"""What the commands of Unit.QUANTIZE leave in the activation slots, bit-true.
+"""The activation slots after the commands of Unit.QUANTIZE, bit-true.
 
 One row of a tensor is one token of a command. A token that fails has a status and no slot. The
 tokens before and after it are unharmed. ``faults`` gives the faults known before any read.
@@ -99,7 +99,7 @@ def codebook_fault(centroids: Tensor, midpoints: Tensor) -> CommandStatus:
 
 
 def _slots(tokens: Tokens, rms_reciprocal: Tensor, mean: Tensor, status: Tensor) -> SlotTokens:
-    """With everything of a failed token at 0."""
+    """Makes the slots, with everything of a failed token at 0."""
     valid = status == 0
     outlier = tokens.outlier & valid[:, None]
     return SlotTokens(

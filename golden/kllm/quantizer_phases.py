@@ -1,4 +1,4 @@
-"""What the phases of the quantizer compute: bounds, rows compared and split, descriptors.
+"""The phases of the quantizer: bounds, rows compared and split, descriptors.
 
 Words are FP16 bit patterns. ``golden.kllm.quantizer`` is the whole unit. Nothing here rounds.
 """
@@ -126,7 +126,7 @@ def token_maximum(words: Sequence[int]) -> tuple[int, CommandStatus]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finish:
-    """What is known of a token when its second pass begins; ``rows``: it has one."""
+    """The facts of a token that are known when its second pass begins; ``rows``: it has one."""
 
     touches: bool
     rows: bool

@@ -68,7 +68,7 @@ class Tokens:
 
     @property
     def plain(self) -> "Tokens":
-        """Without the fields of a derived class."""
+        """Returns the tokens without the fields of a derived class."""
         return Tokens(self.index, self.outlier, self.words, self.scale)
 
     def replace(self, **fields: Tensor) -> Self:

@@ -88,7 +88,7 @@ def function_decode() -> Timing:
 
 
 def dispatcher(command_words: int) -> Timing:
-    """From a command's last word to its engine, where the command waits for none before it."""
+    """The timing from a command's last word to its engine; the command waits for none before it."""
     return Timing(
         latency=5,
         interval=Fraction(command_words + 2),
@@ -99,12 +99,12 @@ def dispatcher(command_words: int) -> Timing:
 
 
 def readback() -> Timing:
-    """Of READ: a row is on order while the words of the row before it leave."""
+    """The timing of READ: a row is on order while the words of the row before it leave."""
     return Timing(latency=2, start="command", end="row_request")
 
 
 def orizuru(levels: int, architecture: str) -> Timing:
-    """From a token's last beat to the first pop, and from pop to pop of one tree."""
+    """The timing from a token's last beat to the first pop, and from pop to pop of one tree."""
     parallel = architecture == "parallel"
     return Timing(
         latency=3 + levels if parallel else 2 + max(levels, 2),
@@ -143,7 +143,7 @@ def matmul_ticket(tokens: int = 0, answer: int = 0) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LaneTiming:
-    """What a lane's cycles depend on.
+    """The numbers that a lane's cycles depend on.
 
     words, integer_words: words of bins per column, that are reduced one per cycle. digits: cycles
     of a beat of integers in a lane without bins (counter=select), else 0. Such a lane has 1 word
@@ -228,7 +228,7 @@ class FunctionCycles:
 
     @property
     def refused(self) -> int:
-        """By its opcode, its operands, or for want of a codebook."""
+        """The cycles of a command refused by opcode, operands, or for want of a codebook."""
         return function_decode().latency + function_control().latency
 
     @property
@@ -240,7 +240,7 @@ class FunctionCycles:
         return self._walk + vector_lanes(self.width).latency + self._passes(rows) + 2
 
     def axpy(self, rows: int) -> int:
-        """With the negated mean of a slot: its descriptor, then a product of 2 registers."""
+        """The cycles with a slot's negated mean: its descriptor, then a product of 2 registers."""
         return self.rows(rows) + self.answer + 5
 
     def rotary(self, rows: int) -> int:
@@ -286,7 +286,7 @@ class FunctionCycles:
         return least, most + (function - 1 if any(both) else 0)
 
     def _table(self, outliers: list[int], slots: int) -> int:
-        """From the first row at a table to the last one out of it."""
+        """The cycles from the first row at a table to the last one out of it."""
         rows = 0
         for n, count in enumerate(outliers):
             rows = max(rows, n * slots) + table_row(self.width, _ROW, count)
@@ -294,7 +294,7 @@ class FunctionCycles:
 
     @property
     def _walk(self) -> int:
-        """From a command on rows to the first row at the lanes."""
+        """The cycles from a command on rows to the first row at the lanes."""
         return self.refused + 1 + self.answer + row_reader(2).latency
 
     def _passes(self, rows: int) -> int:

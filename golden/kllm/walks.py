@@ -1,4 +1,4 @@
-"""What the walks of the matmul engine visit: rows, entries, outliers, descriptors, jobs.
+"""The walks of the matmul engine: rows, entries, outliers, descriptors, jobs that they visit.
 
 A walk has three loops: for groups, for tokens, for rows or words or beats. Words are integers.
 ``golden.kllm.machine.Machine`` is the whole engine.

@@ -1,4 +1,4 @@
-"""What methods learn offline: ``python -m golden.llm.calibrate --text FILE --method NAME -o F``.
+"""Lets methods learn offline: ``python -m golden.llm.calibrate --text FILE --method NAME -o F``.
 
 Writes a safetensors file for ``golden.llm.eval --calibration``. The same command resumes stopped
 work: it keeps finished steps in the folder F.partial next to the output, and removes it at the end.

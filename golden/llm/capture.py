@@ -1,4 +1,4 @@
-"""What a model computes on a text, by golden.llm.patch: inputs of linear layers, K, V, gradients.
+"""The values of a model on a text, by golden.llm.patch: inputs of linear layers, K, V, gradients.
 
 Each function runs one sequence of token ids (T,) and leaves the model as it was. CheckpointError:
 the embedding lacks one of them.

@@ -60,7 +60,7 @@ def smollm2_path() -> Path:
 
 
 def reason(error: BaseException) -> str:
-    """What a library says, in one line of at most 300 characters; its class where that is nothing.
+    """Gives a library's message in one line of at most 300 characters; its class if there is none.
 
     A first line alone may say nothing: "Couldn't instantiate the tokenizer from one of:".
     """
@@ -107,7 +107,7 @@ def _gguf_numbers(path: Path, wanted: Collection[str]) -> dict[str, int]:
 
 
 def _header(model: Path | str | None) -> Path:
-    """Where a model's header is: a GGUF file or a folder with a config.json."""
+    """Finds a model's header: a GGUF file or a folder with a config.json."""
     is_default = model is None or str(model) == SMOLLM2
     return smollm2_path() if is_default else Path(model or "")
 
@@ -156,7 +156,7 @@ def layer_count(model: Path | str | None = None) -> int | None:
 
 
 def stated(model: Path | str | None = None) -> Decoder | None:
-    """What the config.json of a folder states; ConfigError: as ``Decoder.of``. No weight is read.
+    """Reads what a folder's config.json states, no weight; ConfigError: as ``Decoder.of``.
 
     None: not a folder, or ``load`` refuses it.
     """
@@ -169,7 +169,7 @@ def stated(model: Path | str | None = None) -> Decoder | None:
 
 
 def decoder(checkpoint: Checkpoint) -> Decoder:
-    """What the model's configuration states; ConfigError: as ``Decoder.of``."""
+    """Reads what the model's configuration states; ConfigError: as ``Decoder.of``."""
     fields = checkpoint.model.config.to_dict()
     if (fields.get("quantization_config") or {}).get("quant_method") == "gguf":
         del fields["quantization_config"]  # transformers has made plain weights of the file's

@@ -279,7 +279,7 @@ def _layer_types(read: _Read, window: int, layers: int) -> None:
 
 
 def _base(read: _Read, sizes: Fields) -> dict[str, Any]:
-    """What every kind of LLaMA has: RMSNorm, RoPE, a gated network."""
+    """Reads the fields that every kind of LLaMA has: RMSNorm, RoPE, a gated network."""
     read.get("rms_norm_eps")
     return {
         **sizes,
@@ -298,7 +298,7 @@ def _llama(read: _Read) -> dict[str, Any]:
 
 
 def _windowed(read: _Read, window: int | None) -> dict[str, Any]:
-    """Of Mistral's kind; window: where the configuration has no such field."""
+    """Reads a decoder of Mistral's kind; window: where the configuration has no such field."""
     made = _base(read, _sizes(read, kv_heads=8))
     own = read.get("sliding_window", window)
     if own is not None and "sliding_window" in read.fields:

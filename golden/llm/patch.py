@@ -27,7 +27,7 @@ Attention = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
 
 
 class _Taps:
-    """What patches have put on one attention module, in the order of their coming."""
+    """The taps of patches on one attention module, in the order of their coming."""
 
     def __init__(self, implementation: str) -> None:
         self.implementation = implementation

@@ -1,1 +1,1 @@
-"""What the RAMs do, cycle by cycle."""
+"""The words that the RAMs give, cycle by cycle."""

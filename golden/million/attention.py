@@ -22,7 +22,7 @@ from golden.million.window import window_scores, window_sums
 
 @dataclasses.dataclass(frozen=True)
 class Codebook:
-    """Of K or of V of one KV head: ``2**exponent * words[m][j][i]``.
+    """The codebook of K or of V of one KV head: ``2**exponent * words[m][j][i]``.
 
     words: (M, entries, d / M) FP16 words of magnitude at most 1.
     """
@@ -33,7 +33,7 @@ class Codebook:
 
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """What the queries of a KV head attend, oldest token first in each part.
+    """The tokens that the queries of a KV head attend, oldest token first in each part.
 
     codes_k, codes_v: (n, M); rows_k, rows_v: (rows, d) words, the sinks and then the recent
     tokens; distances: (rows,) tokens from the row to the newest token; sinks: rows that are sinks.

@@ -32,12 +32,12 @@ class Bound:
 
     @property
     def interval(self) -> int:
-        """From one group to the next, with every engine at work."""
+        """The cycles from one group to the next, with every engine at work."""
         return int(getattr(self, self.limit))
 
     @property
     def fill(self) -> int:
-        """Of the first group beyond ``interval``: no engine begins before the one ahead ends.
+        """The first group's cycles beyond ``interval``: no engine begins before the one ahead ends.
 
         The maximum of all scores comes before the first value. Codes are read meanwhile.
         """
@@ -59,7 +59,7 @@ def _ceil(a: int, b: int) -> int:
 
 
 def bound(pq: PqShape, rate: RateShape, group: int, keys: int, data_bits: int) -> Bound:
-    """Of ``group`` queries of a KV head and ``keys`` keys in codes, in words of ``data_bits``.
+    """Bounds ``group`` queries of a KV head on ``keys`` keys in codes, in words of ``data_bits``.
 
     A codebook of 2**bits entries has 2**bits * head_dim elements, and each engine multiplies
     ``rate.macs`` of them per cycle with each query of a group. Score and value take ``rate.keys``

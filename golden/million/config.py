@@ -90,7 +90,7 @@ class HeadShape(Shape):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RateShape(Shape):
-    """What the engines do per cycle."""
+    """The work that the engines do per cycle."""
 
     macs: int = power_of_two(64, 4, 256, "B: products per cycle with the codebook")
     keys: int = choice(1, (1, 2, 4), "P: keys per cycle")
@@ -117,7 +117,7 @@ class RateShape(Shape):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MillionConfig(Config):
-    """What is kept and attended; the arithmetic follows from it."""
+    """The sizes of what is kept and attended; the arithmetic follows from them."""
 
     pq: PqShape = nested(PqShape)
     head: HeadShape = nested(HeadShape)

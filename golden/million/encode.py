@@ -1,4 +1,4 @@
-"""Which vectors become codes, one after another: APPENDs of the paged memory. Pure Python."""
+"""The order in which vectors become codes: APPENDs of the paged memory. Pure Python."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -8,7 +8,7 @@ from golden.million.format import Status, paged
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """What to encode of a (sequence, layer)."""
+    """The encoding that a (sequence, layer) wants."""
 
     vector: int  # (sequence, layer)
     until: int = 0  # tokens that have codes afterwards
@@ -19,7 +19,7 @@ class Job:
 
 @dataclasses.dataclass
 class Done:
-    """What a job did."""
+    """The outcome of a job."""
 
     status: Status = Status.OK
     appends: list[tuple[int, int]] = dataclasses.field(default_factory=list)  # (kv, token)
@@ -33,7 +33,7 @@ class _Progress:
 
 
 class Encoding:
-    """How far each (sequence, layer) is; a vector that has codes is not encoded again."""
+    """The progress of each (sequence, layer); a vector that has codes is not encoded again."""
 
     def __init__(self) -> None:
         self.progress: dict[int, _Progress] = {}

@@ -28,7 +28,7 @@ class Op(enum.IntEnum):
 
 
 class Status(enum.IntEnum):
-    """How a request ended; the first that applies, in this order."""
+    """The end of a request; the first that applies, in this order."""
 
     OK = 0
     BAD_REQUEST = 1  # unknown op; sequence or layer beyond the configuration
@@ -59,5 +59,5 @@ PAGED: dict[int, Status] = {
 
 
 def paged(status: int) -> Status:
-    """What a status of the paged memory is; BAD_REQUEST for those that no request should have."""
+    """Translates a status of the paged memory; BAD_REQUEST: one that no request should have."""
     return PAGED.get(status, Status.BAD_REQUEST)

@@ -15,7 +15,7 @@ _WORD_BITS = 16  # of an entry of a table or of a codebook
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """Of one key.
+    """The work of one key.
 
     reads: places of memory read; sram_bits: read and written; additions, products: of all queries
     """

@@ -15,7 +15,7 @@ from golden.million.config import PqShape
 def code_beats(
     words: Sequence[tuple[int, int, int, int, int]], pq: PqShape, keys: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What the words of whole transfers are as beats of ``keys`` keys: (codes, error, last).
+    """Splits the words of whole transfers into beats of ``keys`` keys: (codes, error, last).
 
     words : (data, first, end, error, last) of each word, data as one integer, its first byte in the
         low bits. Bytes first..end - 1 count. error is the worst answer so far in the transfer, a

@@ -22,7 +22,7 @@ class Book:
 
 @dataclasses.dataclass
 class Tokens:
-    """Of a (sequence, layer)."""
+    """The tokens of a (sequence, layer)."""
 
     tokens: int = 0
     past: int = 0  # that are attended as codes

@@ -31,7 +31,7 @@ class Rows(NamedTuple):
 
 
 def nonfinite(words: Tensor) -> Tensor:
-    """Where ``words`` are NaN or infinite."""
+    """Says which ``words`` are NaN or infinite."""
     return (words >> FP16.frac_bits & FP16.exp_max) == FP16.exp_max
 
 

@@ -78,7 +78,7 @@ def output(queries: int, head_dim: int, lanes: int, elements: int) -> Timing:
 
 
 def encoder_depth(sub: int) -> int:
-    """From a codebook word granted to the nearest index with it."""
+    """The cycles from a codebook word granted to the nearest index with it."""
     return 1 + 1 + 2 + tree_levels(sub) + 2 + 1
 
 
@@ -144,5 +144,8 @@ def group_interval(
 
 
 def attend_cycles(interval: Fraction, groups: int) -> Fraction:
-    """Of ``groups`` groups in a long train of ATTENDs; interval : of ``group_interval``."""
+    """The cycles of ``groups`` groups in a long train of ATTENDs.
+
+    interval : of ``group_interval``
+    """
     return groups * interval

@@ -1,4 +1,4 @@
-"""How LOADs, groups of queries and ATTENDs end. Pure Python."""
+"""The ends of LOADs, groups of queries and ATTENDs. Pure Python."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from golden.million.format import Status, paged
 
 
 def load_status(faults: CodebookFault) -> Status:
-    """How a LOAD ends in whose codebooks the stores of K and V have found ``faults``."""
+    """Judges a LOAD in whose codebooks the stores of K and V have found ``faults``."""
     if CodebookFault.NONFINITE in faults:
         return Status.NONFINITE
     return Status.BAD_REQUEST if faults else Status.OK
@@ -16,7 +16,7 @@ def load_status(faults: CodebookFault) -> Status:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """What the parts found in one group of queries; masks have a bit per query."""
+    """The findings of the parts in one group of queries; masks have a bit per query."""
 
     nonfinite: int  # queries with a NaN or an infinity, or with such a slope
     scoreless: int  # queries whose tables or scores lie beyond FP16
@@ -46,7 +46,7 @@ def first_of(statuses: Iterable[Status]) -> Status:
 
 
 def attend_status(refused: Status, parts: Iterable[Part], reads: Iterable[int]) -> Status:
-    """How an ATTEND ends.
+    """Judges an ATTEND.
 
     refused : why it is refused, OK: it is not
     parts : of its groups; reads: statuses of its reads, as the paged memory gives them

@@ -1,4 +1,4 @@
-"""What the blocks of the dequantization side give, beat by beat. Numbers: golden.oaken.quantize."""
+"""The words of the dequantization side's blocks, beat by beat. Numbers: golden.oaken.quantize."""
 
 import dataclasses
 import typing
@@ -58,7 +58,7 @@ def sparse_chunks(words: Sequence[SparseWord], chunk_bytes: int) -> list[Chunk]:
 
 
 def token_parameters(scale: Any, thresholds: Any) -> list[dict[str, int]]:
-    """Per token, from scale words (T, 6) and four thresholds: what the dequantizers need.
+    """Returns what the dequantizers need per token, from scale words (T, 6) and four thresholds.
 
     base_low, base_high: FP32 words; zero_code: 1..15; the words that pass as they are, by the
     names of the block's ports; bad: no encoder writes such scale words.
@@ -198,7 +198,7 @@ def repeat_scales(
 def request_status(
     beats: Sequence[Beat], scale: Any = None, errors: Sequence[bool] | None = None
 ) -> Status:
-    """Of a request to the dequantization engine; scale: (tokens, 6) words, one row per token.
+    """Judges a request to the dequantization engine; scale: (tokens, 6) words, one row per token.
 
     MALFORMED: the sparse bytes are no records, or a row is not ``scales_valid``. A row that came
     with an error (``errors``) is not judged.

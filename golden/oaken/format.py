@@ -26,7 +26,7 @@ MAX_FINITE = 0x7BFF  # 65504, to which decoded values saturate
 
 
 class Group(enum.IntEnum):
-    """Where an element belongs by Eq. 1."""
+    """The group of an element by Eq. 1."""
 
     MIDDLE = 0
     INNER = 1

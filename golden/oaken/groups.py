@@ -89,7 +89,7 @@ class Ratios:
 
     @property
     def middle_index(self) -> int:
-        """Of the middle group in ``group_index``."""
+        """The number of the middle group in ``group_index``."""
         return max(1, len(self.outer))
 
     def entry_bits(self, outlier_bits: int = 5) -> int:

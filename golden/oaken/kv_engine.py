@@ -33,7 +33,7 @@ class Request(typing.NamedTuple):
 
 
 class Answer(typing.NamedTuple):
-    """How a request ended. words: of a READ, [head][token][element]; bytes_read: for a READ."""
+    """The end of a request. words: of a READ, [head][token][element]; bytes_read: for a READ."""
 
     status: Status
     sequence: int = 0

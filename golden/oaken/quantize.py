@@ -102,7 +102,7 @@ def _kept(magnitude: Tensor, drop: Tensor) -> Tensor:
 
 
 def _round(value: Tensor, precision: int) -> Tensor:
-    """To ``precision`` significant bits, never finer than the grid, upper exponent unbounded."""
+    """Rounds to ``precision`` significant bits, never finer than the grid; no largest exponent."""
     magnitude = value.abs()
     drop = _drop(magnitude, precision)
     rounded = _kept(magnitude, drop) << drop

@@ -186,7 +186,7 @@ def profile_kv(
     pre_rope: bool = False,
     made: dict[str, Any] | None = None,
 ) -> Profile:
-    """From the (K, V) of every layer, window by window; ProfileError: none, or not finite."""
+    """Profiles the (K, V) of every layer, window by window; ProfileError: none, or not finite."""
     bounds = [window_bounds(layers, ratios) for layers in captured]
     return Profile(
         ratios=ratios,

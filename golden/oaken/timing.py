@@ -23,7 +23,7 @@ def group_quantizer(lanes: int, scale_stages: int, queue_cycles: int) -> Timing:
 
 
 def quant_engine(lanes: int, scale_stages: int) -> Timing:
-    """From a vector's last beat to its first codes."""
+    """The timing from a vector's last beat to its first codes."""
     header = decomposer().latency + tree_cycles(lanes) + 1 + scale_stages + 1
     # The lanes' queue is a RAM, so that it takes 2 cycles where the header's takes 1.
     dense = header + 1 + group_quantizer(lanes, scale_stages, 2).latency
@@ -37,7 +37,7 @@ def quant_engine(lanes: int, scale_stages: int) -> Timing:
 
 
 def zero_insert() -> Timing:
-    """From a word of the sparse records to the first beat that it completes."""
+    """The timing from a word of the sparse records to the first beat that it completes."""
     return Timing(latency=3, start="a word", unit="beat")
 
 

@@ -62,7 +62,7 @@ class RecordShape(Config):
         return self.heads * len(self.per_head) + len(self.per_vector)
 
     def kind(self, slot: int) -> RecordKind:
-        """What the records of ``slot`` are."""
+        """Returns the kind of the records of ``slot``."""
         first = self.heads * len(self.per_head)
         if slot < first:
             return self.per_head[slot % len(self.per_head)]
@@ -78,7 +78,7 @@ class RecordShape(Config):
 
     @property
     def skips(self) -> dict[str, str]:
-        """By kind of variable size: the field of a READ's ``info`` with its records to skip."""
+        """Maps kinds of variable size to fields of a READ's ``info``: records to skip."""
         names = [kind.name for kind in self.kinds if not kind.is_fixed]
         return {name: "skip" if len(names) == 1 else f"skip_{name}" for name in names}
 

@@ -23,7 +23,7 @@ class Op(enum.IntEnum):
 
 
 class Kv(enum.IntEnum):
-    """Which vector of a token."""
+    """The vector of a token that a request names."""
 
     K = 0  # key
     V = 1  # value
@@ -53,7 +53,7 @@ class PageOp(enum.IntEnum):
 
 
 class Status(enum.IntEnum):
-    """How a request ended; the first that applies, in this order."""
+    """The end of a request; the first that applies, in this order."""
 
     OK = 0
     BAD_REQUEST = 1  # unknown op; layer, head or heads beyond the configuration; no heads

@@ -49,7 +49,7 @@ class _ByKind:
 
 @dataclasses.dataclass(frozen=True)
 class HeadRead(_ByKind):
-    """What a READ gives of one head."""
+    """The words that a READ gives of one head."""
 
     head: int
     tokens: int
@@ -242,5 +242,5 @@ class Mmu:
 
 
 def _error(worst: int) -> Status:
-    """Of the worst response."""
+    """Returns the status of the worst response."""
     return {2: Status.SLAVE_ERROR, 3: Status.DECODE_ERROR}.get(worst, Status.OK)

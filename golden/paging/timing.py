@@ -16,7 +16,9 @@ def page_table_cycles(op: str, slots: int, *, extended: int = 0, freed: int = 0)
 
 
 def mmu(kv: RecordShape, beats: tuple[int, ...]) -> Timing:
-    """Without the latency of the memory. A queue of more than 32 words is a RAM, a cycle slower.
+    """The timing of the MMU without the latency of the memory.
+
+    A queue of more than 32 words is a RAM, a cycle slower.
 
     The READ waits for the look-ups of all records that the vector has once. One of a fixed kind, or
     else the sequence's start, gives the number of tokens.

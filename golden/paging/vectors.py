@@ -31,7 +31,7 @@ class Traffic:
         self.is_full = False  # the last append was refused
 
     def pairs(self, count: int) -> list[tuple[PageCommand, PageResponse]]:
-        """At least ``count`` of them; ends between two operations."""
+        """Makes at least ``count`` pairs; they end between two operations."""
         pairs: list[tuple[PageCommand, PageResponse]] = []
         while len(pairs) < count:
             pairs += self._operation()
@@ -156,7 +156,7 @@ class Traffic:
         self.tokens[sequence, layer, kv] += 1
 
     def _in_between(self, sequence):
-        """What may happen during a transaction."""
+        """Yields operations that may happen during a transaction."""
         yield from self._read(self.rng.choice(sorted(self.start)))
         other = self.rng.choice(sorted(self.start))
         if other != sequence:

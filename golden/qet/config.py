@@ -182,7 +182,7 @@ class TileShape(Config):
 
     @property
     def element_bits(self) -> int:
-        """Of an element of an entry as it is stored."""
+        """Bits of an element of an entry as it is stored."""
         return self.entry_bits or 16
 
     @property
@@ -200,7 +200,10 @@ class TileShape(Config):
 
     @property
     def step_bits(self) -> int:
-        """Of a step: the width of -2..2 in ``2**entry_bits - 1`` parts, rounded up; 0: none."""
+        """Bits of a step, the width of -2..2 in ``2**entry_bits - 1`` parts, rounded up.
+
+        0: entries are FP16 words and have no step.
+        """
         if not self.entry_bits:
             return 0
         return (-(-2 * LIMIT // ((1 << self.entry_bits) - 1))).bit_length()
@@ -211,7 +214,7 @@ class TileShape(Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Budget(Config):
-    """How much memory a quantized matrix may take, and how its stages share it.
+    """The memory that a quantized matrix may take, and its stages' shares.
 
     ``k d a' + ranges + n m ceil(log2 k) <= (n d a / ratio - maps) * share`` for each stage. The
     paper's ranges are 2 a bits. Ours are ``QetShape.range_bits``, and d, m count padded columns.
@@ -307,5 +310,5 @@ def _text(value: Fraction) -> str:
 
 
 def _down(value: Fraction) -> str:
-    """At most ``value``, with two digits after the point."""
+    """Writes ``value`` rounded down to two digits after the point."""
     return f"{float(Fraction(int(value * 100), 100)):g}"

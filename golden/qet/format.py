@@ -17,7 +17,7 @@ class RowFault(enum.IntFlag):
 
 
 class Fault(enum.IntFlag):
-    """What was wrong with a job; its other rows are right."""
+    """The faults of a job; its other rows are right."""
 
     JOB = 1 << 0  # a number of the job is out of range: it gives one row, NaN
     NONFINITE = 1 << 1  # NaN or infinity in x

@@ -42,7 +42,7 @@ _X_MAX = (1 << 26) - 1  # of |X|: given codebooks may be those of smaller elemen
 
 @dataclasses.dataclass(frozen=True)
 class StageCodes:
-    """What one stage stores.
+    """The words that one stage stores.
 
     entries : (groups, entries, group) codes of ``entry_bits`` bits, or words of the format
     ranges  : (1 or groups, 2) integers: low and step; empty where entries are words
@@ -235,7 +235,7 @@ def _say(progress: Callable[[str], None] | None, number: int, line: str) -> None
 
 
 def seeds_for(entries: int) -> str:
-    """Where k-means of so many entries begins: ``Training.seeds``."""
+    """Chooses the start of k-means of so many entries: ``Training.seeds``."""
     return "plus_plus" if entries <= _MANY else "random"
 
 

@@ -1,4 +1,4 @@
-"""How far a matrix is from the one that was quantized. Source: QET, section 4.1, "Metrics"."""
+"""The errors of a matrix to the one that was quantized. Source: QET, section 4.1, "Metrics"."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ class Errors:
 
 
 def errors(matrix: Tensor, restored: Tensor) -> Errors:
-    """Of ``restored`` against ``matrix``, in float64."""
+    """Measures the errors of ``restored`` to ``matrix``, in float64."""
     exact = matrix.double()
     error = (exact - restored.double()).abs()
     counted = exact != 0

@@ -1,4 +1,4 @@
-"""What QET is compared with at equal memory: rounding to nearest, PQ, OPQ and LOPQ.
+"""The rivals of QET at equal memory: rounding to nearest, PQ, OPQ and LOPQ.
 
 The variants of the paper (section 4.1) are shapes of ``golden.qet.matrix``:
 
@@ -44,7 +44,7 @@ class Variant(Config):
     shares: tuple[Fraction, ...] = (Fraction(1),)
 
     def shape(self, rows: int, columns: int, bits: int, ratio: Fraction) -> QetShape:
-        """With the largest codebooks at ``ratio``. ConfigError: none fits."""
+        """Makes the shape with the largest codebooks at ``ratio``. ConfigError: none fits."""
         stages = tuple(Stage(levels=levels) for levels in self.levels)
         asked = QetShape(
             rows=rows,
@@ -138,12 +138,12 @@ class RotatedShape(Config):
 
     @property
     def rotation_bits(self) -> int:
-        """Of the rotations, padded x padded for each cell."""
+        """Bits of the rotations, padded x padded for each cell."""
         return self.cells * self.padded**2 * self.element_bits
 
     @property
     def cell_bits(self) -> int:
-        """Of centroids and of the rows' cells; none of a single cell."""
+        """Bits of centroids and of the rows' cells; none of a single cell."""
         if self.cells == 1:
             return 0
         centroids = self.cells * self.padded * self.element_bits
@@ -156,7 +156,7 @@ class RotatedShape(Config):
         return self.rotation_bits + self.cell_bits + codes + books
 
     def solve(self, ratio: Fraction) -> "RotatedShape":
-        """With the most entries at ``ratio``. ConfigError, one line: not even one entry fits."""
+        """Finds the most entries at ``ratio``. ConfigError, one line: not even one entry fits."""
         elements = self.rows * self.columns
         budget = elements * self.element_bits / ratio
 
@@ -264,6 +264,6 @@ def _parametric(x: Tensor, shape: RotatedShape) -> Tensor:
 
 
 def _kept(values: Tensor, shape: RotatedShape) -> Tensor:
-    """As numbers of the matrix's format, in float64."""
+    """Rounds to numbers of the matrix's format, in float64."""
     format = FORMATS[shape.element_bits]
     return float_from_bits(bits_from_float(values.double(), format), format)

@@ -18,7 +18,7 @@ def swap(levels: int) -> Timing:
 
 
 def nearest_depth(group: int) -> int:
-    """From the read of an entry to the comparison of its distance.
+    """The cycles from the read of an entry to the comparison of its distance.
 
     The entry, its product, the difference, the square, and the levels of the sum.
     """
@@ -73,7 +73,7 @@ def gemv_fill(latency: int, ahead: int, words: int) -> int:
 
 
 def gemv_cycles(bound: int, latency: int, ahead: int, words: int) -> int:
-    """Of a job that is alone, at most: ``bound`` of its image, and the fill.
+    """The most cycles of a job that is alone: ``bound`` of its image, and the fill.
 
     A job of few rows takes less: its first codebooks come with the rows that are read ahead.
     """

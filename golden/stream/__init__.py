@@ -1,1 +1,1 @@
-"""What streams do to sequences of words."""
+"""The sequences of words that the stream blocks make of others."""

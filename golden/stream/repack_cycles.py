@@ -27,7 +27,7 @@ def model_cycles(words, size, out):
 
 
 def completes_first(words, size, out):
-    """Which word of i holds the last byte of the first word of o."""
+    """Returns the number of the word of i that holds the last byte of the first word of o."""
     count = 0
     for n, (_, first, end, _, last) in enumerate(words):
         count += max(min(end, size) - first, 0)

@@ -1,4 +1,4 @@
-"""How often each entry of a codebook is looked up, and codebooks in the order of that.
+"""The number of look-ups of each entry of a codebook, and codebooks in the order of these.
 
 Source: VQ-LLM, section V, Figures 8 and 9. With the hottest entry at index 0, two comparisons of an
 index tell the tier that holds its entry.

@@ -20,7 +20,7 @@ from golden.vqllm.timing import PartWork, read_once
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EngineShape(Config):
-    """What an engine does in a cycle, and where entries lie."""
+    """The work that an engine does in a cycle, and the places of entries."""
 
     lookups: int = bounded(16, 1, 64, "codes of a beat")
     banks: int = bounded(16, 1, 64, "SRAM banks, entry j in bank j % banks")
@@ -67,7 +67,7 @@ def bounds(shape: MatrixShape, engine: EngineShape, switches: int | None = None)
 
 
 def part_work(matrix: VqMatrix, shape: ImageShape, plan: Plan, banks: int) -> list[list[PartWork]]:
-    """What each core of an engine does for each of its parts, counted from the codes."""
+    """Returns the work of each core of an engine for each of its parts, counted from the codes."""
     where = tiers(plan, banks)
     found = layout(matrix.shape, shape, plan)
     cores: list[list[PartWork]] = []

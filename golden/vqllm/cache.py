@@ -1,4 +1,4 @@
-"""Where the entries of a codebook lie, and the cycles and counters of their look-ups.
+"""The places of a codebook's entries, and the cycles and counters of their look-ups.
 
 | entry | tier |
 |---|---|
@@ -20,7 +20,7 @@ _ONE = 0x3C00  # the largest magnitude of an entry
 
 @dataclasses.dataclass(frozen=True)
 class Tiers:
-    """What a load says of its codebooks; banks: of the SRAM."""
+    """The tiers that a load says of its codebooks; banks: of the SRAM."""
 
     registers: int
     shared: int
@@ -73,7 +73,7 @@ def large_or_nonfinite(words: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def load_fault(words: Tensor, expected: int) -> CodebookFault:
-    """Of the entries that were loaded, (entries, size); ``expected`` by what the load says.
+    """Judges the entries that were loaded, (entries, size); ``expected`` by what the load says.
 
     Of those that are too many nothing but their number counts.
     """

@@ -78,12 +78,12 @@ class VqShape(Shape):
 
     @property
     def index_bits(self) -> int:
-        """Of a code, its upper ones: the entry that is looked up."""
+        """Counts the upper bits of a code: the entry that is looked up."""
         return self.stored.bit_length() - 1
 
     @property
     def point_bits(self) -> int:
-        """Of a code, its lower ones: signs and shift of the lattice."""
+        """Counts the lower bits of a code: signs and shift of the lattice."""
         return self.code_bits - self.index_bits
 
     @property
@@ -103,7 +103,7 @@ class VqShape(Shape):
 
     @property
     def entry_bytes(self) -> int:
-        """Of an entry in memory: a power of two."""
+        """Bytes of an entry in memory: a power of two."""
         return 1 << (self.size * _WORD_BITS // 8 - 1).bit_length()
 
     def load_width(self, word_bytes: int, banks: int) -> int:
@@ -137,7 +137,7 @@ class ExchangeShape(Shape):
 
     @property
     def pieces(self) -> int:
-        """Of a vector, and lanes of a mini-group."""
+        """Counts the pieces of a vector, which are the lanes of a mini-group."""
         return self.size // self.need
 
     @property
@@ -230,7 +230,7 @@ class MatrixShape(Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work(Config):
-    """What is computed: a matrix times vectors, or attention over the codes of K and of V.
+    """The computation: a matrix times vectors, or attention over the codes of K and of V.
 
     Attention: rows are cached tokens, columns the channels of a head, vectors the queries of a KV
     head. It runs once for K and once for V, for each of ``heads``.
@@ -259,7 +259,7 @@ class Work(Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Budget(Config):
-    """What an engine may take. Bits count both sides of a double buffer."""
+    """The resources that an engine may take. Bits count both sides of a double buffer."""
 
     register_bits: int = bounded(1 << 18, 0, 1 << 30, "flip-flops for entries and exchanges")
     sram_bits: int = bounded(1 << 23, 0, 1 << 36, "bits of the memories")
@@ -271,7 +271,7 @@ class Budget(Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan(Config):
-    """How an engine does its work: the sizes that are generated, and those of its registers."""
+    """The form of an engine's work: the sizes that are generated, and those of its registers."""
 
     method: str = choice(
         "dequantize", ("dequantize", "tables"), "tables: x . C once, then look-ups"
@@ -331,7 +331,7 @@ class AttendShape(Shape):
 
     @property
     def passes(self) -> int:
-        """Of K, or of V."""
+        """Counts the passes of K, or of V."""
         return self.pq.subspaces // self.groups
 
     @property

@@ -22,7 +22,7 @@ _WORD_BITS = 16  # of a weight that is not quantized
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Engine(Config):
-    """What works in a cycle: ``macs * batch`` multipliers."""
+    """The hardware that works in a cycle: ``macs * batch`` multipliers."""
 
     macs: int = bounded(32, 1, 4096, "weights of a beat")
     batch: int = bounded(1, 1, 64, "tokens side by side")

@@ -1,4 +1,4 @@
-"""Which lane dequantizes which vector, and the xor steps that bring each element to its multiplier.
+"""The lane that dequantizes each vector, and the xor steps from each element to its multiplier.
 
 Source: VQ-LLM, section VI-B, Algorithm 1 and Figure 12. A mini-group (a mini-warp of the paper) is
 the lanes that own the pieces of a vector. Pure Python.
@@ -25,7 +25,7 @@ class Layout:
 
 @dataclasses.dataclass(frozen=True)
 class Exchange:
-    """What Algorithm 1 finds.
+    """The exchange that Algorithm 1 finds.
 
     pieces : the elements of each piece of a vector
     groups : mini-groups: the lanes that own pieces 0, 1, ...
@@ -171,7 +171,7 @@ def _neighbours(pieces: int, lanes: int) -> Exchange:
 
 
 def lane_order(columns: int, shape: ExchangeShape) -> list[int]:
-    """Which element of x each product meets, word by word; -1: none, beyond the last column.
+    """The element of x that each product meets, word by word; -1: none, beyond the last column.
 
     A word of ``lanes * need`` elements meets a beat of ``exchanged``. The words of a beat of
     vectors follow each other, and a beat that is not full has as many.

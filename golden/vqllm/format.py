@@ -51,7 +51,7 @@ HEADER: dict[str, int] = {
 
 
 class Fault(enum.IntFlag):
-    """What was wrong with a job; its other rows are right."""
+    """The faults of a job; its other rows are right."""
 
     JOB = 1 << 0  # a number of the job is out of range: it gives one row, NaN
     SHAPE = 1 << 1  # a number of a descriptor is out of range, or the codes are too few
@@ -82,7 +82,7 @@ def packed(fields: Mapping[str, int], values: Mapping[str, int]) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageShape(Config):
-    """What an image depends on: codes of a beat, words of memory, and cores of the engine."""
+    """The numbers that shape an image: codes of a beat, words of memory, cores of the engine."""
 
     conditional_parts: ClassVar[tuple[str, ...]] = ("exchange",)
 
@@ -120,7 +120,7 @@ class ImageShape(Config):
 
     @property
     def beat_bytes(self) -> int:
-        """Of the codes of a beat."""
+        """Bytes of the codes of a beat."""
         return -(-self.lookups * self.vq.code_bits // 8)
 
     def x_words(self, columns: int) -> int:
@@ -133,12 +133,12 @@ class ImageShape(Config):
 
     @property
     def stage_bytes(self) -> int:
-        """Of the codebook of a stage."""
+        """Bytes of the codebook of a stage."""
         return self.vq.stored * self.entry_bytes
 
     @property
     def book_bytes(self) -> int:
-        """Of the codebooks of a tile, header included."""
+        """Bytes of the codebooks of a tile, header included."""
         return self.word_bytes + self.whole_words(self.vq.stages * self.stage_bytes)
 
     @property
@@ -215,7 +215,7 @@ class Part:
     load: bool
 
     def code_bytes(self, shape: ImageShape) -> int:
-        """Of its codes: whole words."""
+        """Bytes of its codes: whole words."""
         return shape.whole_words(len(self.rows) * self.beats * shape.beat_bytes)
 
 
@@ -240,7 +240,7 @@ class Layout:
 
 
 def layout(matrix: MatrixShape, shape: ImageShape, plan: Plan) -> Layout:
-    """Where an engine of ``shape`` finds a matrix. ConfigError: it cannot have it."""
+    """Lays a matrix out for an engine of ``shape``. ConfigError: the engine cannot have it."""
     if matrix.vq != shape.vq:
         raise ConfigError(f"the matrix must be {shape.vq}, not {matrix.vq}")
     if plan.split > shape.cores:
@@ -274,7 +274,7 @@ def _stripe(matrix: MatrixShape, most: int) -> int:
 
 
 def _pieces(matrix: MatrixShape, beat: int, split: int) -> list[list[tuple[int, int, int]]]:
-    """By part of the columns: (number of the tile along the columns, first beat, last + 1).
+    """Cuts the columns into parts: (number of the tile along the columns, first beat, last + 1).
 
     In the order of the work: a tile that is cut off at the end of the columns comes first.
     """
@@ -295,7 +295,7 @@ def _pieces(matrix: MatrixShape, beat: int, split: int) -> list[list[tuple[int, 
 
 
 def _parts(matrix, shape: ImageShape, plan: Plan, stripe: int, cuts, pieces: int):
-    """Of all cores, in the order of their descriptors."""
+    """Yields the parts of all cores, in the order of their descriptors."""
     along, split = matrix.grid[1], plan.split
     latest: dict[int, int] = {}
     for start in range(0, matrix.rows, stripe):

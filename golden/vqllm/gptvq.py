@@ -92,7 +92,7 @@ def quantize_with_feedback(
 
 
 def _weights(tile: Tile, importance: Tensor, weight_of_row: Tensor, size: int) -> Tensor:
-    """Of the vectors of a tile, row by row: (n,)."""
+    """Weighs the vectors of a tile, row by row: (n,)."""
     of_vector = importance.unflatten(0, (-1, size)).mean(1)[tile.vectors]
     return (weight_of_row[tile.rows, None] * of_vector).flatten()
 

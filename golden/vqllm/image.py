@@ -83,7 +83,7 @@ def part_look_ups(matrix: VqMatrix, part: Part, shape: ImageShape) -> LookUps:
 
 
 def tiers(plan: Plan, banks: int) -> Tiers:
-    """Where a plan has the entries."""
+    """Returns the tiers in which a plan has the entries."""
     return Tiers(plan.registers, plan.shared, banks)
 
 

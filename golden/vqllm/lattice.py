@@ -70,7 +70,7 @@ def codebook(stages: int) -> Tensor:
 
 
 def _negative(codes: Tensor) -> Tensor:
-    """Which elements of the entry change their sign: (..., 8) of 0 and 1."""
+    """Says which elements of the entry change their sign: (..., 8) of 0 and 1."""
     bits = codes[..., None] >> torch.arange(LATTICE_SIGN_BITS, device=codes.device) & 1
     return torch.cat((bits, bits.sum(-1, keepdim=True) & 1), -1)
 
@@ -135,7 +135,7 @@ def _places() -> Tensor:
 
 
 def _weights(base: int) -> Tensor:
-    """Of the digits of a number, the highest one first."""
+    """The weights of the digits of a number, the highest one first."""
     return base ** torch.arange(SIZE - 1, -1, -1)
 
 

@@ -24,7 +24,7 @@ SPREAD = {1: 0.96, 2: 1.15}
 
 
 def rotation(width: int, generator: torch.Generator) -> Rotation:
-    """With random signs."""
+    """Draws a rotation with random signs."""
     small = small_matrix(width, generator)
     signs = torch.randint(0, 2, (width,), generator=generator) * 2 - 1
     return Rotation(width, small, signs)
@@ -56,7 +56,7 @@ class RotatedMatrix:
 
     @property
     def bits_per_element(self) -> float:
-        """Of an element of the matrix as it is, without columns of 0."""
+        """Bits of an element of the matrix as it is, without columns of 0."""
         return self.stored_bits / (self.matrix.shape.rows * self.columns)
 
     def real(self) -> Tensor:
@@ -65,7 +65,7 @@ class RotatedMatrix:
         return self.outputs.inverse(self.inputs.inverse(inner).T).T
 
     def turned(self, x: Tensor) -> Tensor:
-        """What an engine gets: (batch, columns) numbers to FP16 words, 0 beyond the columns."""
+        """Makes an engine's words of x: (batch, columns) numbers to FP16, 0 beyond the columns."""
         words = bits_from_float(self.inputs(x.double()))
         return torch.nn.functional.pad(words, (0, self.matrix.shape.columns - self.columns))
 

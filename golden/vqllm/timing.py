@@ -30,7 +30,10 @@ def dequantizer() -> Timing:
 
 
 def exchange(pieces: int, in_place: bool = False) -> Timing:
-    """To the first of a beat's ``pieces`` words; in place, a cycle for each step comes first."""
+    """The timing to the first of a beat's ``pieces`` words.
+
+    In place, a cycle for each step comes first.
+    """
     return Timing(
         latency=pieces + 1 if in_place else 1,
         interval=Fraction(pieces),
@@ -47,7 +50,7 @@ def layout_buffer(pieces: int) -> Timing:
 
 
 def layout_latency(fusion: str, pieces: int) -> int:
-    """From the entries of a beat to its first word; a buffer is written in ``pieces`` cycles."""
+    """The cycles from a beat's entries to its first word; ``pieces`` cycles write a buffer."""
     if fusion == "none":
         return 0
     if fusion == "exchange":
@@ -61,7 +64,7 @@ _EXACT = 100  # states of the exact count: beyond, the stages of a beat draw fro
 
 
 def tier_chances(counts: np.ndarray, tiers: tuple[int, int, int]) -> np.ndarray:
-    """Where a look-up goes: (tiles, stages, banks + 2), each bank, memory, registers.
+    """The chance of each place of a look-up: (tiles, stages, banks + 2), banks, memory, registers.
 
     counts: (tiles, stages, entries) in the order of the indices; tiers: registers, shared, banks.
     """
@@ -132,7 +135,7 @@ def beat_variance(chances: np.ndarray, least: int = 1) -> np.ndarray:
 
 
 def beat_floor(chances: np.ndarray, lanes: int) -> np.ndarray:
-    """At most ``beat_cycles`` of the same beat, and quick to find: (tiles,)."""
+    """A lower bound of ``beat_cycles`` of the same beat that is quick to find: (tiles,)."""
     # A little less, so that no rounding of a float puts it above.
     return np.maximum(1, lanes * chances[..., :-1].sum(1).max(-1)) * (1 - 1e-9)
 
@@ -148,7 +151,7 @@ class Beats:
 
 
 def sum_bits(vq: VqShape, columns: int) -> int:
-    """Of an exact sum of products of FP16 words with elements of the matrix."""
+    """Bits of an exact sum of products of FP16 words with elements of the matrix."""
     return 66 + (vq.largest - 1).bit_length() + (columns - 1).bit_length()
 
 
@@ -236,7 +239,7 @@ def _core_jobs(
 
 
 def _followers(jobs: list[Job]) -> list[Job]:
-    """What a core does after the last part of each kind of a pass: the next kind, or the first."""
+    """Finds the job after the last part of each kind of a pass: the next kind, or the first."""
     found = []
     for job in jobs:
         own = [each for each in jobs if (each.rows, each.passes) == (job.rows, job.passes)]
@@ -314,7 +317,7 @@ class _Part:
 
 
 class _Decoding:
-    """What the engines of a plan read and spend that decode the vectors of a matrix.
+    """The reads and cycles of a plan's engines that decode the vectors of a matrix.
 
     lanes : vectors of a beat
     pieces : words of a beat in its layout
@@ -589,7 +592,7 @@ def row_finish(scaled: bool) -> Timing:
 
 
 def gemv_core(macs: int, summed: bool, fusion: str = "none", pieces: int = 1) -> Timing:
-    """Of the last beat of a row, all of whose entries are on chip, without conflicts.
+    """The timing of a row's last beat, all of whose entries are on chip, without conflicts.
 
     The words of a beat after its first one come on top, a cycle each.
     """
@@ -614,7 +617,7 @@ def attend_bound(shape: AttendShape, tokens: int, entries: int) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tables:
-    """What an engine of tables builds and reads per cycle, of codebooks of ``entries`` entries."""
+    """The tables' work per cycle in an engine of tables, of codebooks of ``entries`` entries."""
 
     size: int
     entries: int
@@ -629,7 +632,7 @@ class Tables:
 
     @property
     def wait(self) -> int:
-        """From the cycle after the last entry to the first look-up: read, lane, table."""
+        """The cycles from after the last entry to the first look-up: read, lane, table."""
         return 1 + table_lane(self.size)
 
     def slice(self, rows: int) -> Fraction:
@@ -642,12 +645,12 @@ class Tables:
 
 
 def table_sums(lookups: int) -> int:
-    """From a beat of codes to its sums: read, grid, tree, sum, queue in two cycles."""
+    """The cycles from a beat of codes to its sums: read, grid, tree, sum, queue in two cycles."""
     return 2 + tree_levels(lookups) + 3
 
 
 def table_gemv(lookups: int, scaled: bool) -> Timing:
-    """Of a beat of the final slice of a row, whose tables are built."""
+    """The timing of a beat of the final slice of a row, whose tables are built."""
     latency = table_sums(lookups) + row_finish(scaled).latency
     return Timing(latency=latency, start="code", end="y", unit="beat")
 
@@ -694,7 +697,7 @@ def attend_fill(shape: AttendShape, tokens: int, entries: int, memory_latency: i
 
 
 def _attend_fill(macs: int, outputs: int, memory_latency: int) -> int:
-    """Of ``macs`` channels of a pass, and of outputs that leave in as many cycles."""
+    """The fill for ``macs`` channels of a pass, and for outputs that leave in as many cycles."""
     requested = 20  # cycles of the control, of the ports, and of the queues of words
     scores = row_sums(macs).latency + row_finish(False).latency
     softmax = weights().latency + weights().delay("from the last score to row")
@@ -708,7 +711,7 @@ def reduce() -> Timing:
 
 @dataclasses.dataclass(frozen=True)
 class PartWork:
-    """What a core does for one part of a tile.
+    """The work of a core for one part of a tile.
 
     cycles : of its look-ups: over beats the fullest bank, or memory, and at least one per beat
     words : of memory for codes and for entries beyond n_shared
@@ -732,7 +735,7 @@ class PartWork:
 
 @dataclasses.dataclass(frozen=True)
 class GemvPath:
-    """What a result of vq_gemv waits for.
+    """The delays that a result of vq_gemv waits for.
 
     core_latency : of gemv_core
     scaled : each row has a scale
@@ -811,7 +814,7 @@ def read_once(cores: Sequence[Sequence[PartWork]], size: Callable[[PartWork], in
 
 
 def _core_end(parts: Sequence[PartWork], path: GemvPath, first_books: int) -> float:
-    """When the last beat of a core goes; ``first_books`` are read at the same time as its own."""
+    """The end of a core's last beat; ``first_books`` are read at the same time as its own."""
     latency = path.latency
     known, loaded, used, end = 0.0, 0.0, 0.0, 0.0
     for n, part in enumerate(parts):

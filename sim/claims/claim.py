@@ -113,7 +113,7 @@ def is_fitted(claim: Claim) -> bool:
 
 
 def _number(claim: Claim, variant: str) -> float:
-    """In the claim's unit. TypeError: no Quantity where the claim has a unit."""
+    """Measures in the claim's unit. TypeError: no Quantity where the claim has a unit."""
     assert claim.measure is not None
     found = claim.measure(variant)
     if isinstance(found, Quantity):
@@ -153,5 +153,5 @@ def judge(claim: Claim) -> Judged:
 
 
 def geomean(values: Sequence[float]) -> float:
-    """Of one or more positive values."""
+    """The geometric mean of one or more positive values."""
     return math.exp(sum(map(math.log, values)) / len(values))

@@ -168,7 +168,7 @@ def _weights_saving(variant: str) -> float:
 
 
 def _most_saving(variant: str) -> float:
-    """If index products took no energy at all."""
+    """The saving if index products took no energy at all."""
     _, after, macs = _floor(variant)
     return (after + macs) / after
 

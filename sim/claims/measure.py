@@ -16,12 +16,12 @@ _model = functools.cache(find_model)
 
 @functools.cache
 def _run(hardware: str, model: str, out: int, batch: int) -> Run:
-    """Of sequences that begin with one word."""
+    """Runs sequences that begin with one word."""
     return Run(_engine(hardware), _model(model), batch, 1, out).compute()
 
 
 def token_seconds(hardware: str, model: str, out: int, batch: int = 1) -> float:
-    """Of a new token, of sequences that begin with one word."""
+    """The seconds of a new token, of sequences that begin with one word."""
     return _run(hardware, model, out, batch).token_seconds / batch
 
 
@@ -34,7 +34,10 @@ def _with_energy(hardware: str, model: str, out: int, batch: int) -> Run:
 
 
 def token_joules(hardware: str, model: str, out: int, batch: int = 1) -> float:
-    """Of a new token, of sequences that begin with one word. ConfigError: it is not scaled."""
+    """The joules of a new token, of sequences that begin with one word.
+
+    ConfigError: it is not scaled.
+    """
     return _with_energy(hardware, model, out, batch).joules_per_token.value
 
 

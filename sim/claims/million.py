@@ -34,7 +34,7 @@ def _refused(variant: str) -> float:
 
 
 def _speedup(variant: str) -> float:
-    """Of a token at 32K, baseline by MILLION."""
+    """The speed-up of a token at 32K, baseline by MILLION."""
     ours, theirs = variant.split(" / ")
     return _token(f"{theirs} at 32768") / _token(f"{ours} at 32768")
 

@@ -143,7 +143,7 @@ _FOUR_BITS: dict[str, tuple[tuple[str, Changes], tuple[str, Changes]]] = {
 
 
 def _step_seconds(hardware: str, changes: Changes, batch: int) -> float:
-    """Of a step of decoding in the middle of an output."""
+    """The seconds of a step of decoding in the middle of an output."""
     engine, model = engine_of(hardware, changes), find_model(_MODEL)
     check_fits(engine, model, batch, 2 * _TOKENS)
     return engine.cost(model, Pass.decode(batch, 3 * _TOKENS // 2)).seconds

@@ -93,12 +93,12 @@ def chip_area(variant: str) -> Quantity:
 
 
 def _file_bandwidth(hardware: str) -> Quantity:
-    """Of the chip's file."""
+    """Reads the bandwidth of the chip's file."""
     return Quantity(engine_of(hardware).memory.peak, "B/s")
 
 
 def _standard_bandwidth(variant: str) -> Quantity:
-    """Of channels as the memory's standard has them."""
+    """The bandwidth of channels as the memory's standard has them."""
     kind, channels = variant.split(" x ")
     fields = json.loads((MEMORIES / f"{kind}.json").read_text())
     found = fields["bandwidth"]
@@ -106,12 +106,12 @@ def _standard_bandwidth(variant: str) -> Quantity:
 
 
 def _file_capacity(hardware: str) -> Quantity:
-    """Of the chip's file."""
+    """Reads the capacity of the chip's file."""
     return Quantity(engine_of(hardware).memory.capacity, "B")
 
 
 def _file_peak(hardware: str) -> Quantity:
-    """Of the cores of the chip's file: 512 products each, at its clock."""
+    """The peak of the cores of the chip's file: 512 products each, at its clock."""
     engine = engine_of(hardware)
     return Quantity(2 * 512 * engine.settings.cores * engine.base("clock") / 1e12, "TFLOPS")
 

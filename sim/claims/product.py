@@ -23,7 +23,7 @@ def kllm_product_seconds(hardware: str) -> float:
 
 @functools.cache
 def kllm_product_cycles(hardware: str) -> tuple[float, dict[Unit, float]]:
-    """Of the product, and of the commands of each unit."""
+    """Counts the cycles of the product, and of the commands of each unit."""
     engine = engine_of(hardware)
     assert isinstance(engine, Kllm)
     asm = Assembler(engine.machine)

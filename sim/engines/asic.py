@@ -37,7 +37,7 @@ from sim.work import ATTENTION, LINEAR, Pass, Work, works
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AsicSettings(Config):
-    """What the chip stores and leaves out.
+    """The precision of what the chip stores, and the parts that it leaves out.
 
     weight_bits, activation_bits, kv_bits, head_bits : of an element; the head is the last matrix
     weight_group, kv_group : elements that share a scale, 0: a whole column of a matrix, a whole

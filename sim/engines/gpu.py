@@ -54,7 +54,7 @@ _FP16 = 2.0  # bytes
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GpuSettings(Config):
-    """What runs on the GPU.
+    """The formats and kernels of what runs on the GPU.
 
     weight_bits, activation_bits, kv_bits, head_bits : of an element; the head is the last matrix
     weight_group, kv_group : elements that share a scale, 0: a whole column of a matrix, a whole

@@ -271,7 +271,7 @@ class Kllm(Engine):
         raise ConfigError(f"{model.name} on {self.hardware.name}: {refusal}")
 
     def _able(self, of: Callable[[LayerOptions], _Answer]) -> list[_Answer]:
-        """What ``of`` gives for each of the options. ConfigError: it refuses all of them."""
+        """Collects what ``of`` gives for the options. ConfigError: it refuses all of them."""
         found, refusal = [], ConfigError("")
         for options in self.settings.options:
             try:
@@ -363,7 +363,7 @@ class Kllm(Engine):
         return self._shares(model, part.count, shares)
 
     def _prompt(self, model: Model, part: Part) -> Iterable[_Share]:
-        """Of ``new`` tokens of one sequence, in programs; the contexts are sampled."""
+        """Shares the ``new`` tokens of one sequence, in programs; the contexts are sampled."""
 
         def shares(tokens: int, samples: int) -> Sequence[_Share]:
             whole, left = divmod(part.new, tokens)

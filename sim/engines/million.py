@@ -111,7 +111,7 @@ class _Engine:
 
     @functools.cached_property
     def book_bytes(self) -> float:
-        """Of the codebooks of K and V."""
+        """Bytes of the codebooks of K and V."""
         pq = self.config.pq
         return 2.0 * self.config.books * pq.entries * pq.head_dim * WORD
 
@@ -121,13 +121,13 @@ class _Engine:
         return tokens - exact, exact
 
     def bytes(self, tokens: int) -> float:
-        """Of K and V of a head."""
+        """Bytes of K and V of a head."""
         codes, exact = self.split(tokens)
         pq = self.config.pq
         return 2.0 * (codes * pq.record_bytes + exact * pq.head_dim * WORD)
 
     def groups(self, new: int) -> int:
-        """Of the queries of a job."""
+        """Counts the groups of the queries of a job."""
         return -(-new * self.config.head.group // self.rate.queries)
 
     def attend(self, tokens: int, new: int) -> tuple[Bound, float]:
@@ -206,7 +206,7 @@ class Million(MatrixEngine):
         self.engine(model)
 
     def weight_bytes(self, model: Model) -> float:
-        """With the codebooks of all layers."""
+        """Bytes of the weights, with the codebooks of all layers."""
         return super().weight_bytes(model) + model.layers * self.engine(model).book_bytes
 
     def kv_bytes(self, model: Model, tokens: int) -> float:
@@ -246,7 +246,7 @@ class Million(MatrixEngine):
         return dataclasses.replace(super().cost(model, step), extrapolated=(self._apart(model),))
 
     def _apart(self, model: Model) -> str:
-        """What the RTL does otherwise: its exact rows are on chip, and have only so many places."""
+        """Says what the RTL does otherwise: exact rows are on chip and have only so many places."""
         window = self.engine(model).config.window
         rows = model.layers * model.kv_heads * (window.sinks + window.places)
         most = _WINDOW_WORDS // (rows * (model.head_size // self.settings.window_macs))
@@ -257,7 +257,10 @@ class Million(MatrixEngine):
         )
 
     def on_chip(self, model: Model, step: Pass) -> Interval:
-        """Of a key and a query: an entry of each table is read, a bin of each is read, written."""
+        """Joules of the tables and bins on chip.
+
+        A key and a query read an entry of each table, and read and write a bin of each.
+        """
         engine = self.engine(model)
         pq, most = engine.config.pq, engine.config.max_tokens
         key = pq.subspaces * (WORD + 2 * sum_bits(-(-most // engine.rate.keys)) / 8)

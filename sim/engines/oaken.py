@@ -125,7 +125,7 @@ class Records:
 
     @functools.cached_property
     def window(self) -> Window:
-        """Of a core's MMU. ConfigError: the memory's latency is out of its range."""
+        """The window of a core's MMU. ConfigError: the memory's latency is out of its range."""
         found = self.settings
         return Window(
             latency=self.memory,
@@ -155,7 +155,7 @@ class Records:
 
     @functools.cached_property
     def streams(self) -> tuple[tuple[int, float], ...]:
-        """Of K or V of a layer: how many streams, and bytes of a token in each."""
+        """The streams of K or V of a layer: how many, and bytes of a token in each."""
         sparse = self.kv.head_blocks + self.outliers * self.kv.head_dim
         return (
             (self.kv.heads, float(self.kv.dense_bytes)),

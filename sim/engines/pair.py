@@ -115,7 +115,7 @@ class Pair(Engine):
 
     @property
     def area(self) -> Mapping[str, float]:
-        """Of both, by those whose figures both have."""
+        """The area of both, by those whose figures both have."""
         first, second = self.weights.area, self.cache.area
         return {name: first[name] + second[name] for name in first if name in second}
 

@@ -30,7 +30,7 @@ from sim.work import LINEAR, Pass, Work, works
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QetSettings(MatrixSettings):
-    """How matrices are quantized, and the engines, as the generators name them."""
+    """The quantization of matrices, and the engines, as the generators name them."""
 
     ratio: int = bounded(4, 1, 16, "FP16 bits over stored bits")
     levels: int = bounded(3, 0, 5, "compare-swaps of the first stage")
@@ -65,7 +65,7 @@ class _Matrix:
 
     @property
     def bytes(self) -> int:
-        """In whole words of memory."""
+        """Bytes of the matrix, in whole words of memory."""
         entries = sum(stage.entries for stage in self.shape.stages)
         words = self.image.book_words(entries) + self.image.row_words(self.shape.rows)
         return self.shape.tiles * words * self.image.word_bytes

@@ -78,25 +78,25 @@ class _Attention:
 
     @functools.cached_property
     def token_bytes(self) -> int:
-        """Of the codes of K, or of V, of a token."""
+        """Bytes of the codes of K, or of V, of a token."""
         return self.shape.pq.record_bytes
 
     @functools.cached_property
     def book_bytes(self) -> float:
-        """Of the codebooks of K and V."""
+        """Bytes of the codebooks of K and V."""
         return 2.0 * self.shape.pq.entries * self.shape.pq.head_dim * WORD
 
     def groups(self, new: int) -> int:
         return -(-new * self.group // self.shape.queries)
 
     def cycles(self, tokens: int) -> int:
-        """Of a group of queries among others."""
+        """Cycles of a group of queries among others."""
         from golden.vqllm.timing import attend_bound  # loads numpy
 
         return attend_bound(self.shape, tokens, self.shape.pq.entries)
 
     def fill(self, tokens: int) -> int:
-        """Of a train of heads, beyond ``cycles``."""
+        """Cycles of a train of heads, beyond ``cycles``."""
         from golden.vqllm.timing import attend_fill
 
         return attend_fill(self.shape, tokens, self.shape.pq.entries, self.memory)
@@ -176,7 +176,7 @@ class VqLlm(MatrixEngine):
         return 2.0 * model.layers * model.kv_heads * stream
 
     def _passes(self, tokens: int) -> int:
-        """How often the codes of a matrix are read."""
+        """Counts how often the codes of a matrix are read."""
         found = self.settings
         return math.ceil(tokens / (found.tokens if found.method == "gemm" else found.batch))
 

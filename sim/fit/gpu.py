@@ -59,7 +59,7 @@ class Row:
 
     @property
     def layer(self) -> float:
-        """Without attention."""
+        """The seconds of a layer without attention."""
         return sum(self.seconds[name] * times for name, (_, times) in _COLUMNS.items())
 
 
@@ -273,7 +273,7 @@ _PUBLISHED: tuple[tuple[str, tuple[str, ...], str], ...] = (
 
 
 def _seconds(hardware: Hardware, values: Mapping[str, float], anchor: Anchor) -> float:
-    """Of a token in the middle of the output."""
+    """The seconds of a token in the middle of the output."""
     engine = Gpu(with_constants(hardware, values))
     context = anchor.prefill + anchor.output // 2
     return engine.cost(anchor.model, Pass.decode(1, context)).seconds
@@ -315,7 +315,7 @@ def _errors(pairs: Iterable[tuple[float, float]]) -> tuple[float, float]:
 
 
 def _layer_report(rows: Sequence[Row], engine: Gpu, model: Model) -> dict[str, list[float]]:
-    """By operation and by held out or not: mean and worst error in %."""
+    """Reports, by operation and by held out or not, mean and worst error in %."""
     report: dict[str, list[float]] = {}
     ours = {row.tokens: predicted(engine, model, row.tokens) for row in rows}
     for label, chosen in (("train", False), ("held out", True)):

@@ -1,4 +1,4 @@
-"""When the commands of a program run: an in-order dispatcher, five units, and the weight ports.
+"""The times at which a program's commands run: in-order dispatcher, five units, weight ports.
 
 | event | not before |
 |---|---|
@@ -68,12 +68,12 @@ class Timeline:
 
     @functools.cached_property
     def cycles(self) -> float:
-        """From the start of the part to its last end."""
+        """The cycles from the start of the part to its last end."""
         return max((each.end for each in self.placed), default=0.0)
 
     @property
     def words(self) -> int:
-        """Of a port."""
+        """Sums the words of a port."""
         return sum(each.words for each in self.placed)
 
     def path(self) -> list[tuple[int | None, float]]:
@@ -105,7 +105,7 @@ def _lost(readers: Sequence[Placed], begin: float, until: float) -> float:
 
 
 class _Reading:
-    """Who reads the vector memory while commands of the functional unit do.
+    """The readers of the vector memory while commands of the functional unit read it.
 
     A reader that is placed later makes them longer, and so moves those that follow them. A command
     of another unit keeps its place, and so do those that it waits for.
@@ -117,7 +117,7 @@ class _Reading:
         self._others: list[int] = []  # readers of other units, the latest last
 
     def lost(self, begin: float, rows: int) -> float:
-        """Of ``rows`` rows of the functional unit, for the readers placed before."""
+        """The cycles that readers placed before take from ``rows`` rows of the functional unit."""
         return _lost([self._placed[n] for n in self._others[-8:]], begin, begin + rows)
 
     def note(self, number: int, after: Sequence[int]) -> None:

@@ -59,7 +59,7 @@ Operands = Mapping[str, int]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Units(Config):
-    """How the units are built, and delays that their pages state. tests/sim compares with hdl.
+    """The units as they are built, and delays that their pages state. tests/sim compares with hdl.
 
     The defaults are those of ``kllm_accelerator``.
     """
@@ -76,7 +76,7 @@ class Units(Config):
     online: bool = flag(True, "outliers by Orizuru; false: by thresholds, KLLM-S")
 
     def lane(self, machine: MachineConfig) -> LaneTiming:
-        """What the lanes' cycles depend on."""
+        """The numbers that the lanes' cycles depend on."""
         if self.counter == "select":
             digits = integer_digits(machine.integer_bits, machine.bits_a)
             words = integer_words = 1
@@ -207,7 +207,7 @@ class CommandCycles:
         self._jobs = functools.cache(self._job_cycles)
 
     def bound(self, opcode: Opcode, o: Operands) -> int:
-        """Of golden.kllm.bounds."""
+        """The bound of golden.kllm.bounds."""
         return CYCLES[opcode](o, self.machine, self.rates)[0]
 
     def of(self, opcode: Opcode, o: Operands) -> int:
@@ -259,7 +259,7 @@ class CommandCycles:
         return beats
 
     def _job_cycles(self, mode: int, steps: int) -> tuple[int, int]:
-        """Of one job, and of each further one."""
+        """The cycles of one job, and of each further one."""
         job = LaneJob(steps=steps, outputs=self.machine.columns, mode=MatmulMode(mode))
         one, two = (lane_cycles(self.lane, job, n) for n in (1, 2))
         return one, two - one
@@ -268,19 +268,19 @@ class CommandCycles:
         return groups(o["outputs"], self.machine.group_outputs) * max(o["tokens"], 1)
 
     def compute(self, o: Operands) -> int:
-        """Of a MATMUL whose weights are there."""
+        """The cycles of a MATMUL whose weights are there."""
         one, further = self._jobs(o["mode"], self.steps(o))
         t = self.timings
         ticket = matmul_ticket(0 if o["mode"] == MatmulMode.DIRECT else o["tokens"], 2)
         return t.start + ticket + one + (self.jobs(o) - 1) * further + t.finish
 
     def supply(self, o: Operands) -> int:
-        """From the offer of a MATMUL to the first word of its weights."""
+        """The cycles from the offer of a MATMUL to the first word of its weights."""
         count = groups(o["outputs"], self.machine.group_outputs)
         return matmul_supply(count) + self.timings.latency
 
     def product(self, o: Operands, words: int, came: float, begin: float) -> tuple[float, float]:
-        """When the last word of a MATMUL has come, and when the MATMUL ends.
+        """The times at which the last word of a MATMUL has come and the MATMUL ends.
 
         words : of a port; came : when the first one comes; begin : when the MATMUL may run
         A buffer keeps a beat until the last token has taken it. The lanes take a group's beats for
@@ -317,7 +317,7 @@ class CommandCycles:
         return [number for number in found if start <= number < end]
 
     def tail(self, o: Operands) -> int:
-        """From the last beat of a MATMUL to its end."""
+        """The cycles from the last beat of a MATMUL to its end."""
         one, _ = self._jobs(o["mode"], 1)
         return one + self.timings.finish
 

@@ -1,4 +1,4 @@
-"""What the users of a chip see: rates, latencies, goodput, energy. Pure Python.
+"""The figures that a chip's users see: rates, latencies, goodput, energy. Pure Python.
 
 A percentile lies between two neighbours in order of size, in proportion. Rates are per second from
 the first arrival to the last word. Energy is of passes only: a chip that waits is not counted.
@@ -16,7 +16,7 @@ from sim.serving.pages import Pages
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What a good request meets, in seconds; None: no limit. token: per word after the first."""
+    """The limits of a good request, in seconds; None: no limit. token: per word after the first."""
 
     first: float | None = None
     token: float | None = None
@@ -31,7 +31,7 @@ class Limits:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Of values in ascending order; share: 0..1."""
+    """Interpolates in values in ascending order; share: 0..1."""
     at = share * (len(ordered) - 1)
     low = math.floor(at)
     high = min(low + 1, len(ordered) - 1)

@@ -1,4 +1,4 @@
-"""What a run leaves: what became of each request, and sums over the passes. Pure Python."""
+"""The outcome of a run: what became of each request, and sums over the passes. Pure Python."""
 
 import dataclasses
 from typing import NamedTuple

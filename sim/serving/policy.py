@@ -1,4 +1,4 @@
-"""How requests share a chip: the schedule and its limits."""
+"""The policies by which requests share a chip: the schedule and its limits."""
 
 import dataclasses
 from typing import Any
@@ -36,7 +36,7 @@ class Policy(Config):
 
 
 def tokens_of(schedule: str, settings: Any) -> int:
-    """Where none are given: the chip's ``cores`` if token-level and its settings have them."""
+    """The tokens by default: the chip's ``cores`` if token-level and its settings have them."""
     cores = getattr(settings, "cores", None)
     if schedule == "token-level" and isinstance(cores, int):
         return cores

@@ -22,7 +22,7 @@ class Result:
     figures: dict[str, Any]
 
     def describe(self) -> dict[str, Any]:
-        """As JSON values, with the samples of the state over time."""
+        """Describes the result as JSON values, with the samples of the state over time."""
         samples = [list(each) for each in self.outcome.samples]
         return {"hardware": self.hardware, **self.figures, "samples": samples}
 

@@ -94,14 +94,14 @@ class StepTimes:
         return cost.seconds, cost.bytes, joules.low, joules.value, joules.high
 
     def exact(self, step: Pass) -> Amount:
-        """Of a pass as ``Engine.cost`` gives it."""
+        """The amount of a pass as ``Engine.cost`` gives it."""
         found = self._passes.get(step)
         if found is None:
             found = self._passes[step] = self._amount(self._engine.cost(self._model, step))
         return found
 
     def mixed(self, batch: int, mean: float, parts: Sequence[Part], words: int) -> Amount:
-        """Of ``batch`` steps of decoding and the prompt tokens ``parts`` in one pass."""
+        """The amount of ``batch`` steps of decoding and the prompt tokens ``parts`` in one pass."""
         context = min(round(mean), self._longest)
         steps = [Part(count=batch, new=1, context=context)] if batch else []
         # A pass that computes no word is taken as one that computes one.
@@ -142,7 +142,7 @@ class StepTimes:
             low, high = (low, middle) if mean <= middle else (middle, high)
 
     def step(self, batch: int, mean: float) -> Amount:
-        """Of one decode pass; interpolated."""
+        """The amount of one decode pass; interpolated."""
         low, _, start, rise = self._cell(batch, mean)
         return plus(start, rise, mean - low)
 

@@ -58,7 +58,7 @@ def _tokens(where: str, column: str, text: str) -> int:
 
 
 def _rows(path: Path, lines: Iterable[str]) -> Iterator[tuple[str, str, str, str]]:
-    """Where a row is, and its three columns."""
+    """Yields each row's place and its three columns."""
     reader = csv.reader(lines)
     head = [name.strip() for name in next(reader, [])]
     if missing := [name for name in COLUMNS if name not in head]:

@@ -1,4 +1,4 @@
-"""What several tables of docs/area.md need."""
+"""The parts that several tables of docs/area.md need."""
 
 import argparse
 import dataclasses

@@ -103,7 +103,7 @@ class _Lane:
         return (self.config.columns * self.counter.um2_28nm + self.reducer.um2_28nm) / 1e6
 
     def cycles(self, length: int) -> int:
-        """Of one job in steady state: counting overlaps reducing."""
+        """The cycles of one job in steady state: counting overlaps reducing."""
         return max(-(-length // self.config.elements), self.config.reduce_cycles)
 
 

@@ -60,7 +60,7 @@ _SCHEMES = {
 
 
 def _own_scheme(label: str) -> str:
-    """Of a lane of kllm_pe_lane: without its integer mode it serves the linear layers alone.
+    """Names a kllm_pe_lane's scheme: without its integer mode it serves the linear layers alone.
 
     The fitted recipe has codebooks of any form and real products.
     """
@@ -72,7 +72,7 @@ def _own_scheme(label: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Lane:
-    """What makes the sums of one lane: its columns, and what they share."""
+    """The blocks that make the sums of one lane: its columns, and what they share."""
 
     config: KllmPeLaneConfig | LaneConfig
     reports: tuple[tuple[AreaReport, int], ...]  # a block, and how many of it the lane has
@@ -94,7 +94,7 @@ class _Lane:
         return um2 / self.reports[0][0].nand2_um2 / 1000
 
     def cycles(self, length: int) -> int:
-        """Of one job in steady state: adding up overlaps reducing, or giving the sums."""
+        """The cycles of a job in steady state: adding up overlaps reducing, or giving the sums."""
         if isinstance(self.config, LaneConfig):
             return self.config.cycles(length)
         return max(-(-length // self.config.elements), self.config.reduce_cycles)

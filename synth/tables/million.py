@@ -86,7 +86,7 @@ class Scheme:
         return logic + {**rams, _RAM: self.cacti_mm2, "logic": 0.0}[which]
 
     def plus(self, other: "Scheme") -> "Scheme":
-        """With the parts of ``other``, and its own cycles."""
+        """Adds the parts of ``other``; the cycles remain its own."""
         return dataclasses.replace(
             self, cost=self.cost + other.cost, cacti_mm2=self.cacti_mm2 + other.cacti_mm2
         )
@@ -131,7 +131,7 @@ def _cycles(pq: PqShape, rate: RateShape) -> dict[tuple[str, str], Callable[[int
 
 
 def _blocks(pq: PqShape, rate: RateShape) -> dict[tuple[str, str], Sequence[Block]]:
-    """What each scheme is made of: engines, and the codebook where they do not hold it."""
+    """The blocks of each scheme: engines, and the codebook where they do not hold it."""
     store = IndexCodebookStoreConfig(
         macs=rate.macs, parts=rate.parts(pq), entries=pq.entries
     )

@@ -27,7 +27,7 @@ CASES = {
 
 
 def holders(cache: MillionConfig, rate: RateShape) -> dict[str, tuple[Block, int]]:
-    """By what is stored, in the order of ``storage``: its block, and how many of them there are."""
+    """The block of each stored thing, in the order of ``storage``, and the number of its blocks."""
     whole = MillionAttentionConfig(cache=cache, rate=rate)
     return {
         "tables": (MillionScoreEngine(whole.score_engine), 1),

@@ -57,7 +57,7 @@ class Areas:
 
 
 def crossing(steps: Sequence[int], first: Sequence[float], second: Sequence[float]) -> str:
-    """From which number of steps on ``second`` is smaller; between the steps, on a line."""
+    """Finds the number of steps from which ``second`` is smaller; between the steps, on a line."""
     more = [a - b for a, b in zip(first, second, strict=True)]
     if more[0] > 0:
         return f"below {steps[0]}"

@@ -106,7 +106,7 @@ def constants(quantized: QuantizedLayer, config: MachineConfig) -> dict[str, lis
 
 
 def masks(job: Job) -> dict[str, list[Any]]:
-    """What is added to the scores of each new token that has later ones in its sequence."""
+    """Returns what is added to the scores of each new token that has later ones in its sequence."""
     tokens = np.arange(job.attended)
     return {
         f"mask{t}": [np.where(tokens > job.context + t, _MINUS_INFINITY, 0)]
@@ -117,7 +117,7 @@ def masks(job: Job) -> dict[str, list[Any]]:
 def write_vectors(
     rows: np.ndarray, place: Mapping[str, tuple[int, int]], vectors: Mapping[str, list[Any]]
 ) -> None:
-    """Into the (rows, 16) words of a data memory: each vector begins with a row."""
+    """Writes into the (rows, 16) words of a data memory: each vector begins with a row."""
     for name, each in vectors.items():
         first, count = place[name]
         flat = rows[first : first + count].reshape(len(each), -1)

@@ -19,7 +19,7 @@ from golden.kllm.records import ONE
 
 
 class Compiled(Protocol):
-    """What the host must know of a layer: a ``LayerProgram``, a ``CompiledLayer`` or alike."""
+    """A layer as the host must know it: a ``LayerProgram``, a ``CompiledLayer`` or alike."""
 
     @property
     def config(self) -> MachineConfig: ...

@@ -1,4 +1,4 @@
-"""Where the memories hold what a layer's programs name. Pure Python."""
+"""The places in the memories of what a layer's programs name. Pure Python."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from golden.kllm.layer.shape import LayerOptions, LayerShape
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What a layer's programs process.
+    """The tokens that a layer's programs process.
 
     tokens : new tokens; context : cached tokens before them
     caches : sequences that the new tokens belong to, 1 or ``tokens``

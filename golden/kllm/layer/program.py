@@ -516,7 +516,7 @@ def head_program(
 
 @dataclasses.dataclass(frozen=True)
 class HeadLayout:
-    """Where the memories hold what the head needs.
+    """The places in the memories of what the head needs.
 
     vocabulary : outputs
     codebook, packet : first rows of the data memory; weights : first word of the image

@@ -42,7 +42,7 @@ class QuantizedLayer:
             )
 
     def save(self, path: Path) -> None:
-        """As one .npz file."""
+        """Saves the layer as one .npz file."""
         arrays: dict[str, Any] = {f"codebook.{n}": c.numpy() for n, c in self.codebook.items()}
         for name, weight in self.weight.items():
             for field in ("index", "scale", "codebook"):
@@ -138,7 +138,7 @@ class Cache:
         return self.k_scale.shape[1]
 
     def append(self, k: list[list[Slot]], v: list[list[Slot]]) -> "Cache":
-        """With the slots of new tokens, k[token][head]."""
+        """Returns the cache with the slots of new tokens, k[token][head]."""
 
         def index(old: Tensor, new: list[list[Slot]]) -> Tensor:
             rows = [torch.stack([slot.index for slot in token]) for token in new]

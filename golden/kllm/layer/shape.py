@@ -36,7 +36,7 @@ class LayerShape(Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayerOptions(Config):
-    """How a layer is laid out on the accelerator."""
+    """The choices by which a layer is laid out on the accelerator."""
 
     fuse: bool = flag(True, "one matmul and codebook for q, k, v, and one for gate and up")
     scores: str = choice(

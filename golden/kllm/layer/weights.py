@@ -21,7 +21,10 @@ class LayerWeights:
 
 
 def layer_weights(layer: Any, config: Any) -> LayerWeights:
-    """Of a transformers LlamaDecoderLayer and its model's configuration; ValueError: biases."""
+    """Takes the weights of a transformers LlamaDecoderLayer and its model's configuration.
+
+    ValueError: the layer has biases.
+    """
     modules = {name: layer.get_submodule(each.module) for name, each in LINEARS.items()}
     for name, module in modules.items():
         if module.bias is not None:

@@ -58,7 +58,7 @@ class ModelLayout:
         return self.embedding + token * row_count(self.shape.layer.hidden)
 
     def of_layer(self, number: int, job: Job) -> LayerLayout:
-        """What the programs of a layer name for this job, a job of one sequence."""
+        """The layout that the programs of a layer name for this job, a job of one sequence."""
         whole, rows = self.layers[number], row_count(job.attended)
         place = dict(whole.place)
         for t in range(job.tokens):

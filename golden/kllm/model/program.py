@@ -27,7 +27,7 @@ class PassProgram:
 
     @property
     def commands(self) -> list[int]:
-        """Of each part."""
+        """Counts the commands of each part."""
         return [len(part) // COMMAND_WORDS for part in self.parts]
 
     def with_tokens(self, tokens: list[int]) -> list[list[int]]:

@@ -46,7 +46,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class _Beats:
-    """What a lane meets of a job."""
+    """The words of a job that a lane meets."""
 
     mask: np.ndarray  # (beats of a, elements), junk beyond the length
     last_a: int

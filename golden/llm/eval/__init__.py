@@ -1,1 +1,1 @@
-"""What quantization methods do to a real language model: ``python -m golden.llm.eval``."""
+"""The effect of quantization methods on a real language model: ``python -m golden.llm.eval``."""

@@ -1,4 +1,4 @@
-"""What ``python -m golden.llm.calibrate`` does: methods learn, and a file keeps what they found."""
+"""The work of ``python -m golden.llm.calibrate``: methods learn, a file keeps what they found."""
 
 import argparse
 import hashlib
@@ -22,7 +22,7 @@ from golden.llm.methods import parse_all, use_files
 
 
 def transformers_version() -> str:
-    """Without loading it."""
+    """Returns the version of transformers without loading it."""
     return importlib.metadata.version("transformers")
 
 

@@ -1,4 +1,4 @@
-"""What methods learn offline: statistics of the unchanged model on text."""
+"""The statistics that methods learn from offline: of the unchanged model on text."""
 
 import hashlib
 import json

@@ -72,7 +72,7 @@ def exact_layers(checkpoint: Checkpoint, patterns: Iterable[str]) -> list[str]:
 
 
 def _print_row(report: dict[str, Any], row: dict[str, Any]) -> None:
-    """As soon as it is there; above the first one the settings and the head of the table."""
+    """Prints a row once it is there; above the first one the settings and the head of the table."""
     if row is report["results"][0]:
         head = ("model", "text", "seq", "tokens", "device", "threads", "batch")
         print(", ".join(f"{key} {report[key]}" for key in head) + "\n")
@@ -98,7 +98,7 @@ def check_seed(seed: int) -> None:
 
 @contextlib.contextmanager
 def in_one_line(name: str) -> Iterator[None]:
-    """What fails in a method is a CheckpointError of one line that names the method."""
+    """Turns a failure in a method into a CheckpointError of one line that names the method."""
     try:
         yield
     except (CheckpointError, ConfigError, OSError):  # the last names its file
@@ -164,7 +164,7 @@ class _Learned:
 def _from_files(
     paths: Iterable[Path], checkpoint: Checkpoint, methods: list[Method], content: str, used: int
 ) -> dict[int, _Learned]:
-    """What calibration files hold for methods, by place; ``used`` tokens of content are evaluated.
+    """Reads calibration files for methods, by place; ``used`` tokens of content are evaluated.
 
     CheckpointError or ConfigError: a file has learned from these tokens, or two serve a method.
     """

@@ -1,4 +1,4 @@
-"""How long a run takes: a short piece of its text on the unchanged model, scaled.
+"""The estimate of a run's time: a short piece of its text on the unchanged model, scaled.
 
 A run of m methods on T tokens measures at most m T / 50 tokens: pieces of n and of n / 4 tokens,
 each twice. n is the window where that is within the limit. A token has 2 P + 4 L W operations. P is
@@ -35,7 +35,7 @@ def piece(seq: int, tokens: int, methods: int) -> int:
 
 
 def operations(model: nn.Module, seq: int) -> float:
-    """Of one token in a window of seq."""
+    """Counts the operations of one token in a window of seq."""
     linears = (each for each in model.modules() if isinstance(each, nn.Linear))
     weights = sum(int(each.weight.numel()) for each in linears)
     config: Any = model.config
@@ -71,7 +71,7 @@ def factor(methods: Iterable[Method]) -> float:
 
 
 def duration(seconds: float) -> str:
-    """For people: 2 digits of seconds, minutes or hours."""
+    """Writes a time for people: 2 digits of seconds, minutes or hours."""
     if seconds < 99.5:
         return f"{max(seconds, 1):.0f} s"
     if seconds < 5970:
@@ -80,6 +80,6 @@ def duration(seconds: float) -> str:
 
 
 def between(least: float, most: float) -> str:
-    """For people: both ends of a range, or "about" one where they read the same."""
+    """Writes a range for people: both ends, or "about" one where they read the same."""
     ends = duration(least), duration(most)
     return f"about {ends[0]}" if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"

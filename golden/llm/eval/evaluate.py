@@ -93,7 +93,7 @@ def batch_size(checkpoint: Checkpoint, seq: int, requested: int | None) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How an evaluation runs.
+    """The choices by which an evaluation runs.
 
     batch: windows at a time. exact: linear layers and attention modules that run the exact
     arithmetic of the hardware. tasks: run after the windows.

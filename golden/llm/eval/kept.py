@@ -60,7 +60,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def check_kept(path: Path | None, resume: bool) -> None:
-    """What is wrong with ``-o`` and ``--resume`` before a model is read; one line.
+    """Refuses a wrong ``-o`` or ``--resume`` before a model is read; one line.
 
     The caller has claimed the file.
     """

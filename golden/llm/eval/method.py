@@ -1,4 +1,4 @@
-"""What a method is, how it is named on the command line, and how many bits it takes.
+"""The interface of a method: what it is, its name on the command line, and the bits it takes.
 
 ``NAME[:field=value,...]``: NAME is one of a method's spellings, whose digits are fields
 (``rtn-w4a4``); the other fields follow. Methods are combined with ``+`` and installed from left to
@@ -67,7 +67,7 @@ class Bits:
 
 @dataclasses.dataclass
 class Distance:
-    """How far the fast path is from the exact one, over all values seen."""
+    """The distance of the fast path from the exact one, over all values seen."""
 
     values: int = 0
     equal: int = 0
@@ -94,7 +94,7 @@ class Distance:
 
 
 class Site(Patch):
-    """What a method is installed on: a patch that counts bits and knows where to be bit-true.
+    """The site of a method's installation: a patch that counts bits and knows where to be bit-true.
 
     exact: names of linear layers and attention modules ("model.layers.0.self_attn") that run the
     exact arithmetic. For linear layers this is done with ``Method.bit_true``; a method that changes

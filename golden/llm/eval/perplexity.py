@@ -68,7 +68,7 @@ def first_not_finite(model: nn.Module, ids: Tensor) -> str | None:
 
 
 def loss(model: nn.Module, batches: Iterable[Tensor]) -> Loss:
-    """Of batches of windows (B, T) of token ids; NotFinite names the layer of a NaN.
+    """Measures batches of windows (B, T) of token ids; NotFinite names the layer of a NaN.
 
     The head runs on a few hundred tokens at a time: logits of whole windows are never held.
     """

@@ -40,7 +40,7 @@ def _bits(row: Row) -> list[str]:
 
 
 def cells(row: Row) -> list[str]:
-    """What the terminal shows under ``COLUMNS``."""
+    """Returns the cells that the terminal shows under ``COLUMNS``."""
     seconds = [f"{row[f'{each}seconds']:.1f} s" for each in ("calibration_", "install_", "")]
     memory = f"{row['memory_bytes'] / 2**30:.2f} GiB"
     figures = [_perplexity(row), _standard_error(row), " / ".join(_bits(row))]

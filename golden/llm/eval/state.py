@@ -52,7 +52,7 @@ _HEADER = {
 
 
 def load_header(path: Path) -> dict[str, Any]:
-    """How a calibration file was made; CheckpointError in one line: it is not one, or not whole."""
+    """Reads a calibration file's header; CheckpointError in one line: it is none, or not whole."""
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -37,7 +37,7 @@ def style() -> Iterator[None]:
 
 
 def new_figure(height: float = 3.6) -> Any:
-    """Without pyplot: no state, no display. Inches."""
+    """Makes a figure without pyplot: no state, no display. Inches."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(7.2, height), layout="constrained")

@@ -118,7 +118,7 @@ def _model(checkpoint: Checkpoint) -> Any:
         )
 
     class Model(HFLM):
-        """Without a KV cache, and with no mask but the causal one."""
+        """The model without a KV cache, and with no mask but the causal one."""
 
         def _model_call(
             self, inps: Tensor, attn_mask: Tensor | None = None, labels: Tensor | None = None
@@ -187,7 +187,7 @@ def _seed(tasks: Iterable[Any]) -> None:
 
 
 def _rows(found: Any) -> list[dict[str, Any]]:
-    """Of results by task, whose keys are "acc,none" and "acc_stderr,none": metric and filter."""
+    """Makes rows of results by task. Keys "acc,none" and "acc_stderr,none": metric and filter."""
     rows = []
     for task, metrics in found["results"].items():
         for key, value in metrics.items():

@@ -20,7 +20,7 @@ Put = Callable[[Patch, Tap], None]
 
 
 class _Enough(Exception):
-    """What follows in a layer need not run."""
+    """Ends a layer early: what follows in it need not run."""
 
 
 class LayerWalk:
@@ -51,12 +51,12 @@ class LayerWalk:
         self.hidden = [hidden for hidden, _ in starts]
 
     def run(self, i: int, hidden: Sequence[Tensor]) -> list[Tensor]:
-        """What layer ``i`` gives."""
+        """Returns what layer ``i`` gives."""
         with torch.no_grad():
             return [self._whole(i, *each) for each in zip(hidden, self._keywords, strict=True)]
 
     def seen(self, i: int, hidden: Sequence[Tensor], put: Put) -> list[Tensor]:
-        """What reaches a tap of layer ``i``, window by window; the layer stops there.
+        """Returns what reaches a tap of layer ``i``, window by window; the layer stops there.
 
         put(patch, tap) : puts the tap on its place.
         """

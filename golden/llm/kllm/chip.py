@@ -1,4 +1,4 @@
-"""What KLLM's accelerator can run: golden.llm.pack and the simulator both ask here. Pure Python."""
+"""The models that KLLM's accelerator runs, for golden.llm.pack and the simulator. Pure Python."""
 
 from golden.config import ConfigError
 from golden.kllm.layer.shape import LayerShape

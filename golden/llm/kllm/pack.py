@@ -68,7 +68,7 @@ class ModelPack:
 
     @property
     def identity(self) -> str:
-        """What the tokens depend on: checksums of the memories, and where they hold what."""
+        """A hash of all that tokens depend on: checksums of memories, and where they hold what."""
         files = {name: entry["sha256"] for name, entry in sorted(self.manifest.files.items())}
         made = repr((files, self.manifest.model, self.manifest.layout))
         return hashlib.sha256(made.encode()).hexdigest()
@@ -173,7 +173,7 @@ def load(folder: Path, config: MachineConfig) -> ModelPack:
 
 
 def _layout(model: dict[str, Any], config: MachineConfig) -> ModelLayout:
-    """Of a manifest's model. KeyError, TypeError, ValueError: it is damaged."""
+    """Makes the layout of a manifest's model. KeyError, TypeError, ValueError: it is damaged."""
     fields = dict(model["shape"])
     shape = ModelShape(**{**fields, "layer": LayerShape(**fields["layer"])})
     return model_layout(shape, LayerOptions(**model["options"]), config, model["chunk"])
@@ -181,7 +181,7 @@ def _layout(model: dict[str, Any], config: MachineConfig) -> ModelLayout:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Where the layers of a model come from.
+    """The source of a model's layers.
 
     layer : makes one; installed : within it, the model computes what the quantized layers give;
     told : goes into the manifest
@@ -222,7 +222,7 @@ def checked_layout(
     layers: int | None,
     context: int,
 ) -> ModelLayout:
-    """Of the first ``layers`` layers, all if None, with room for ``context`` tokens.
+    """Lays out the first ``layers`` layers, all if None, with room for ``context`` tokens.
 
     ConfigError: the model has no such form, or does not fit the machine.
     """
@@ -268,7 +268,7 @@ def quantize_model(
 
 
 def _windows(loaded: checkpoint.Checkpoint) -> list[torch.Tensor]:
-    """What the head is fitted on."""
+    """Returns the windows that the head is fitted on."""
     return [checkpoint.tokens(loaded, text.CALIBRATION)]
 
 
@@ -278,7 +278,7 @@ def head_of_text(loaded: checkpoint.Checkpoint, bits: tuple[int, int], after: in
 
 
 def _chat(tokenizer: Any) -> list[str] | None:
-    """What a chat puts before and after a user's words; None: the tokenizer has no such form."""
+    """Returns what a chat puts around a user's words; None: the tokenizer has no such form."""
     if not getattr(tokenizer, "chat_template", None):
         return None
     words = "USERS-WORDS"
@@ -295,7 +295,7 @@ def make(
     laid_out: Callable[[argparse.Namespace, MachineConfig], LayerOptions],
     calibrated: Callable[[checkpoint.Checkpoint, argparse.Namespace], Source] | None = None,
 ) -> None:
-    """Of the command's ``options``; ConfigError, CheckpointError: the model cannot be packed.
+    """Packs by the command's ``options``; ConfigError, CheckpointError: the model cannot be packed.
 
     architectures: model types of transformers that are accepted
     laid_out: how layers lie on the machine, before a model is read

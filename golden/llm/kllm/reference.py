@@ -59,7 +59,7 @@ def reference(weights: LayerWeights, x: Tensor, cos: Tensor, sin: Tensor) -> dic
 
 @dataclasses.dataclass(frozen=True)
 class LayerInputs:
-    """What a layer of a model sees on T tokens, and gives: x, y (T, hidden) float32.
+    """The input and output of a layer of a model on T tokens: x, y (T, hidden) float32.
 
     cos, sin: (T, head_size / 2).
     """
@@ -71,7 +71,7 @@ class LayerInputs:
 
 
 def layer_inputs(model: Any, ids: Tensor, layer: int) -> LayerInputs:
-    """Of layer ``layer`` of a transformers LLaMA model on token ids (T,).
+    """Captures layer ``layer`` of a transformers LLaMA model on token ids (T,).
 
     ValueError: no such layer. CheckpointError: the embedding lacks a token.
     """

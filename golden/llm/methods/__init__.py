@@ -27,7 +27,7 @@ _added: list[type[Method]] = []  # of files outside the package
 
 
 def _methods_of(module: ModuleType) -> list[type[Method]]:
-    """In the order of the file."""
+    """Lists the methods of a file, in its order."""
     return [
         each
         for each in vars(module).values()

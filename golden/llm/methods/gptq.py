@@ -56,7 +56,7 @@ class Columns:
 
     @property
     def parts(self) -> State:
-        """What ``restored`` reads, by the end of its name."""
+        """Returns the tensors that ``restored`` reads, by the end of its name."""
         found = {"code": self.code, "scale": self.scale, "zero": self.zero}
         found["sizes"] = torch.tensor(self.sizes)
         return found if self.order is None else {**found, "order": self.order}
@@ -251,7 +251,7 @@ class GptqLike(Method):
         return True
 
     def calibrate(self, data: CalibrationData) -> State:
-        """What ``restored`` reads."""
+        """Makes the tensors that ``restored`` reads."""
 
         def quantize(name: str, weight: Tensor, hessian: Tensor) -> State:
             sizes = ragged(weight.shape[1], self.group)

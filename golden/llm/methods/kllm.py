@@ -238,7 +238,7 @@ class Kllm(Method):
             site.kv(add)
 
     def key(self, what: str, *fields: str) -> str:
-        """Of a step of the calibration that depends on these fields."""
+        """Names a step of the calibration that depends on these fields."""
         known = {name: getattr(self, name) for name in fields}
         return f"kllm-{what}-{hashlib.sha256(json.dumps(known).encode()).hexdigest()[:12]}"
 
@@ -272,11 +272,11 @@ class Kllm(Method):
 
     @staticmethod
     def factor(layer: nn.Module, name: str) -> float:
-        """What the stored weights of a linear layer have in them: q the scaling of its scores."""
+        """Returns the factor in the stored weights of a layer: of q, the scaling of its scores."""
         return float(layer.get_submodule("self_attn").scaling) if name == "q" else 1.0  # type: ignore[arg-type]
 
     def outliers_of(self, site: str, length: int) -> int:
-        """On each side of a vector of a site."""
+        """Counts the outliers on each side of a vector of a site."""
         share = self.share_of(site)
         return outlier_count(length, share) if share else 0
 

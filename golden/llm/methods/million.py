@@ -269,7 +269,7 @@ class Million(Method):
             site.kv(tap, self.pre_rope)
 
     def _stored_bits(self, shape: ProductShape, served: int, share: float, width: int) -> float:
-        """Per element at ``context`` tokens; served: vectors per token that one codebook serves."""
+        """Bits per element at ``context`` tokens; served: vectors per token of one codebook."""
         code = shape.subspaces * shape.bits / shape.dim
         if self.share:
             code += _OUTLIER * share + _POINTER / width
@@ -299,7 +299,7 @@ class Million(Method):
 
 
 def recent_tokens(tokens: int, sink: int, window: int, policy: str) -> Tensor:
-    """How many of the latest tokens each query sees exactly, itself included: (tokens,) int64.
+    """Counts the latest tokens that each query sees exactly, itself included: (tokens,) int64.
 
     Among the tokens after the sinks, ``sliding`` keeps the latest ``window``. ``flush`` encodes all
     of them once ``window`` are there and the next one comes, so 1 to ``window`` are exact.

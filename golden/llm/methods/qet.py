@@ -61,7 +61,7 @@ class _Shaped(Method):
             self._check_range("entry_bits", 2, 16)
 
     def shape(self, rows: int, columns: int) -> QetShape:
-        """Of a matrix, with the largest codebooks at the rate. ConfigError: none fits."""
+        """Shapes a matrix, with the largest codebooks at the rate. ConfigError: none fits."""
         share = Fraction(self.share).limit_denominator(1000)
         levels = (self.levels, self.residual_levels)[: self.stages]
         asked = QetShape(
@@ -106,7 +106,7 @@ class Qet(_Shaped):
         return True
 
     def calibrate(self, data: CalibrationData) -> State:
-        """Of each layer: words of the restored matrix, and the bits that it took.
+        """Quantizes each layer: words of the restored matrix, and the bits that it took.
 
         ConfigError: a size does not reach the rate, or widths differ that share codebooks.
         """
@@ -171,7 +171,10 @@ class QetKv(_Shaped):
     pre_rope: bool = flag(False)
 
     def books(self, kv: Tensor, seed: int = 0) -> QetMatrix:
-        """Of calibration's K or V (tokens, channels). ConfigError: no codebook reaches the rate."""
+        """Trains codebooks on calibration's K or V (tokens, channels).
+
+        ConfigError: no codebook reaches the rate.
+        """
         tokens, channels = kv.shape
         asked = self.shape(self.context, channels)
         most = max(1, tokens // self.per_entry)
@@ -179,7 +182,7 @@ class QetKv(_Shaped):
         return self.matrix(kv, seed, dataclasses.replace(asked, rows=tokens, stages=stages))
 
     def calibrate(self, data: CalibrationData) -> State:
-        """Of K and V of each layer: entries and ranges of each stage, and the exponent."""
+        """Trains for K and V of each layer: entries and ranges of each stage, and the exponent."""
         kv = self._captured(data)
         state: State = {}
         label = "-".join(map(str, self.calibration_fields().values()))

@@ -56,7 +56,7 @@ class Quip(Method):
         return True
 
     def calibrate(self, data: CalibrationData) -> State:
-        """Of each layer codes (N, K / 8, points) and scales (N,) int16, signs (N,), (K,) int8.
+        """Makes for each layer codes (N, K / 8, points), scales (N,) int16, signs (N,), (K,) int8.
 
         small.W (m, m) float64: a factor of the rotations of width W.
         """
@@ -124,7 +124,7 @@ def matrix_of(state: State, name: str) -> RotatedMatrix:
 
 
 def _rotations(state: State, name: str) -> list[Rotation]:
-    """Of the results and of the inputs."""
+    """Returns the rotations of the results and of the inputs."""
     found = []
     for side in _SIDES:
         signs = state[f"{name}.{side}"]

@@ -38,7 +38,7 @@ def matrix_of(state: State, name: str, vq: VqShape) -> VqMatrix:
 
 
 def _state_of(matrix: VqMatrix) -> State:
-    """What ``matrix_of`` reads; words are stored as int16."""
+    """Returns the tensors that ``matrix_of`` reads; words are stored as int16."""
     found = {
         "codes": matrix.codes.to(torch.int16),
         "words": matrix.codebooks.to(torch.int16),
@@ -73,7 +73,7 @@ class VqWeights(Method):
         return True
 
     def _matrix(self, weight: Tensor, hessian: Tensor, shape: MatrixShape, seed: int) -> VqMatrix:
-        """Of a weight and a Hessian whose width is a multiple of the vector size."""
+        """Quantizes a weight by a Hessian; their width is a multiple of the vector size."""
         raise NotImplementedError
 
     def matrix(self, weight: Tensor, hessian: Tensor, seed: int = 0) -> VqMatrix:
@@ -85,7 +85,7 @@ class VqWeights(Method):
         return self._matrix(weight, hessian, shape, seed)
 
     def calibrate(self, data: CalibrationData) -> State:
-        """What ``matrix_of`` reads, by the names of the layers."""
+        """Makes the tensors that ``matrix_of`` reads, by the names of the layers."""
         order = {name: i for i, name in enumerate(data.linears)}
 
         def quantize_one(name: str, weight: Tensor, hessian: Tensor) -> State:

@@ -43,7 +43,7 @@ class Seen:
 
 
 def capture(model: Any, ids: Tensor, layers: Iterable[int], config: MillionConfig) -> list[Seen]:
-    """What ``layers`` of a model see of the tokens ids (T,). ConfigError: other heads."""
+    """Captures what ``layers`` of a model see of the tokens ids (T,). ConfigError: other heads."""
     wanted, shape = list(layers), config.head
     q: dict[int, Tensor] = {}
     kv: dict[tuple[int, int], Tensor] = {}

@@ -43,7 +43,7 @@ WINDOW = 512  # tokens of a window of training text
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StreamConfig(Config):
-    """What the words of a pack depend on."""
+    """The choices that the words of a pack depend on."""
 
     cache: MillionConfig = nested(lambda: SYSTEMS["smollm2"], kind=MillionConfig)
     lanes: int = power_of_two(16, 4, 64, "words per beat of q, K, V, codebooks and outputs")

@@ -1,1 +1,1 @@
-"""What the arithmetic costs, part by part: commands that print tables."""
+"""The costs of the arithmetic, part by part: commands that print tables."""

@@ -1,4 +1,4 @@
-"""What ``python -m golden.llm.reports.attention_error`` measures.
+"""The measurements of ``python -m golden.llm.reports.attention_error``.
 
 Codes, tables and roundings are measured apart, on K, V and queries of a model. Reference of the
 codes is attention in float64 on the FP16 words of q, K and V. Reference of all else is attention in

@@ -1,4 +1,4 @@
-"""What the commands of golden.llm.reports that run in parts have in common."""
+"""The functions that commands of golden.llm.reports which run in parts have in common."""
 
 import argparse
 import fnmatch
@@ -111,7 +111,7 @@ def settings(
     calibration: Mapping[str, int],
     tables: Sequence["Table"],
 ) -> dict[str, Any]:
-    """Of all rows of ``tables``; calibration: windows by what they calibrate."""
+    """Collects settings of all rows of ``tables``; calibration: windows by what they calibrate."""
     import torch
 
     from golden.llm.eval.accuracy.bench import digest
@@ -154,7 +154,7 @@ def give(page: Path | None, made: Mapping[str, str]) -> None:
 
 
 def status(name: str, run: Callable[[], int]) -> int:
-    """What ``run`` returns, or 2 after one line on stderr."""
+    """Returns what ``run`` returns, or 2 after one line on stderr."""
     from golden.config import ConfigError
     from golden.llm.checkpoint import CheckpointError
 

@@ -51,7 +51,7 @@ class Counted:
         return f"{self.name}.json"
 
     def sections(self, report: "Report") -> dict[str, str]:
-        """By marker."""
+        """Returns the page's sections by marker."""
         made = {f"{self.name}_settings": _settings(report, self._wanted(report))}
         return made | {each.name: self._section(report, each) for each in self.tables}
 

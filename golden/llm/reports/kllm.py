@@ -1,4 +1,4 @@
-"""What KLLM quantization costs on a real model: ``python -m golden.llm.reports.kllm``.
+"""Measures KLLM's quantization on a real model: ``python -m golden.llm.reports.kllm``.
 
 Codebooks are trained on the calibration text, errors are measured on the evaluation text.
 """

@@ -1,4 +1,4 @@
-"""What ``python -m golden.llm.reports.oaken`` measures and prints.
+"""The measurements and tables of ``python -m golden.llm.reports.oaken``.
 
 Thresholds come from calibration text or from a file of golden.llm.oaken.profile. All figures are
 measured on other text: the shares of the groups, the error of K and V, the bits stored and read.
@@ -67,7 +67,7 @@ class WordSite(Site):
 
 
 def methods(profiles: dict[str, Profile], pre_rope: bool = False) -> dict[str, Installed]:
-    """By name: Oaken with every profile (by its ratios), its literal forms, and the baselines."""
+    """Maps names to Oaken with each profile (by ratios), its literal forms, and the baselines."""
 
     def oaken(profile: Profile, **fields: Any) -> Installed:
         method = Oaken(ratios=str(profile.ratios), pre_rope=pre_rope, **fields)

@@ -1,4 +1,4 @@
-"""What Oaken's quantization costs on a real model: ``python -m golden.llm.reports.oaken``.
+"""Measures Oaken's quantization on a real model: ``python -m golden.llm.reports.oaken``.
 
 Thresholds come from calibration text or from a file of golden.llm.oaken.profile. All figures are
 measured on other text: the shares of the groups, the error of K and V, the bits stored and read.

@@ -227,7 +227,7 @@ def _shown(values: list[float], percent: bool = True, digits: int = 2) -> str:
 
 
 def _quotients(found: Found, name: str, ratios: list[int], over: str) -> tuple[list, list]:
-    """By seed, over the ratios that both reach: means of quotients by QET, quotients of means."""
+    """Quotients by seed, of ratios both reach: means of quotients by QET, quotients of means."""
     means, quotients = [], []
     for seed in sorted({key[3] for key in found if key[0] == name}):
         keys = [((name, ratio, over, seed), (name, ratio, "QET", seed)) for ratio in ratios]
@@ -239,7 +239,7 @@ def _quotients(found: Found, name: str, ratios: list[int], over: str) -> tuple[l
 
 
 def _rtn_rows(found: Found, name: str, ratios: list[int]) -> Iterator[list[str]]:
-    """Of one set of data: each range, within the memory and on top of it."""
+    """Yields the rows of one set of data: each range, within the memory and on top of it."""
     seed = min((key[3] for key in found if key[0] == name), default=0)
     for span, label in (("matrix", "matrix"), ("row", "row"), ("group", "64 of a row")):
         for on_top in (False, True):
@@ -261,7 +261,7 @@ def _rtn_rows(found: Found, name: str, ratios: list[int]) -> Iterator[list[str]]
 def sections(
     found: Found, settings: list[tuple[str, str]], tables: Collection[str] = TABLES
 ) -> dict[str, str]:
-    """By marker, those of ``tables`` alone."""
+    """Returns the page's sections by marker, those of ``tables`` alone."""
     names = [name for name in DATA if any(key[0] == name for key in found)]
     # A ratio of _MEET may have no product quantization, and a number below 0 is one of entries.
     kinds = ("PQ", "RTN")

@@ -194,7 +194,7 @@ def _oracles(iterations: int) -> list[list[str]]:
 def sections(
     found: Found, oracles: list[list[str]], settings: list[tuple[str, str]]
 ) -> dict[str, str]:
-    """By marker."""
+    """Returns the page's sections by marker."""
     sizes = list(dict.fromkeys(key[:2] for key in found))
     times, growth, decoding = [], [], []
     for rows, columns in sizes:

@@ -183,7 +183,7 @@ def _beats(matrix: "VqMatrix") -> list[str]:
 
 
 def sections(found: list[Found], settings: list[tuple[str, str]]) -> dict[str, str]:
-    """By marker."""
+    """Returns the page's sections by marker."""
     frequency, parts, beats = [], [], []
     for spelling, name, matrix in found:
         head = [f"`{spelling}`", name]

@@ -120,7 +120,7 @@ def _training(config: VqPackConfig) -> Training:
 
 
 def _made(config: VqPackConfig) -> str:
-    """How the codes came about, for the manifest."""
+    """Tells, for the manifest, how the codes came about."""
     if config.image.vq.lattice:
         return f"none; golden.vqllm.quip.rotation of rows, then of columns, from seed {_SEED}"
     training = _training(config)
@@ -205,7 +205,7 @@ def captured(name: str, number: int | None, tokens: int, matrices: Iterable[str]
 
 
 def _inputs(model: Any, linears: dict[str, Any], ids: torch.Tensor) -> dict[str, torch.Tensor]:
-    """What each linear layer takes for the last of the tokens."""
+    """Captures what each linear layer takes for the last of the tokens."""
     seen: dict[str, torch.Tensor] = {}
 
     def tap(name: str) -> Callable[..., None]:

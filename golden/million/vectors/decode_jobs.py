@@ -69,7 +69,7 @@ class Builder:
         return np.broadcast_to(np.array(words)[None, :, None], shape)
 
     def add(self, keys, codebook=None, codes=None, **given):
-        """Without a codebook: that of the job before."""
+        """Adds a job; without a codebook it has that of the job before."""
         keys = min(keys, self.config.max_keys) if codes is None else len(codes)
         used = self.jobs[-1].codebook if codebook is None else codebook
         if codes is None:

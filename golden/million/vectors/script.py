@@ -41,7 +41,7 @@ class Script:
         return max((resp for low, high, resp in self.faults if low <= at < high), default=0)
 
     def wait(self) -> None:
-        """What follows starts when all before is complete; memory is sound again."""
+        """Begins a phase: it starts when all before is complete, and memory is sound again."""
         if self.phases and not self.phases[-1]["requests"]:
             return
         if self.phases:
@@ -57,7 +57,7 @@ class Script:
         return self.phases[:-1]
 
     def fault(self, response: int, low: int = 0, high: int = 1 << 40) -> None:
-        """In this phase, beats at low <= address < high are answered ``response``."""
+        """Lets beats at low <= address < high be answered ``response`` in this phase."""
         self.faults.append((low, high, response))
 
     def place(self, sequence: int, layer: int, kv: int, head: int) -> int:

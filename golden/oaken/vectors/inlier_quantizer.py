@@ -1,4 +1,4 @@
-"""What OakenInlierQuantizer gives of the scales and the codes of golden."""
+"""The words that OakenInlierQuantizer gives of the scales and the codes of golden."""
 
 import numpy as np
 

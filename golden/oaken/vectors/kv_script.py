@@ -64,7 +64,7 @@ class Script:
         self.wait()
 
     def wait(self) -> None:
-        """What follows starts when all before is complete; memory is sound again."""
+        """Begins a phase: it starts when all before is complete, and memory is sound again."""
         if self.phases and not self.phases[-1]["requests"]:
             return
         if self.phases:
@@ -76,11 +76,11 @@ class Script:
         return self.phases[:-1]
 
     def poke(self, address: int, byte: int) -> None:
-        """At the start of the phase, memory holds ``byte`` at ``address``."""
+        """Puts ``byte`` into memory at ``address`` when the phase starts."""
         self.phases[-1]["pokes"].append((address, byte))
 
     def fault(self, low: int, high: int, response: int) -> None:
-        """In this phase, beats at low <= address < high are answered ``response``."""
+        """Lets beats at low <= address < high be answered ``response`` in this phase."""
         self.phases[-1]["faults"].append((low, high, response))
 
     def place(self, sequence: int, layer: int, kv: int, slot: int, token: int) -> int:

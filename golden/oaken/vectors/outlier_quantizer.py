@@ -1,4 +1,4 @@
-"""What OakenOutlierQuantizer gives of the scales and the codes of golden."""
+"""The words that OakenOutlierQuantizer gives of the scales and the codes of golden."""
 
 import numpy as np
 

@@ -91,7 +91,7 @@ class EngineJob:
         return number * self.shape.descriptor_bytes
 
     def params(self) -> dict:
-        """What the bench offers and expects."""
+        """Returns what the bench offers and expects."""
         config, job = self.config, self.image.job
         y, bad = by_dequantizing(torch.tensor(self.x), self.matrix)
         vectors, rows = len(self.x), self.matrix.shape.rows

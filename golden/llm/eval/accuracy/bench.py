@@ -37,7 +37,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """What came out of a row.
+    """The outcome of a row.
 
     failed: the reason in one line, and then nothing else holds. bits: per element of weights,
     activations, kv. calibration_seconds: steps that earlier rows did are not in it. state: SHA-256
@@ -187,7 +187,7 @@ class Bench:
         return found
 
     def _windows(self, methods: list[Method]) -> list[Tensor]:
-        """What these methods learn from."""
+        """Returns the windows that these methods learn from."""
         return self.many if any(each.calibration_tokens for each in methods) else self.calibration
 
     @staticmethod
@@ -200,7 +200,7 @@ class Bench:
         return self.folder / f"{digest(self.key(row))[:32]}.json"
 
     def stored(self, row: Row) -> Record | None:
-        """What an earlier run wrote, failures included; None: nothing that can be read."""
+        """Reads what an earlier run wrote, failures included; None: nothing that can be read."""
         try:
             content = json.loads(self.file(row).read_text())
             return Record(**content["record"])

@@ -283,7 +283,7 @@ def _settings(
 
 @dataclasses.dataclass(frozen=True)
 class _Prepared:
-    """What a command line says to run. calibration: name of its text."""
+    """The run that a command line wants. calibration: name of its text."""
 
     bench: Bench
     rows: list[Row]

@@ -80,7 +80,7 @@ def table(report: Report, which: Table) -> str:
 
 
 def settings(report: Report) -> str:
-    """How the rows that are there were made, and how many are not."""
+    """Tells how the rows that are there were made, and how many are not."""
     own = report.settings
     records = list(report.records.values())
     done = [each for each in records if not each.failed]
@@ -130,7 +130,7 @@ def orderings(report: Report) -> str:
 
 
 def sections(report: Report, plots: dict[str, str]) -> dict[str, str]:
-    """By marker; plots: addresses, as the page gives them, by table."""
+    """Returns the page's sections by marker; plots: addresses, as the page gives them, by table."""
     found = {"settings": settings(report), "orderings": orderings(report)}
     for each in TABLES:
         made = table(report, each)

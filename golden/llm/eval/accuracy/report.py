@@ -56,7 +56,7 @@ class Report:
     records: dict[Row, Record]
 
     def texts(self, whole: bool) -> list[str]:
-        """Of a table that is whole, or of a sweep."""
+        """Names the texts of a table that is whole, or of a sweep."""
         if whole:
             return [each["name"] for each in self.settings["texts"]]
         return [self.settings["sweeps"]]

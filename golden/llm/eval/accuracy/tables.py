@@ -1,4 +1,4 @@
-"""Which rows there are, next to the papers' figures, and what the papers say about their order."""
+"""The rows that there are, next to the papers' figures, and the order that the papers claim."""
 
 import dataclasses
 import itertools
@@ -79,7 +79,7 @@ def _precisions() -> tuple[Entry, ...]:
 
 
 def _at(method: str, share: str) -> str:
-    """With a share of outliers; the default is spelt as the default."""
+    """Spells a method with a share of outliers; the default is spelt as the default."""
     return method if share == "0.01" else f"{method}:share={share}"
 
 
@@ -233,7 +233,7 @@ class Verdict:
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """What a paper says, or a requirement on the order of methods.
+    """A statement of a paper, or a requirement, on the order of methods.
 
     whole: judged on each text, and with all seeds where the methods have them; else on the text of
     the sweeps with the first seed.

@@ -45,7 +45,7 @@ class FakeCodebook:
 
     @classmethod
     def of(cls, words: Tensor) -> "FakeCodebook":
-        """From ascending FP16 words in -1..1; ConfigError otherwise."""
+        """Makes a codebook from ascending FP16 words in -1..1; ConfigError otherwise."""
         middle = float_from_bits(midpoints(words.long()))
         edges = torch.arange(2 * _CELLS + 1, device=words.device) - float(_CELLS)
         cells = torch.bucketize((edges + 0.5) / _CELLS, middle).to(torch.uint8)
@@ -202,7 +202,7 @@ def fake_attention(
         n = last - first
 
         def times(x: Tensor, matrix: Tensor) -> Tensor:
-            """Of all query heads and rows; ``matrix`` (B, kv_heads, ., .) serves a group."""
+            """Multiplies all query heads and rows; a ``matrix`` (B, kv_heads, ., .) per group."""
             shape = x.shape[:-1]
             return (x.flatten(2, 3) @ matrix).reshape(*shape, matrix.shape[-1])
 

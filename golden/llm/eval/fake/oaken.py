@@ -26,7 +26,7 @@ def _step(value_range: Tensor, n: int) -> Tensor:
 
 
 def _inverse(step: Tensor) -> Tensor:
-    """What a step is divided by: infinite for 0, so that codes are 0."""
+    """Returns the divisor of a step: infinite for 0, so that codes are 0."""
     return torch.where(step > 0, step, torch.inf)
 
 

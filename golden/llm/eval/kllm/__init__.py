@@ -1,1 +1,1 @@
-"""What golden.llm.methods.kllm learns offline: codebooks, scales, indices, offsets."""
+"""The values that golden.llm.methods.kllm learns offline: codebooks, scales, indices, offsets."""

@@ -64,7 +64,7 @@ def activation_codebooks(flow: Flow, data: CalibrationData, sites: dict[str, int
 
 
 def observe(flow: Flow, data: CalibrationData, layers: range, sites: Iterable[str]) -> State:
-    """What the sites of some layers hold on ``tokens`` tokens, "LAYER.SITE" (T, K) float32.
+    """Captures the sites of some layers on ``tokens`` tokens, "LAYER.SITE" (T, K) float32.
 
     With ``fisher`` also "LAYER.SITE.gradient". Heads of q, k, v are tokens of their own.
     """

@@ -1,4 +1,4 @@
-"""What is quantized and how, as the offline half reads it: golden.llm.methods.kllm."""
+"""The flow as the offline half of golden.llm.methods.kllm reads it: what is quantized, and how."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol

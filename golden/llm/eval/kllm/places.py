@@ -1,4 +1,4 @@
-"""Where KLLM's flow is in a decoder layer of a model."""
+"""The places of KLLM's flow in a decoder layer of a model."""
 
 from typing import Any
 

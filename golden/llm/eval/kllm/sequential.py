@@ -85,7 +85,7 @@ class _Layer:
         return self._tapped(put, post)
 
     def inputs(self, name: str, post: list[Tensor] | None = None) -> list[Tensor]:
-        """What a linear layer reads."""
+        """Returns what a linear layer reads."""
         linear = self.layer.get_submodule(LINEARS[name].module)
         return self._tapped(lambda patch, tap: patch.input(linear, tap), post)
 

@@ -105,7 +105,7 @@ class _Student:
         self.leaves = {key: each.requires_grad_() for key, each in first.items()}
 
     def weights(self) -> dict[str, Tensor]:
-        """Of all linear layers by the names of their parameters."""
+        """Returns the weights of all linear layers by the names of their parameters."""
         made = {}
         for i, layer in enumerate(self.site.layers):
             linear = modules(layer)
@@ -178,7 +178,7 @@ def _divergence(student: Tensor, teacher: Tensor) -> Tensor:
 
 
 def _share(step: int, steps: int) -> float:
-    """Of the rate: it rises, then falls as a cosine."""
+    """Returns the share of the rate at a step: it rises, then falls as a cosine."""
     warm = max(1, round(_WARM * steps))
     if step < warm:
         return (step + 1) / warm

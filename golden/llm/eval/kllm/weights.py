@@ -25,7 +25,7 @@ def _folded_fisher(fisher: Sequence[Tensor], factors: Sequence[Tensor]) -> Tenso
 
 
 def _weight_fisher(flow: Flow, data: CalibrationData) -> dict[str, Tensor]:
-    """Of the weights that ``install_conditioning`` has put in the model; {}: unwanted."""
+    """Gives Fisher weights of what ``install_conditioning`` has put in the model; {}: unwanted."""
     if not flow.weight_fisher:
         return {}
     changed = [name for name in CONDITIONS if getattr(flow, name)]
@@ -89,7 +89,7 @@ def fitted_weights(flow: Flow, data: CalibrationData, state: State) -> State:
 def _fitted_layer(
     flow: Flow, data: CalibrationData, i: int, layer: nn.Module, hessians: State | None = None
 ) -> State:
-    """Of one layer; in the Hessians, or by the diagonal of Fisher information."""
+    """Fits one layer; in the Hessians, or by the diagonal of Fisher information."""
     fisher = _weight_fisher(flow, data) if hessians is None else {}
     names = {module: name for name, module in data.linears.items()}
     made: State = {}

@@ -1,4 +1,4 @@
-"""How far the channels of K and V differ: MILLION, Figures 2 and 3, as one ratio per layer."""
+"""The differences of the channels of K and V, one ratio per layer: MILLION, Figures 2 and 3."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,10 @@ def ratios(x: Tensor) -> dict[str, float]:
 
 
 def measure(checkpoint: Checkpoint, windows: list[Tensor]) -> list[dict[str, dict[str, float]]]:
-    """By layer and kind. A channel is one element of one head, over all tokens of the windows."""
+    """Measures by layer and kind.
+
+    A channel is one element of one head, over all tokens of the windows.
+    """
     after, before = (
         [capture_kv(checkpoint.model, ids, pre_rope) for ids in windows]
         for pre_rope in (False, True)

@@ -1,4 +1,4 @@
-"""What MILLION's paper says, judged from the rows, or the reason why it cannot be judged."""
+"""The claims of MILLION's paper, judged from the rows, or the reason why they cannot be judged."""
 
 import dataclasses
 import math

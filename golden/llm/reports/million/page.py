@@ -118,7 +118,7 @@ def _claims(report: Report, content: dict[str, Any] | None) -> str:
 
 
 def sections(report: Report, content: dict[str, Any] | None) -> dict[str, str]:
-    """By marker. content: the channels' file, where there is one."""
+    """Returns the page's sections by marker. content: the channels' file, where there is one."""
     made = {"million_settings": _settings(report), "million_claims": _claims(report, content)}
     for each in TABLES:
         form = _outliers if each.name == "million_outliers" else _table

@@ -117,7 +117,7 @@ class Runner:
 
     @staticmethod
     def in_parts(texts: dict[str, list[Tensor]], part: int) -> dict[str, list[Tensor]]:
-        """By "NAME, part I"; ConfigError: a text is not a whole number of parts."""
+        """Cuts texts into "NAME, part I"; ConfigError: a text is not a whole number of parts."""
         found = {}
         for name, windows in texts.items():
             if len(windows) % part:

@@ -77,7 +77,7 @@ def paired(own: Measured, other: Measured) -> Paired:
 
 
 def percent(difference: Paired) -> str:
-    """What a difference does to the perplexity, with its standard error."""
+    """Writes what a difference does to the perplexity, with its standard error."""
     return _with_error(math.expm1(difference.mean), math.exp(difference.mean) * difference.error)
 
 

@@ -1,4 +1,4 @@
-"""Which rows there are, one table per question, with the figures of MILLION's paper. No torch."""
+"""The rows that there are, a table per question, with the figures of MILLION's paper. No torch."""
 
 import dataclasses
 
@@ -74,7 +74,7 @@ _METHODS = (
 
 
 def _shape(subspaces: int, bits: int) -> Entry:
-    """At head size 64; the paper's two settings are spelt as its rates."""
+    """Names a shape at head size 64; the paper's two settings are spelt as its rates."""
     label = f"({subspaces}, {bits})"
     if (subspaces, bits) == (32, 8):
         return Entry("million-4b", label)
