@@ -19,8 +19,8 @@ class Rows(Contract):
             assert end - start == timing.delay("from largest to scale")
 
 
-rows = range(1, max(ROWS, SCALES) + 1)
-packets = dict.fromkeys(("i", "o"), [min(n, ROWS) for n in rows])
-packets |= dict.fromkeys(("largest", "scale"), [min(n, SCALES) for n in rows])
+steps = range(1, max(ROWS, SCALES) + 1)
+rows, scales = ([min(n, count) for n in steps] for count in (ROWS, SCALES))
+packets = {"largest": scales, "scale": scales, "i": rows, "o": rows}
 contract = Rows(WORDS, packets=packets, some=150, cuts=range(1, 24))
 random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = contract.tests()
