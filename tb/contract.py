@@ -13,6 +13,7 @@ from fractions import Fraction
 from itertools import product
 
 import cocotb
+from cocotb.triggers import FallingEdge, ReadOnly
 
 from golden.timing import Timing
 from tb.bench import Bench, interface
@@ -93,7 +94,7 @@ class Contract:
         await bench.reset(cycles)
         await self.enter(bench)
 
-    async def enter(self, bench: Bench) -> None:
+    async def enter(self, bench: Bench, p_idle: float = 0.0) -> None:
         """Give the block what these words need, such as a table, after a reset or other words."""
 
     def offers(self, counts: Mapping[str, int]) -> dict[str, Sequence[int]]:
@@ -131,7 +132,7 @@ class Contract:
             """No word is lost, repeated or changed, whatever idles or stalls."""
             bench = await self.started(dut)
             for phase in phases:
-                await phase.enter(bench)
+                await phase.enter(bench, p_idle)
                 await phase.replay(bench, phase.some, p_idle=p_idle, p_stall=p_stall)
 
         @cocotb.test()
@@ -234,3 +235,36 @@ class Gapless(Contract):
         for n, cycle in enumerate(given):
             due = timing.latency + int(n * timing.interval)
             assert cycle == due, f"{timing.end}: word {n} came in cycle {cycle}, not {due}"
+
+
+class Followed(Contract):
+    """Sees each cycle and drives the plain inputs; starts anew with each reset."""
+
+    task = None
+
+    def begin(self, bench) -> None:
+        """After a reset, and before each run."""
+        raise NotImplementedError
+
+    def sample(self, bench) -> None:
+        """In each cycle, when all signals are settled."""
+        raise NotImplementedError
+
+    def drive(self, bench) -> None:
+        """At the start of each cycle."""
+        raise NotImplementedError
+
+    async def restart(self, bench, cycles=3) -> None:
+        if self.task is not None:
+            self.task.cancel()
+        await super().restart(bench, cycles)
+        self.begin(bench)
+        self.drive(bench)
+        self.task = cocotb.start_soon(self._follow(bench))
+
+    async def _follow(self, bench) -> None:
+        while True:
+            await ReadOnly()
+            self.sample(bench)
+            await FallingEdge(bench.dut.clk)
+            self.drive(bench)
