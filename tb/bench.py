@@ -55,6 +55,11 @@ class Flow:
             wrong = (got ^ want) & (-1 if masks is None else masks[n])
             assert not wrong, f"{sink}: {what} {n}{of}: got {got:#x}, golden {want:#x}"
 
+    def order(self, names) -> list[str]:
+        """The streams of ``names`` by the cycles of their transfers; in one cycle as given."""
+        moves = [(cycle, k) for k, name in enumerate(names) for cycle in self.cycles[name]]
+        return [names[k] for _, k in sorted(moves)]
+
 
 class Watch:
     """Finds a hang: no transfer for too long, or a run without an end.
@@ -268,16 +273,6 @@ class Bench:
         cycles = {each.name: each.cycles for each in (*sources, *sinks)}
         sent = {source.name: len(source.cycles) for source in sources}
         return Flow(words, cycles, sent)
-
-    async def cut_off(self, offers, takes, cuts, **flow) -> None:
-        """Reset in mid-packet: for each of ``cuts`` a run of so many cycles, then a reset.
-
-        AssertionError if a word comes out in the cycles after a reset.
-        """
-        for cut in cuts:
-            await self.run(offers, takes, stop_at=cut, **flow)
-            await self.reset(1)
-            await self.run({}, {})
 
     def offered(self, name) -> bool:
         """Whether the stream ``name`` offers a word in this cycle; in ReadOnly."""

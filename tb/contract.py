@@ -10,8 +10,10 @@ streams must pass::
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from itertools import product
 
 import cocotb
+from cocotb.triggers import FallingEdge, ReadOnly
 
 from golden.timing import Timing
 from tb.bench import Bench, interface
@@ -40,6 +42,7 @@ class Contract:
         ``timing.end`` needs; None: the last word of its packet, for a stream of one word per
         packet, else the word of the same index
     units : how many units of ``timing.interval`` the words are; None: the words of timing.start
+    idles : chances per cycle, in the runs with idle and stall cycles, that a source is idle
     cuts : cycles after which the block is reset
     first : cycle after a reset in which the first word of ``timing.start`` is taken
     masks : by sink, the bits of each word that are specified; all bits of a sink left out
@@ -56,6 +59,7 @@ class Contract:
         some: int | None = None,
         causes: Sequence[int] | None = None,
         units: int | None = None,
+        idles: Sequence[float] = (0.0, 0.5),
         cuts: Sequence[int] = range(1, 16),
         first: int = 0,
         masks: Mapping[str, Sequence[int]] | None = None,
@@ -74,7 +78,7 @@ class Contract:
         self.count = len(next(iter(packets.values())))
         self.some = min(some or self.count, self.count)
         self.causes, self.units, self.cuts, self.check = causes, units, cuts, check
-        self.first, self.masks = first, masks or {}
+        self.first, self.masks, self.idles = first, masks or {}, idles
 
     def bench(self, dut) -> Bench:
         return Bench(dut, sources=self.sources, sinks=self.sinks)
@@ -86,8 +90,12 @@ class Contract:
         return bench
 
     async def restart(self, bench: Bench, cycles: int = 3) -> None:
-        """Reset the block. A subclass adds what a block needs after a reset, such as a table."""
+        """Reset the block, and ``enter``."""
         await bench.reset(cycles)
+        await self.enter(bench)
+
+    async def enter(self, bench: Bench, p_idle: float = 0.0) -> None:
+        """Give the block what these words need, such as a table, after a reset or other words."""
 
     def offers(self, counts: Mapping[str, int]) -> dict[str, Sequence[int]]:
         """Words of each source for one run; a list may grow during the run."""
@@ -111,26 +119,32 @@ class Contract:
         takes = {name: counts[name] for name in self.sinks}
         await bench.run(self.offers(counts), takes, stop_at=cut, **flow)
 
-    def tests(self) -> tuple:
-        """random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet."""
+    def tests(self, *others: "Contract") -> tuple:
+        """random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet.
+
+        Each does the words of ``others`` too: one block, several tables or modes in turn.
+        """
+        phases = (self, *others)
 
         @cocotb.test()
-        @cocotb.parametrize(p_idle=[0.0, 0.5], p_stall=[0.0, 0.5, 0.9])
+        @cocotb.parametrize(p_idle=list(self.idles), p_stall=[0.0, 0.5, 0.9])
         async def random_flow(dut, p_idle, p_stall):
             """No word is lost, repeated or changed, whatever idles or stalls."""
             bench = await self.started(dut)
-            await self.replay(bench, self.some, p_idle=p_idle, p_stall=p_stall)
+            for phase in phases:
+                await phase.enter(bench, p_idle)
+                await phase.replay(bench, phase.some, p_idle=p_idle, p_stall=p_stall)
 
         @cocotb.test()
         async def uneven_flow(dut):
             """Each stream in turn is slow; the others are fast, or their sinks stall at times."""
             bench = self.bench(dut)
-            for slow in (*self.sources, *self.sinks):
+            for phase, slow in product(phases, (*self.sources, *self.sinks)):
                 for stall in (0.0, 0.3):
-                    await self.restart(bench)
-                    await self.replay(
+                    await phase.restart(bench)
+                    await phase.replay(
                         bench,
-                        self.some,
+                        phase.some,
                         p_idle={name: 0.8 * (name == slow) for name in self.sources},
                         p_stall={n: 0.8 if n == slow else stall for n in self.sinks},
                         late_ready=stall > 0,
@@ -140,26 +154,30 @@ class Contract:
         async def late_ready(dut):
             """A sink is ready only after valid, and stalls: a producer must not wait for it."""
             bench = self.bench(dut)
-            for stall in (0.0, 0.3):
-                await self.restart(bench)
-                await self.replay(bench, self.some, p_stall=stall, late_ready=True)
+            for phase, stall in product(phases, (0.0, 0.3)):
+                await phase.restart(bench)
+                await phase.replay(bench, phase.some, p_stall=stall, late_ready=True)
 
         @cocotb.test()
         async def full_rate(dut):
             """Every word, with the latency and the interval that the block's timing states."""
             bench = await self.started(dut)
-            self.check_timing(await self.replay(bench))
+            for phase in phases:
+                await phase.enter(bench)
+                phase.check_timing(await phase.replay(bench))
 
         @cocotb.test()
         async def reset_in_mid_packet(dut):
             """A reset forgets the words in flight; the block then behaves as new."""
             bench = await self.started(dut)
-            for cut in self.cuts:
-                await self.interrupt(bench, cut, p_stall=0.5)
-                await self.restart(bench, 1)
-                if cut % 2:
-                    await bench.run({}, {})  # no word comes out
-                await self.replay(bench, min(4, self.count))
+            for phase, following in zip(phases, (*others, self), strict=True):
+                for cut in phase.cuts:
+                    await phase.enter(bench)
+                    await phase.interrupt(bench, cut, p_stall=0.5)
+                    await following.restart(bench, 1)
+                    if cut % 2:
+                        await bench.run({}, {})  # no word comes out
+                    await following.replay(bench, min(4, following.count))
             for withheld in (*self.sources, *self.sinks):  # the others go on as far as they can
                 idle = {name: float(name == withheld) for name in self.sources}
                 stall = {name: float(name == withheld) for name in self.sinks}
@@ -217,3 +235,36 @@ class Gapless(Contract):
         for n, cycle in enumerate(given):
             due = timing.latency + int(n * timing.interval)
             assert cycle == due, f"{timing.end}: word {n} came in cycle {cycle}, not {due}"
+
+
+class Followed(Contract):
+    """Sees each cycle and drives the plain inputs; starts anew with each reset."""
+
+    task = None
+
+    def begin(self, bench) -> None:
+        """After a reset, and before each run."""
+        raise NotImplementedError
+
+    def sample(self, bench) -> None:
+        """Sees each cycle, when all signals are settled."""
+        raise NotImplementedError
+
+    def drive(self, bench) -> None:
+        """Drives the inputs at the start of each cycle."""
+        raise NotImplementedError
+
+    async def restart(self, bench, cycles=3) -> None:
+        if self.task is not None:
+            self.task.cancel()
+        await super().restart(bench, cycles)
+        self.begin(bench)
+        self.drive(bench)
+        self.task = cocotb.start_soon(self._follow(bench))
+
+    async def _follow(self, bench) -> None:
+        while True:
+            await ReadOnly()
+            self.sample(bench)
+            await FallingEdge(bench.dut.clk)
+            self.drive(bench)

@@ -444,7 +444,7 @@ WITHOUT_REFERENCE = {"stream_fifo", "stream_fork", "stream_register", "stream_sk
 
 
 def missing_reference(reference: str) -> str:
-    """What a reference ``FILE: TEST`` names and what does not exist; empty: it exists."""
+    """Says what of a reference ``FILE: TEST`` does not exist; empty: it exists."""
     file, _, test = reference.partition(": ")
     if not file.startswith("tests/") or not (ROOT / file).is_file():
         return f"no file {file}"

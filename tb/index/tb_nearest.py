@@ -1,18 +1,49 @@
 """Runs inside the simulator, started by test_nearest.py: tokens through the unit."""
 
+from itertools import accumulate
+
 import cocotb
 
 from golden.words import unpack_ints
 from tb.bench import Bench, config, params, vectors
-from tb.contract import block_timing
+from tb.contract import Contract, block_timing
 
 PHASES = params["phases"]  # beats of each token, per midpoints packet
 WORDS = {name: unpack_ints(vectors[name]) for name in vectors}
-TIMING = block_timing()
 
 
-def new_bench(dut):
-    return Bench(dut, sources=("midpoints", "scale", "x"), sinks=("o",))
+class Tokens(Contract):
+    """The tokens of a phase, after its packet of midpoints."""
+
+    def __init__(self, phase: str) -> None:
+        self.beats, self.midpoints = PHASES[phase], WORDS.get(f"{phase}.midpoints", [])
+        words = {name: WORDS[f"{phase}.{name}"] for name in ("scale", "x", "o")}
+        ends, count = list(accumulate(self.beats)), len(self.beats)
+        packets = {"midpoints": [0] * count, "scale": range(1, count + 1), "x": ends, "o": ends}
+        super().__init__(words | {"midpoints": []}, packets=packets, some=12, cuts=range(1, 44, 3))
+
+    async def enter(self, bench, p_idle=0.0) -> None:
+        await bench.run({"midpoints": self.midpoints}, {}, p_idle=p_idle)
+
+    def check_timing(self, flow, packets=None) -> None:
+        """A beat per cycle, or a token per ``scaling_cycles`` where tokens are shorter."""
+        timing = block_timing()
+        expected, complete, free = [], timing.delay("from a scale to its first beat of x"), 0
+        for n, count in enumerate(self.beats[:packets]):
+            # collected one token per ``scaling_cycles``, or as soon as the other set is handed over
+            complete = complete if n == 0 else max(complete + config.scaling_cycles, free)
+            first = max(complete, free)
+            expected += range(first, first + count)
+            free = first + count
+            complete = first
+        assert flow.cycles["x"] == expected
+        assert flow.cycles["o"] == [cycle + timing.latency for cycle in expected]
+        assert flow.cycles["scale"][0] == 0
+
+
+TOKENS = {phase: Tokens(phase) for phase in PHASES}
+one, *others = TOKENS.values()
+random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = one.tests(*others)
 
 
 def check(phase, got, start=0):
@@ -21,67 +52,11 @@ def check(phase, got, start=0):
         assert word == right, f"{phase}: beat {start + n}: got {word:#x}, golden {right:#x}"
 
 
-async def load(bench, phase, **flow):
-    words = WORDS.get(f"{phase}.midpoints", [])
-    await bench.run({"midpoints": words}, {}, **flow)
-
-
-async def replay(bench, phase, tokens=None, **flow):
-    """The phase's packet, then its first ``tokens`` tokens, all by default."""
-    await load(bench, phase, **flow)
-    beats = PHASES[phase][:tokens]
-    offers = {
-        "scale": WORDS[f"{phase}.scale"][: len(beats)],
-        "x": WORDS[f"{phase}.x"][: sum(beats)],
-    }
-    result = await bench.run(offers, {"o": sum(beats)}, **flow)
-    check(phase, result.words["o"])
-    return result
-
-
-@cocotb.test()
-@cocotb.parametrize(p_idle=[0.0, 0.5], p_stall=[0.0, 0.5, 0.9])
-async def random_flow(dut, p_idle, p_stall):
-    bench = new_bench(dut)
-    await bench.reset()
-    for phase in PHASES:
-        await replay(bench, phase, tokens=12, p_idle=p_idle, p_stall=p_stall)
-
-
-@cocotb.test()
-async def late_ready(dut):
-    bench = new_bench(dut)
-    await bench.reset()
-    for phase in PHASES:
-        await replay(bench, phase, tokens=6, late_ready=True)
-
-
-@cocotb.test()
-async def full_rate(dut):
-    """A beat per cycle, or a token per ``scaling_cycles`` where tokens are shorter."""
-    bench = new_bench(dut)
-    await bench.reset()
-    for phase, beats in PHASES.items():
-        flow = await replay(bench, phase)
-        expected, complete, free = [], TIMING.delay("from a scale to its first beat of x"), 0
-        for n, count in enumerate(beats):
-            # collected one token per ``scaling_cycles``, or as soon as the other set is handed over
-            complete = complete if n == 0 else max(complete + config.scaling_cycles, free)
-            first = max(complete, free)
-            expected += range(first, first + count)
-            free = first + count
-            complete = first
-        assert flow.cycles["x"] == expected, phase
-        assert flow.cycles["o"] == [cycle + TIMING.latency for cycle in expected]
-        assert flow.cycles["scale"][0] == 0
-
-
 @cocotb.test()
 async def midpoints_wait_for_the_end_of_a_token(dut):
     """Offered in mid-token, a packet changes the tokens that follow and no other."""
-    bench = new_bench(dut)
-    await bench.reset()
-    await load(bench, "random")
+    bench = await one.started(dut)
+    await TOKENS["random"].enter(bench)
     words, beats = WORDS["random.x"], PHASES["random"]
     token = next(n for n, count in enumerate(beats) if count > 4)
     start, end = sum(beats[:token]), sum(beats[: token + 1])
@@ -108,14 +83,13 @@ async def midpoints_wait_for_the_end_of_a_token(dut):
             check("random", flow.words["o"][: end - start - cut], start + cut)
             check(phase, flow.words["o"][end - start - cut :])
             await packet
-            await load(bench, "random")
+            await TOKENS["random"].enter(bench)
 
 
 @cocotb.test()
 async def scales_wait_for_a_whole_packet(dut):
     """A scale offered in mid-packet is scaled with the packet's midpoints."""
-    bench = new_bench(dut)
-    await bench.reset()
+    bench = await one.started(dut)
     for phase in ("random", "short", "again"):
         words = WORDS[f"{phase}.midpoints"]
         await bench.run({"midpoints": words[:1]}, {})
@@ -131,17 +105,15 @@ async def scales_wait_for_a_whole_packet(dut):
 
 
 @cocotb.test()
-async def reset_in_mid_packet(dut):
+async def reset_in_mid_midpoints(dut):
     """Reset forgets tokens in flight, half a packet and the midpoints."""
-    bench = new_bench(dut)
-    await bench.reset()
+    bench = await one.started(dut)
     for cut in range(1, 44, 3):
-        await load(bench, "random")
-        offers = {"scale": WORDS["random.scale"], "x": WORDS["random.x"]}
-        await bench.run(offers, {"o": len(WORDS["random.o"])}, p_stall=0.5, stop_at=cut)
+        await TOKENS["random"].enter(bench)
+        await TOKENS["random"].interrupt(bench, cut, p_stall=0.5)
         await bench.reset(1)
-        await bench.run({}, {})
-        await replay(bench, "none", tokens=2)
+        await TOKENS["none"].replay(bench, 2)
         await bench.run({"midpoints": WORDS["random.midpoints"]}, {}, stop_at=cut % config.bounds)
         await bench.reset(1)
-        await replay(bench, "again", tokens=4)
+        await TOKENS["again"].enter(bench)
+        await TOKENS["again"].replay(bench, 4)

@@ -2,52 +2,40 @@
 
 import cocotb
 
+from golden.kllm.isa import Function
 from golden.kllm.timing import function_cycles
 from golden.words import unpack_ints
-from tb.bench import Bench, config, params, vectors
-from tb.contract import block_timing
+from tb.bench import config, params, vectors
+from tb.contract import Contract, block_timing
 
-FUNCTIONS = params["functions"]
-WORDS_I = {f: unpack_ints(vectors[f"{f}.i"]) for f in FUNCTIONS}
-WORDS_O = {f: unpack_ints(vectors[f"{f}.o"]) for f in FUNCTIONS}
-MIXED_I, MIXED_O = unpack_ints(vectors["mixed.i"]), unpack_ints(vectors["mixed.o"])
 CYCLES = function_cycles(config.stages)
 
 
-async def replay(bench, offered, golden, **flow):
-    result = await bench.run({"i": offered}, {"o": len(offered)}, **flow)
-    result.check("o", golden, sent=offered)
-    return result
+class Words(Contract):
+    """A word per cycle of one function; those of another one enter the empty pipeline."""
+
+    def __init__(self, name: str, **fields) -> None:
+        super().__init__({each: unpack_ints(vectors[f"{name}.{each}"]) for each in "io"}, **fields)
+
+    def check_timing(self, flow, packets=None) -> None:
+        timing = block_timing()
+        assert (timing.latency, timing.latency_max) == (min(CYCLES.values()), max(CYCLES.values()))
+        taken, given, before = [], [], None
+        for word in self.words["i"][: len(flow.cycles["i"])]:
+            function = Function(word & 7)
+            taken.append(taken[-1] + 1 if function == before else [-1, *given][-1] + 1)
+            given.append(taken[-1] + CYCLES[function.name])
+            before = function
+        assert flow.cycles["i"] == taken
+        assert flow.cycles["o"] == given
 
 
 @cocotb.test()
-@cocotb.parametrize(name=FUNCTIONS)
+@cocotb.parametrize(name=params["functions"])
 async def every_word_at_full_rate(dut, name):
-    timing = block_timing()
-    assert (timing.latency, timing.latency_max) == (min(CYCLES.values()), max(CYCLES.values()))
-    bench = await Bench.started(dut)
-    words = WORDS_I[name]
-    flow = await replay(bench, words, WORDS_O[name])
-    assert flow.cycles["i"] == list(range(len(words)))
-    assert flow.cycles["o"] == [CYCLES[name] + n for n in range(len(words))]
+    words = Words(name)
+    words.check_timing(await words.replay(await words.started(dut)))
 
 
-@cocotb.test()
-@cocotb.parametrize(p_idle=[0.0, 0.5, 0.95], p_stall=[0.0, 0.5, 0.9])
-async def functions_in_any_order(dut, p_idle, p_stall):
-    """Runs of random length of random functions, in order."""
-    bench = await Bench.started(dut)
-    await replay(bench, MIXED_I, MIXED_O, p_idle=p_idle, p_stall=p_stall)
-
-
-@cocotb.test()
-async def late_ready(dut):
-    bench = await Bench.started(dut)
-    await replay(bench, MIXED_I[:150], MIXED_O[:150], late_ready=True)
-
-
-@cocotb.test()
-async def reset_forgets_words_on_their_way(dut):
-    bench = await Bench.started(dut)
-    await bench.cut_off({"i": MIXED_I}, {"o": len(MIXED_I)}, range(1, 60, 3), p_stall=0.4)
-    await replay(bench, MIXED_I[:100], MIXED_O[:100])
+contract = Words("mixed", idles=(0.0, 0.5, 0.95), cuts=range(1, 60, 3))
+random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = contract.tests()

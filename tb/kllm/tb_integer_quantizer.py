@@ -1,50 +1,26 @@
 """Runs inside the simulator, started by test_integer_quantizer.py."""
 
-import cocotb
-
 from golden.words import unpack_ints
-from tb.bench import Bench, config, vectors
-from tb.contract import block_timing
+from tb.bench import config, vectors
+from tb.contract import Contract, block_timing
 
 WORDS = {name: unpack_ints(vectors[name]) for name in ("largest", "scale", "i", "o")}
-SOURCES, SINKS = ("largest", "i"), ("scale", "o")
-TIMING = block_timing()
-LATENCY = TIMING.latency
+ROWS, SCALES = len(WORDS["i"]), len(WORDS["largest"])
 
 
-async def replay(bench, scales, rows, **flow):
-    """Send the first words of both pairs of streams; compare every answer."""
-    offers = {"largest": WORDS["largest"][:scales], "i": WORDS["i"][:rows]}
-    result = await bench.run(offers, {"scale": scales, "o": rows}, **flow)
-    for name, source in (("scale", "largest"), ("o", "i")):
-        result.check(name, WORDS[name][: len(offers[source])], sent=offers[source])
-    return result
+class Rows(Contract):
+    """A row per ``parts`` cycles, taken with its last part; scales in the stated time."""
+
+    def check_timing(self, flow, packets=None) -> None:
+        timing, parts, taken = block_timing(), config.parts, flow.cycles
+        assert taken["i"] == [parts - 1 + parts * n for n in range(len(taken["i"]))]
+        assert taken["o"] == [timing.latency + parts * n for n in range(len(taken["o"]))]
+        for start, end in zip(taken["largest"], taken["scale"], strict=True):
+            assert end - start == timing.delay("from largest to scale")
 
 
-@cocotb.test()
-@cocotb.parametrize(p_idle=[0.0, 0.5], p_stall=[0.0, 0.5, 0.9])
-async def random_flow(dut, p_idle, p_stall):
-    bench = await Bench.started(dut, sources=SOURCES, sinks=SINKS)
-    await replay(bench, 12, 150, p_idle=p_idle, p_stall=p_stall)
-
-
-@cocotb.test()
-async def full_rate(dut):
-    """Every vector; a row per ``parts`` cycles, scales in the stated time."""
-    bench = await Bench.started(dut, sources=SOURCES, sinks=SINKS)
-    flow = await replay(bench, len(WORDS["scale"]), len(WORDS["o"]))
-    # A row is taken with its last part.
-    first = config.parts - 1
-    assert flow.cycles["i"] == [first + config.parts * n for n in range(len(WORDS["i"]))]
-    assert flow.cycles["o"] == [LATENCY + config.parts * n for n in range(len(WORDS["o"]))]
-    for start, end in zip(flow.cycles["largest"], flow.cycles["scale"], strict=True):
-        assert end - start == TIMING.delay("from largest to scale")
-
-
-@cocotb.test()
-async def reset_forgets_rows_on_their_way(dut):
-    bench = await Bench.started(dut, sources=SOURCES, sinks=SINKS)
-    offers = {name: WORDS[name] for name in SOURCES}
-    takes = {name: len(WORDS[name]) for name in SINKS}
-    await bench.cut_off(offers, takes, range(1, 24), p_stall=0.6)
-    await replay(bench, 3, 30)
+steps = range(1, max(ROWS, SCALES) + 1)
+rows, scales = ([min(n, count) for n in steps] for count in (ROWS, SCALES))
+packets = {"largest": scales, "scale": scales, "i": rows, "o": rows}
+contract = Rows(WORDS, packets=packets, some=150, cuts=range(1, 24))
+random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = contract.tests()

@@ -1,79 +1,43 @@
 """Runs inside the simulator, started by test_lane_dense.py: packets through KllmLaneDense."""
 
-import cocotb
+from itertools import accumulate
 
 from golden.words import unpack_ints
-from tb.bench import Bench, config, params, vectors
-from tb.contract import block_timing
+from tb.bench import config, params, vectors
+from tb.contract import Contract, block_timing
 
-PHASES = params["phases"]  # beats of each packet, table of weights, mode
-WORDS = {name: unpack_ints(vectors[name]) for name in vectors}
-TIMING = block_timing()
-SOURCES = ("i", "product")
+PHASES = params["phases"]  # beats of each packet, mode; each has its table of weights
 
 
-async def replay(bench, name, packets=None, **flow):
-    """Load the weights of a phase, send its first packets, and compare every sum."""
-    phase = PHASES[name]
-    bench.dut.is_integer.value = phase["integer"]
-    await bench.run({"product": WORDS[f"{name}.product"]}, {})
-    beats = phase["beats"][:packets]
-    golden = WORDS[f"{name}.o"][: len(beats) * config.columns]
-    result = await bench.run({"i": WORDS[f"{name}.i"][: sum(beats)]}, {"o": len(golden)}, **flow)
-    result.check("o", golden, what=f"{name}: sum")
-    return result
+class Packets(Contract):
+    """All packets of one phase. A beat per cycle; the first latency, and the spacing of sums."""
 
+    def __init__(self, name: str) -> None:
+        self.beats, self.integer = PHASES[name]["beats"], PHASES[name]["integer"]
+        words = {each: unpack_ints(vectors[f"{name}.{each}"]) for each in ("i", "o")}
+        sums = range(config.columns, len(words["o"]) + 1, config.columns)
+        packets = {"i": list(accumulate(self.beats)), "o": sums, "product": [0] * len(sums)}
+        self.table = unpack_ints(vectors[f"{name}.product"])
+        cuts = range(1 + 3 * list(PHASES).index(name), 80, 3 * len(PHASES))
+        super().__init__(words | {"product": []}, packets=packets, cuts=cuts)
 
-async def started(dut):
-    dut.is_integer.value = 0
-    return await Bench.started(dut, sources=SOURCES, sinks=("o",))
+    async def enter(self, bench, p_idle=0.0) -> None:
+        bench.dut.is_integer.value = self.integer
+        await bench.run({"product": self.table}, {}, p_idle=p_idle)
 
-
-@cocotb.test()
-@cocotb.parametrize(p_idle=[0.0, 0.5], p_stall=[0.0, 0.5, 0.9])
-async def random_flow(dut, p_idle, p_stall):
-    bench = await started(dut)
-    for name in PHASES:
-        await replay(bench, name, p_idle=p_idle, p_stall=p_stall)
-
-
-@cocotb.test()
-async def late_ready(dut):
-    bench = await started(dut)
-    for name in PHASES:
-        await replay(bench, name, late_ready=True)
-
-
-@cocotb.test()
-async def full_rate(dut):
-    """A beat per cycle; the latency of the first packet, and the spacing of its sums."""
-    bench = await started(dut)
-    for name, phase in PHASES.items():
-        flow = await replay(bench, name)
-        i, o = flow.cycles["i"], flow.cycles["o"]
-        first = phase["beats"][0]
-        assert i[:first] == list(range(i[0], i[0] + first)), name
-        gap = config.cycles.integer_words if phase["integer"] else config.cycles.words
-        latency = TIMING.delay("in integer mode") if phase["integer"] else TIMING.latency
-        assert o[0] - i[first - 1] == latency, f"{name}: {o[0] - i[first - 1]}, not {latency}"
-        assert phase["integer"] or gap == TIMING.delay("from a sum to the next")
-        column = list(range(o[0], o[0] + gap * config.columns, gap))
-        assert o[: config.columns] == column, name
-        # Counting overlaps reducing: packets that take longer to count leave no gap.
+    def check_timing(self, flow, packets=None) -> None:
+        timing, i, o, first = block_timing(), flow.cycles["i"], flow.cycles["o"], self.beats[0]
+        assert i[:first] == list(range(i[0], i[0] + first))
+        gap = config.cycles.integer_words if self.integer else config.cycles.words
+        latency = timing.delay("in integer mode") if self.integer else timing.latency
+        assert o[0] - i[first - 1] == latency, f"{o[0] - i[first - 1]}, not {latency}"
+        assert self.integer or gap == timing.delay("from a sum to the next")
         reduce = config.columns * gap
-        if min(phase["beats"]) >= reduce:
-            assert i == list(range(i[0], i[0] + sum(phase["beats"]))), name
+        assert o[: config.columns] == list(range(o[0], o[0] + reduce, gap))
+        # Counting overlaps reducing: packets that take longer to count leave no gap.
+        if min(self.beats) >= reduce:
+            assert i == list(range(i[0], i[0] + sum(self.beats)))
 
 
-@cocotb.test()
-async def reset_in_mid_packet(dut):
-    bench = await started(dut)
-    for cut in range(1, 40, 3):
-        name = list(PHASES)[cut % len(PHASES)]
-        offers = {"i": WORDS[f"{name}.i"]}
-        takes = {"o": len(WORDS[f"{name}.o"])}
-        await bench.run(offers, takes, p_stall=0.5, stop_at=cut + 40 * (cut % 2))
-        await bench.reset(1)
-        if cut % 2:
-            await bench.run({}, {})  # no sum comes out
-        await replay(bench, list(PHASES)[(cut + 1) % len(PHASES)], packets=3)
+first, *others = map(Packets, PHASES)
+random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = first.tests(*others)

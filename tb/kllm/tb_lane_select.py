@@ -2,8 +2,6 @@
 
 from itertools import accumulate
 
-import cocotb
-
 from golden.words import unpack_ints
 from tb.bench import config, params, vectors
 from tb.contract import Contract, block_timing
@@ -23,11 +21,7 @@ class Packets(Contract):
         super().__init__(words, packets={"i": list(accumulate(self.beats)), "o": sums},
                          cuts=range(1, 60, 4))  # fmt: skip
 
-    async def restart(self, bench, cycles=3) -> None:
-        self.drive(bench)
-        await super().restart(bench, cycles)
-
-    def drive(self, bench) -> None:
+    async def enter(self, bench, p_idle=0.0) -> None:
         """The mode, of a lane whose sums have two grids."""
         if len(config.select_config.grids) > 1:
             bench.dut.is_integer.value = self.integer
@@ -36,18 +30,5 @@ class Packets(Contract):
         check_lane_cycles(flow, self.beats, config.columns, STAGES, block_timing())
 
 
-PHASES = {name: Packets(name) for name in params["phases"]}
-random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = PHASES["kmeans"].tests()
-
-
-@cocotb.test()
-@cocotb.parametrize(p_idle=[0.0, 0.5], p_stall=[0.0, 0.5])
-async def all_phases(dut, p_idle, p_stall):
-    """Largest words, and digits of integers."""
-    bench = PHASES["kmeans"].bench(dut)
-    await bench.reset()
-    for phase in PHASES.values():
-        phase.drive(bench)
-        flow = await phase.replay(bench, p_idle=p_idle, p_stall=p_stall)
-        if not p_idle and not p_stall:
-            phase.check_timing(flow)
+first, *others = map(Packets, params["phases"])
+random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = first.tests(*others)

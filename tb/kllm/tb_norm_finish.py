@@ -1,7 +1,5 @@
 """Runs inside the simulator, started by test_norm_finish.py: sums to statistics."""
 
-import cocotb
-
 from tb.bench import params
 from tb.contract import Contract, block_timing
 
@@ -22,44 +20,32 @@ def ends(name):
     return found
 
 
-contract = Contract(WORDS, packets={name: ends(name) for name in WORDS}, some=40)
-random_flow, uneven_flow, late_ready, *_ = contract.tests()
-
-
-@cocotb.test()
-async def full_rate(dut):
+class Tokens(Contract):
     """The cycle of every token and result, from the timing."""
-    bench = await contract.started(dut)
-    flow = await contract.replay(bench)
-    taken, starts, results, value = 0, [], [], 0
-    for token in TOKENS:
-        starts.append(taken)
-        if token["value"]:
-            last = flow.cycles["value"][value + 4]
-            value += 5
-            cycles = TIMING.latency_max if token["layer_norm"] else TIMING.latency
-            results.append(last + cycles)
-        else:
-            results.append(taken + TIMING.delay("from a faulty token to o"))
-        taken = results[-1] + 1
-    assert flow.cycles["token"] == starts
-    assert flow.cycles["o"] == results
-    # One after the other, tokens of RMSNorm take the interval.
-    pairs = zip(TOKENS, starts, starts[1:], strict=False)
-    periods = {
-        after - now for token, now, after in pairs if token["value"] and not token["layer_norm"]
-    }
-    assert periods == {TIMING.interval}
+
+    def check_timing(self, flow, packets=None) -> None:
+        taken, starts, results, value = 0, [], [], 0
+        for token in TOKENS[:packets]:
+            starts.append(taken)
+            if token["value"]:
+                last = flow.cycles["value"][value + 4]
+                value += 5
+                cycles = TIMING.latency_max if token["layer_norm"] else TIMING.latency
+                results.append(last + cycles)
+            else:
+                results.append(taken + TIMING.delay("from a faulty token to o"))
+            taken = results[-1] + 1
+        assert flow.cycles["token"] == starts
+        assert flow.cycles["o"] == results
+        # One after the other, tokens of RMSNorm take the interval.
+        pairs = zip(TOKENS, starts, starts[1:], strict=False)
+        periods = {
+            after - now for token, now, after in pairs if token["value"] and not token["layer_norm"]
+        }
+        assert periods == {TIMING.interval}
 
 
-@cocotb.test()
-async def reset_in_mid_token(dut):
-    bench = await contract.started(dut)
-    for cut in range(1, 160, 9):
-        await bench.run(
-            {"token": WORDS["token"], "value": WORDS["value"]}, {"o": None},
-            p_stall=0.3, stop_at=cut,
-        )  # fmt: skip
-        await bench.reset(1)
-        await bench.run({}, {})
-        await contract.replay(bench, 3)
+contract = Tokens(
+    WORDS, packets={name: ends(name) for name in WORDS}, some=40, cuts=range(1, 160, 9)
+)
+random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = contract.tests()

@@ -1,139 +1,126 @@
 """Runs inside the simulator, started by test_norm_stats.py: tokens through KllmNormStats."""
 
+from itertools import accumulate
+
 import cocotb
 
 from golden.words import unpack_ints
-from tb.bench import Bench, params, vectors
-from tb.contract import block_timing
+from tb.bench import params, vectors
+from tb.contract import Contract, block_timing
 
 PHASES = params["phases"]  # (beats, outliers, layer_norm, clean) of each job, per codebook
 WORDS = {name: unpack_ints(vectors[name]) for name in vectors}
-SOURCES = ("codebook", "job", "i", "x")
 TIMING = block_timing()
 REDUCE_CYCLES = TIMING.delay("from a token's last beat to the next job")
 FLOAT_CYCLES = [cycles - REDUCE_CYCLES for cycles in (TIMING.latency, TIMING.latency_max)]
 
 
-def words_of(phase, chosen):
-    """(offers, results) of the jobs with these numbers."""
-    offers, results = {"job": [], "i": [], "x": []}, []
-    i = x = 0
-    for n, (cut, outliers, _, _) in enumerate(PHASES[phase]):
-        if n in chosen:
-            offers["job"].append(WORDS[f"{phase}.job"][n])
-            offers["i"] += WORDS[f"{phase}.i"][i : i + cut]
-            offers["x"] += WORDS[f"{phase}.x"][x : x + outliers]
-            results.append((n, WORDS[f"{phase}.o"][n]))
-        i, x = i + cut, x + outliers
-    return offers, results
+class Jobs(Contract):
+    """The jobs of a phase with these numbers, and its codebook."""
 
+    def __init__(self, phase, chosen) -> None:
+        self.codebook, self.jobs = WORDS.get(f"{phase}.codebook", []), []
+        words = {name: [] for name in ("codebook", "job", "i", "x", "o")}
+        i = x = 0
+        for n, job in enumerate(PHASES[phase]):
+            beats, outliers, *_ = job
+            if n in chosen:
+                self.jobs.append(job)
+                words["job"].append(WORDS[f"{phase}.job"][n])
+                words["i"] += WORDS[f"{phase}.i"][i : i + beats]
+                words["x"] += WORDS[f"{phase}.x"][x : x + outliers]
+                words["o"].append(WORDS[f"{phase}.o"][n])
+            i, x = i + beats, x + outliers
+        packets = {name: range(1, len(self.jobs) + 1) for name in ("job", "o")}
+        packets["codebook"] = [0] * len(self.jobs)
+        packets |= {
+            name: list(accumulate(job[k] for job in self.jobs)) for k, name in enumerate("ix")
+        }  # fmt: skip
+        super().__init__(words, packets=packets, cuts=range(1, 200, 11))
 
-async def replay(bench, phase, chosen=None, load=True, **flow):
-    """The phase's codebook, then its jobs; every result is compared."""
-    if load:
-        await bench.run({"codebook": WORDS.get(f"{phase}.codebook", [])}, {}, **flow)
-    chosen = range(len(PHASES[phase])) if chosen is None else chosen
-    offers, results = words_of(phase, set(chosen))
-    result = await bench.run(offers, {"o": len(results)}, **flow)
-    for (n, golden), got in zip(results, result.words["o"], strict=True):
-        assert got == golden, f"{phase}: job {n} {PHASES[phase][n]}: {got:#x}, golden {golden:#x}"
-    return result
+    async def enter(self, bench, p_idle=0.0) -> None:
+        await bench.run({"codebook": self.codebook}, {}, p_idle=p_idle)
+
+    def check_timing(self, flow, packets=None) -> None:
+        """Cycle of every job and result, of jobs without faults."""
+        job_cycle, result_cycle, idle_from, taken = [], [], 0, 0
+        for beats, outliers, layer_norm, clean in self.jobs[:packets]:
+            if not clean:
+                return
+            job_cycle.append(taken)
+            last = taken + max(beats, outliers)
+            # conversions end a token: before them it waits for the float part
+            taken = max(last + REDUCE_CYCLES, idle_from + 6)
+            result_cycle.append(taken + FLOAT_CYCLES[bool(layer_norm)])
+            idle_from = result_cycle[-1] + 1
+        assert flow.cycles["job"] == job_cycle
+        assert flow.cycles["o"] == result_cycle
 
 
 def short_jobs(phase, most=40, beats=120):
     return [n for n, (cut, *_) in enumerate(PHASES[phase]) if cut <= beats][:most]
 
 
-@cocotb.test()
-@cocotb.parametrize(p_idle=[0.0, 0.5], p_stall=[0.0, 0.9])
-async def random_flow(dut, p_idle, p_stall):
-    bench = Bench(dut, sources=SOURCES, sinks=("o",))
-    await bench.reset()
-    for phase in PHASES:
-        await replay(bench, phase, short_jobs(phase), p_idle=p_idle, p_stall=p_stall)
+SHORT = {phase: Jobs(phase, short_jobs(phase)) for phase in PHASES}
+none, *others = SHORT.values()
+random_flow, uneven_flow, late_ready, _, reset_in_mid_packet = none.tests(*others)
 
 
 @cocotb.test()
 async def every_job(dut):
-    bench = Bench(dut, sources=SOURCES, sinks=("o",))
-    await bench.reset()
-    for phase in PHASES:
-        await replay(bench, phase)
-
-
-@cocotb.test()
-async def streams_wait_for_each_other(dut):
-    """One of the three inputs is slow; a result that waits stalls nothing that it need not."""
-    bench = Bench(dut, sources=SOURCES, sinks=("o",))
-    await bench.reset()
-    for phase in ("trained", "above", "again"):
-        for slow in ("job", "i", "x"):
-            idle = dict.fromkeys(SOURCES, 0.0) | {slow: 0.9}
-            await replay(bench, phase, short_jobs(phase, 8), p_idle=idle, late_ready=True)
+    bench = await none.started(dut)
+    for phase, jobs in PHASES.items():
+        every = Jobs(phase, range(len(jobs)))
+        await every.enter(bench)
+        await every.replay(bench)
 
 
 @cocotb.test()
 async def full_rate(dut):
-    """Cycle of every job and result, from the contract."""
-    bench = Bench(dut, sources=SOURCES, sinks=("o",))
-    await bench.reset()
+    bench = await none.started(dut)
     for phase, jobs in PHASES.items():
-        clean = [n for n, job in enumerate(jobs) if job[3]]
-        if not clean:
-            continue
-        flow = await replay(bench, phase, clean)
-        job_cycle, result_cycle, idle_from, taken = [], [], 0, 0
-        for n in clean:
-            cut, outliers, layer_norm, _ = jobs[n]
-            job_cycle.append(taken)
-            last = taken + max(cut, outliers)
-            # conversions end a token: before them it waits for the float part
-            taken = max(last + REDUCE_CYCLES, idle_from + 6)
-            result_cycle.append(taken + FLOAT_CYCLES[bool(layer_norm)])
-            idle_from = result_cycle[-1] + 1
-        assert flow.cycles["job"] == job_cycle, phase
-        assert flow.cycles["o"] == result_cycle, phase
+        clean = Jobs(phase, [n for n, job in enumerate(jobs) if job[3]])
+        if clean.jobs:
+            await clean.enter(bench)
+            clean.check_timing(await clean.replay(bench))
 
 
 @cocotb.test()
 async def codebook_waits_for_the_end_of_a_token(dut):
     """Offered in mid-token, a packet changes the jobs that follow and no other."""
-    bench = Bench(dut, sources=SOURCES, sinks=("o",))
-    await bench.reset()
-    await replay(bench, "trained", [])
+    bench = await none.started(dut)
+    await SHORT["trained"].enter(bench)
     jobs = [n for n in short_jobs("trained", 200) if PHASES["trained"][n][3]]
     jobs = [n for n in jobs if PHASES["trained"][n][0] > 3][:6]
     for n, phase in zip(jobs, ("ones", "short", "again") * 2, strict=False):
-        offers, results = words_of("trained", {n})
-        await bench.run({"job": offers["job"], "i": offers["i"][:2]}, {})
-        then, after = words_of(phase, set(short_jobs(phase, 3)))
+        one = Jobs("trained", [n]).words
+        await bench.run({"job": one["job"], "i": one["i"][:2]}, {})
+        then = Jobs(phase, short_jobs(phase, 3)).words
         flow = await bench.run(
             {
                 "codebook": WORDS[f"{phase}.codebook"],
                 "job": then["job"],
-                "i": offers["i"][2:] + then["i"],
-                "x": offers["x"] + then["x"],
+                "i": one["i"][2:] + then["i"],
+                "x": one["x"] + then["x"],
             },
-            {"o": 1 + len(after)},
+            {"o": 1 + len(then["o"])},
         )
-        assert flow.words["o"] == [word for _, word in results + after], (n, phase)
-        await replay(bench, "trained", [])
+        assert flow.words["o"] == one["o"] + then["o"], (n, phase)
+        await SHORT["trained"].enter(bench)
 
 
 @cocotb.test()
-async def reset_in_mid_token(dut):
-    """Reset forgets tokens in flight and the codebook."""
-    bench = Bench(dut, sources=SOURCES, sinks=("o",))
-    await bench.reset()
-    jobs = short_jobs("trained", 6)
+async def reset_in_mid_codebook(dut):
+    """Reset forgets tokens in flight, half a codebook, and the codebook."""
+    bench = await none.started(dut)
+    packet = WORDS["trained.codebook"]
     for cut in range(1, 200, 11):
-        await replay(bench, "trained", [])
-        offers, results = words_of("trained", set(jobs))
-        await bench.run(offers, {"o": len(results)}, p_stall=0.3, stop_at=cut)
+        await SHORT["trained"].enter(bench)
+        await SHORT["trained"].interrupt(bench, cut, p_stall=0.3)
         await bench.reset(1)
         await bench.run({}, {})
-        await replay(bench, "none", [0, 1])
-        packet = WORDS["trained.codebook"]
+        await SHORT["none"].replay(bench, 2)
         await bench.run({"codebook": packet}, {}, stop_at=cut % len(packet))
         await bench.reset(1)
-        await replay(bench, "again", jobs[:2])
+        await SHORT["again"].enter(bench)
+        await SHORT["again"].replay(bench, 2)

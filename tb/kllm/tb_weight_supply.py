@@ -5,12 +5,11 @@ import os
 from pathlib import Path
 
 import cocotb
-from cocotb.triggers import FallingEdge, ReadOnly
 
 from golden.words import join
 from tb.bench import Bench, config, params
 from tb.contract import block_timing
-from tb.simulate.ports import stream_port
+from tb.kllm.support.answers import Answers
 
 PORTS, LANES = range(config.ports.ports), range(config.lane.lanes)
 SOURCES = ("job", "rms", *(f"data_{p}" for p in PORTS))
@@ -21,35 +20,18 @@ SINKS = (
 )
 
 
-class Memories:
-    """Answers each read after ``delay(port)`` cycles, by letting the bench's offers grow."""
+def look_up(port: int, memory):
+    """Gives the function from a read of ``port`` to its words."""
 
-    def __init__(self, bench, memory, delay):
-        self.offers = {f"data_{p}": [] for p in PORTS}
-        self.running = True
-        for p in PORTS:
-            cocotb.start_soon(self._serve(bench, p, memory[p], delay(p)))
+    def words_at(word: int) -> list[int]:
+        address, count = word & ((1 << config.address_bits) - 1), word >> config.address_bits
+        held = [memory[port][address + n] for n in range(count)]
+        return [
+            join((word, config.ports.bits), (n == count - 1, 1), (error, 1))
+            for n, (word, error) in enumerate(held)
+        ]
 
-    async def _serve(self, bench, p, memory, delay):
-        payload, valid, ready = stream_port(bench.dut, f"read_{p}")
-        waiting = []  # (cycle, words) of reads in flight
-        cycle = 0
-        while self.running:
-            await ReadOnly()
-            if valid.value and ready.value:
-                word = int(payload.value)
-                address = word & ((1 << config.address_bits) - 1)
-                count = word >> config.address_bits
-                words = []
-                for n in range(count):
-                    held, error = memory[address + n]
-                    last = n == count - 1
-                    words.append(join((held, config.ports.bits), (last, 1), (error, 1)))
-                waiting.append((cycle + delay, words))
-            while waiting and waiting[0][0] <= cycle:
-                self.offers[f"data_{p}"] += waiting.pop(0)[1]
-            await FallingEdge(bench.dut.clk)
-            cycle += 1
+    return words_at
 
 
 def by_stream(words):
@@ -60,9 +42,15 @@ def by_stream(words):
 async def supplied(bench, case, delay=lambda port: 3, **flow):
     words, memory = case
     offers, takes = by_stream(words)
-    memories = Memories(bench, memory, delay)
-    result = await bench.run(offers | memories.offers, takes, **flow)
-    memories.running = False
+    memories = [
+        Answers(bench, {f"read_{p}": (f"data_{p}", look_up(p, memory))}, delay(p) + 1)
+        for p in PORTS
+    ]
+    for each in memories:
+        offers |= each.offers
+    result = await bench.run(offers, takes, **flow)
+    for each in memories:
+        each.stop()
     if flow.get("stop_at") is None:
         for name in SINKS:
             result.check(name, words[name])

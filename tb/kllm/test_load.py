@@ -99,7 +99,7 @@ def made(config, seed):
 def test_load(name, seed):
     config = CONFIGS[name]
     program, memory = made(config, seed)
-    params = {"program": program, "memory": memory, "long": 0}
+    params = {"program": program, "memory": memory}
     simulate(KllmLoad(config), "tb.kllm.tb_load", params=params, seed=seed)
 
 

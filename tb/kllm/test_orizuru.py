@@ -78,7 +78,6 @@ def test_orizuru(name, seed):
     params = {
         "tokens": counts,
         "flow": flow,
-        "slow": max(4, flow // 5),
         "cuts": [*range(1, 60, 4), *(int(n * cycles) for n in (1, 2, 3))],
     }
     simulate(KllmOrizuru(config), "tb.kllm.tb_orizuru", vectors=vectors, params=params, seed=seed)

@@ -285,7 +285,7 @@ def test_narrow_undoes_widen():
 
 
 def packed(words, width) -> int:
-    """By NumPy, bit by bit: the first word in the low bits."""
+    """Packs by NumPy, bit by bit: the first word in the low bits."""
     bits = (np.array(words)[:, None] >> np.arange(width) & 1).ravel().astype(np.uint8)
     return int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
 

@@ -1,9 +1,9 @@
-"""Cycles of a block that adds a packet up in one set of registers and reads out another.
-
-Pure Python: the simulator process imports it.
-"""
+"""A block that adds a packet up in one set of registers and reads out another: its cycles."""
 
 from collections.abc import Iterable
+from itertools import accumulate
+
+from tb.contract import Contract, block_timing
 
 
 def two_set_cycles(packets: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:
@@ -29,3 +29,24 @@ def two_set_cycles(packets: Iterable[tuple[int, int]]) -> tuple[list[int], list[
         given += range(copy + 1, copy + 1 + words_out)
         end = given[-1]
     return taken, given
+
+
+class TwoSets(Contract):
+    """Every transfer in the cycle that the contract gives; adding up overlaps the output.
+
+    sizes: (words in, words out) of each packet.
+    """
+
+    def __init__(self, words, sizes, **fields) -> None:
+        self.sizes = sizes
+        i, o = (list(accumulate(counts)) for counts in zip(*sizes, strict=True))
+        super().__init__(words, packets={"i": i, "o": o}, **fields)
+
+    def cycles(self, packets: int | None) -> tuple[list[int], list[int]]:
+        return two_set_cycles(self.sizes[:packets])
+
+    def check_timing(self, flow, packets=None) -> None:
+        i, o = self.cycles(packets)
+        assert flow.cycles["i"] == i
+        assert flow.cycles["o"] == o
+        assert o[0] - i[self.sizes[0][0] - 1] == block_timing().latency
