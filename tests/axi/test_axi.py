@@ -108,7 +108,10 @@ def test_register_map():
 
 
 def test_register_model_by_hand():
-    """The registers do what the page's table of the map says. Shown to fail: a command taken with a strobe at 0."""
+    """The registers do what the page's table of the map says.
+
+    Shown to fail: a command taken with a strobe at 0.
+    """
     model = RegisterModel(version=0x10002, command_depth=2)
     assert [model.read(at) for at in (0x00, 0x04, 0x08)] == [(0x535A5255, 0), (0x10002, 0), (0, 0)]
     assert [model.write(0x10, word) for word in (7, 8, 9)] == [0, 0, 2]  # the third finds it full
