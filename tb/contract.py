@@ -172,7 +172,8 @@ class Contract:
             bench = await self.started(dut)
             for phase, following in zip(phases, (*others, self), strict=True):
                 for cut in phase.cuts:
-                    await phase.enter(bench)
+                    if others:  # the words before were those of another phase
+                        await phase.restart(bench, 1)
                     await phase.interrupt(bench, cut, p_stall=0.5)
                     await following.restart(bench, 1)
                     if cut % 2:
