@@ -244,7 +244,7 @@ class Followed(Contract):
     task = None
 
     def begin(self, bench) -> None:
-        """After a reset, and before each run."""
+        """Sets the state and the plain inputs after a reset, before each run."""
         raise NotImplementedError
 
     def sample(self, bench) -> None:
