@@ -147,13 +147,15 @@ def _processor_seconds() -> float:
 
 def _seconds_of_residents() -> float:
     """Those of the children that still run, such as hdl.back.yosys, and of their children."""
-    seconds = 0.0
-    for children in Path("/proc/self/task").glob("*/children"):
-        for child in children.read_text().split():
-            with contextlib.suppress(OSError):  # it has just ended
-                # The name, in parentheses, may hold a space.
-                fields = Path(f"/proc/{child}/stat").read_text().rpartition(") ")[2].split()
-                seconds += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    seconds, children = 0.0, []
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # the thread has just ended
+            children += (task / "children").read_text().split()
+    for child in children:
+        with contextlib.suppress(OSError):  # it has just ended
+            # The name, in parentheses, may hold a space.
+            fields = Path(f"/proc/{child}/stat").read_text().rpartition(") ")[2].split()
+            seconds += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
     return seconds
 
 

@@ -43,6 +43,7 @@ class Contract:
         packet, else the word of the same index
     units : how many units of ``timing.interval`` the words are; None: the words of timing.start
     idles : chances per cycle, in the runs with idle and stall cycles, that a source is idle
+    slow : the chance per cycle that the slow stream of ``uneven_flow`` idles or stalls
     cuts : cycles after which the block is reset
     first : cycle after a reset in which the first word of ``timing.start`` is taken
     masks : by sink, the bits of each word that are specified; all bits of a sink left out
@@ -60,6 +61,7 @@ class Contract:
         causes: Sequence[int] | None = None,
         units: int | None = None,
         idles: Sequence[float] = (0.0, 0.5),
+        slow: float = 0.8,
         cuts: Sequence[int] = range(1, 16),
         first: int = 0,
         masks: Mapping[str, Sequence[int]] | None = None,
@@ -78,7 +80,7 @@ class Contract:
         self.count = len(next(iter(packets.values())))
         self.some = min(some or self.count, self.count)
         self.causes, self.units, self.cuts, self.check = causes, units, cuts, check
-        self.first, self.masks, self.idles = first, masks or {}, idles
+        self.first, self.masks, self.idles, self.slow = first, masks or {}, idles, slow
 
     def bench(self, dut) -> Bench:
         return Bench(dut, sources=self.sources, sinks=self.sinks)
@@ -145,8 +147,8 @@ class Contract:
                     await phase.replay(
                         bench,
                         phase.some,
-                        p_idle={name: 0.8 * (name == slow) for name in self.sources},
-                        p_stall={n: 0.8 if n == slow else stall for n in self.sinks},
+                        p_idle={name: phase.slow * (name == slow) for name in self.sources},
+                        p_stall={n: phase.slow if n == slow else stall for n in self.sinks},
                         late_ready=stall > 0,
                     )
 
@@ -171,13 +173,13 @@ class Contract:
             """A reset forgets the words in flight; the block then behaves as new."""
             bench = await self.started(dut)
             for phase, following in zip(phases, (*others, self), strict=True):
-                for cut in phase.cuts:
+                for cut, stall in product(phase.cuts, (0.6, 0.3)):
                     if others:  # the words before were those of another phase
                         await phase.restart(bench, 1)
-                    await phase.interrupt(bench, cut, p_stall=0.5)
+                    await phase.interrupt(bench, cut, p_stall=stall)
                     await following.restart(bench, 1)
-                    if cut % 2:
-                        await bench.run({}, {})  # no word comes out
+                    if stall > 0.5:  # no word comes out; else the next words come at once
+                        await bench.run({}, {})
                     await following.replay(bench, min(4, following.count))
             for withheld in (*self.sources, *self.sinks):  # the others go on as far as they can
                 idle = {name: float(name == withheld) for name in self.sources}

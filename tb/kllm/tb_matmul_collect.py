@@ -18,7 +18,8 @@ class Commands(Contract):
     def __init__(self, cases) -> None:
         words = {name: [word for case in cases for word in case[name]] for name in STREAMS}
         packets = {name: list(accumulate(len(case[name]) for case in cases)) for name in STREAMS}
-        super().__init__(words, packets=packets, idles=(0.0, 0.5, 0.9), cuts=range(1, 40, 3))
+        flow = {"idles": (0.0, 0.5, 0.9), "slow": 0.9}
+        super().__init__(words, packets=packets, cuts=range(1, 40, 3), **flow)
 
     def check_timing(self, flow, packets=None) -> None:
         """The first command: a row per cycle, a cycle for each job's statuses, then its own."""

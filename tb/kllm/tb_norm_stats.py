@@ -36,7 +36,7 @@ class Jobs(Contract):
         packets |= {
             name: list(accumulate(job[k] for job in self.jobs)) for k, name in enumerate("ix")
         }  # fmt: skip
-        super().__init__(words, packets=packets, cuts=range(1, 200, 11))
+        super().__init__(words, packets=packets, slow=0.9, cuts=range(1, 200, 11))
 
     async def enter(self, bench, p_idle=0.0) -> None:
         await bench.run({"codebook": self.codebook}, {}, p_idle=p_idle)

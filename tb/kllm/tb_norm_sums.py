@@ -22,7 +22,7 @@ class Jobs(Contract):
             name: list(accumulate(len(job[name]) for job in self.jobs)) for name in STREAMS
         }  # fmt: skip
         words["codebook"], packets["codebook"] = [], [0] * len(self.jobs)
-        super().__init__(words, packets=packets, cuts=range(1, 120, 7))
+        super().__init__(words, packets=packets, slow=0.9, cuts=range(1, 120, 7))
 
     async def enter(self, bench, p_idle=0.0) -> None:
         await bench.run({"codebook": self.codebook}, {}, p_idle=p_idle)

@@ -51,6 +51,6 @@ class Tokens(Contract):
 contract = Tokens(
     {name: unpack_ints(vectors[name]) for name in COUNTS},
     packets={name: list(accumulate(counts)) for name, counts in COUNTS.items()},
-    some=params["flow"], cuts=params["cuts"], check=done_after_pops,
+    some=params["flow"], idles=(0.0, 0.6), slow=0.95, cuts=params["cuts"], check=done_after_pops,
 )  # fmt: skip
 random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = contract.tests()

@@ -17,7 +17,7 @@ class Jobs(Contract):
     def __init__(self, words, shape=None) -> None:
         self.shape = shape
         packets = {name: [len(each)] for name, each in words.items()}
-        super().__init__(words, packets=packets, cuts=(3, 9, 20, 41, 83))
+        super().__init__(words, packets=packets, slow=0.9, cuts=(3, 9, 20, 41, 83))
 
     def check_timing(self, flow, packets=None) -> None:
         complete = max(flow.cycles[name][0] for name in WORDS)

@@ -35,7 +35,9 @@ class Jobs(Contract):
         assert [d - cycle for d, cycle in zip(done, last, strict=True)] == [2] * len(took)
 
 
-contract = whole(params["words"], Jobs, idles=(0.0, 0.5, 0.9), cuts=(1, 2, 3, 5, 8, 13, 21))
+contract = whole(
+    params["words"], Jobs, idles=(0.0, 0.5, 0.9), slow=0.9, cuts=(1, 2, 3, 5, 8, 13, 21)
+)
 random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = contract.tests()
 
 
