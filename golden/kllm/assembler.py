@@ -47,6 +47,7 @@ from golden.kllm.isa import (
     encode,
     row_count,
 )
+from golden.paging.format import Kv
 
 _NO_OUTLIERS, _NO_STATISTICS = Outliers(), Statistics()
 _FAR = 1 << AFTER_BITS - 2  # waits are compared by signed distance: none may grow older than this
@@ -102,8 +103,13 @@ def _places(config: MachineConfig) -> dict[str, int]:
     return {"rows": config.vector_rows, "slots": config.slots}
 
 
-def _refusal(opcode: Opcode, operands: Mapping[str, int], config: MachineConfig) -> str | None:
+def _refusal(
+    opcode: Opcode, operands: Mapping[str, int], after: Mapping[Unit, int], config: MachineConfig
+) -> str | None:
     """Why no program has such a command; None: nothing is wrong with it."""
+    named = (COMMANDS[opcode].unit, *(unit for unit, count in after.items() if count))
+    if max(named) >= config.units:
+        return f"{opcode.name}: the machine has no unit {max(named).name} (batch=0)"
     refused = COMMANDS[opcode].refusal(operands, config, _places(config))
     if refused is None and (reason := overlap(opcode, operands, config)):
         return f"{opcode.name}: {reason}"
@@ -241,7 +247,7 @@ class Assembler:
             encode(opcode, tag, {}, operands)
         except ValueError as error:
             raise AssemblyError(str(error)) from None
-        if check and (reason := _refusal(opcode, operands, self.config)):
+        if check and (reason := _refusal(opcode, operands, after or {}, self.config)):
             raise AssemblyError(reason)
         access = accesses(opcode, operands, self.config)
         if after is None:
@@ -403,6 +409,26 @@ class Assembler:
             },
         )  # fmt: skip
 
+    def append(self, *, src: Vector, layer: int, kv: Kv) -> int:
+        """``src`` gives tokens and stride."""
+        return self.emit(
+            Opcode.APPEND,
+            {
+                "src": src.row, "stride": src.stride, "tokens": src.tokens, "layer": layer,
+                "kv": kv,
+            },
+        )  # fmt: skip
+
+    def attend(self, *, src: Vector, dst: Vector, layer: int, heads: int) -> int:
+        """``src`` gives tokens."""
+        return self.emit(
+            Opcode.ATTEND,
+            {
+                "src": src.row, "stride": src.stride, "dst": dst.row, "dst_stride": dst.stride,
+                "tokens": src.tokens, "layer": layer, "heads": heads,
+            },
+        )  # fmt: skip
+
     def read(self, *, src: Vector | int, rows: int | None = None) -> int:
         if rows is None:
             assert isinstance(src, Vector)
@@ -498,7 +524,7 @@ def disassemble(words: Sequence[int], config: MachineConfig) -> str:
             opcode, tag, after, operands = decode(list(words[first : first + COMMAND_WORDS]))
         except ValueError as error:
             raise AssemblyError(f"word {first}: {error}") from None
-        if reason := _refusal(opcode, operands, config):
+        if reason := _refusal(opcode, operands, after, config):
             raise AssemblyError(f"word {first}: {reason}")
         shown = []
         for operand in COMMANDS[opcode].operands:

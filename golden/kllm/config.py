@@ -11,7 +11,8 @@ from golden.kllm.format import (
     integer_packet_length,
     kmeans_packet_length,
 )
-from golden.kllm.isa import ROW_ELEMENTS
+from golden.kllm.isa import ROW_ELEMENTS, Unit
+from golden.oaken.config import CacheConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,6 +100,8 @@ class MachineConfig(Shape):
     product: str = choice("rounded", PRODUCTS, "words of the lanes' table")
     softmax_elements: int = bounded(4096, ROW_ELEMENTS, K_MAX, "longest row of SOFTMAX")
     replay_beats: int = bounded(256, 1, K_MAX, "longest tokens that may share weights, in beats")
+    batch: int = bounded(0, 0, 64, "most tokens of a command of the cache unit; 0: no such unit")
+    cache: CacheConfig = nested(CacheConfig, "K and V of the cache unit")
 
     def __post_init__(self) -> None:
         if self.lane.columns % ROW_ELEMENTS:
@@ -107,6 +110,13 @@ class MachineConfig(Shape):
             self._refuse("lane.elements", f"a divisor of {ROW_ELEMENTS}")
         self._check_choice("slot.integer_bits", INT_BITS)
         self._check_power_of_two("ports.bits", 32, 1024)
+        if self.cache.kv.head_dim % ROW_ELEMENTS:
+            self._refuse("cache.kv.head_dim", f"a multiple of {ROW_ELEMENTS}")
+
+    @property
+    def units(self) -> int:
+        """Units of the machine, the first of ``Unit``."""
+        return len(Unit) if self.batch else int(Unit.CACHE)
 
     @property
     def lanes(self) -> int:

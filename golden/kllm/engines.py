@@ -11,16 +11,24 @@ from golden.kllm.isa import AFTER_BITS, COMMANDS, CommandStatus, Opcode, Unit, d
 def screen(words: Sequence[int], issued: Sequence[int]) -> tuple[Unit | None, CommandStatus]:
     """Unit and fault of a command at the dispatcher, before it waits.
 
-    words: COMMAND_WORDS; issued: commands of each unit before this one, modulo 2**16 or not.
-    The unit is None where the opcode is unknown: reported as of unit 0, counted nowhere.
+    words: COMMAND_WORDS; issued: commands of each unit of the machine before this one, modulo
+    2**16 or not.
+    The unit is None where the opcode is unknown: reported as of unit 0, counted nowhere. So is the
+    opcode of a unit that the machine does not have; a wait for such a unit is MALFORMED.
     """
+    units = len(issued)
     known = words[0] & 0xFF in COMMANDS
     unit = COMMANDS[Opcode(words[0] & 0xFF)].unit if known else None
+    if unit is not None and unit >= units:
+        return None, CommandStatus.MALFORMED
     try:
         _, _, after, _ = decode(list(words))
     except ValueError:
         return unit, CommandStatus.MALFORMED
+    if any(count for other, count in after.items() if other >= units):
+        return unit, CommandStatus.MALFORMED
     # Modulo 2**16: up to 32767 back is done or to come, anything else could wait for ever.
-    if any((issued[other] - count) >> AFTER_BITS - 1 & 1 for other, count in after.items()):
+    waits = [after[unit] for unit in tuple(Unit)[:units]]
+    if any((sent - count) >> AFTER_BITS - 1 & 1 for sent, count in zip(issued, waits, strict=True)):
         return unit, CommandStatus.DEPENDENCY
     return unit, CommandStatus(0)

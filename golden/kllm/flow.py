@@ -15,6 +15,8 @@ many tokens, and golden.llm.methods.kllm measures it on a whole model. All three
 |  | ``index`` | q is quantized |
 | glu | ``index`` | gate and up are quantized and multiplied by their indices |
 |  | ``exact`` | gate and up stay in FP16 |
+| cache | ``indices`` | K and V are quantized like activations; the lanes attend |
+|  | ``oaken`` | K and V are in Oaken's pages; the unit CACHE attends with q in FP16 |
 """
 
 import dataclasses
@@ -25,6 +27,7 @@ from golden.kllm.isa import ROW_ELEMENTS, Opcode
 
 SCORES = ("direct", "index")
 GLU = ("index", "exact")
+CACHES = ("indices", "oaken")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,6 +21,7 @@ from enum import IntEnum, IntFlag
 from typing import Any
 
 from golden.isa import Command, CommandSet, Operand, Operands, Size, Touch, Value
+from golden.paging.format import Kv
 
 __all__ = [
     "AFTER_BITS",
@@ -80,6 +81,7 @@ class Unit(IntEnum):
     MATMUL = 2  # lanes: activation slots and weight memory to vector memory
     FUNCTION = 3  # functional unit: vector memory and slots to vector memory
     READ = 4  # vector memory and slots to the host
+    CACHE = 5  # vector memory to a paged K/V cache, and attention back to vector memory
 
 
 class Opcode(IntEnum):
@@ -99,6 +101,8 @@ class Opcode(IntEnum):
     GLU = 0x37
     READ = 0x40
     READ_SLOT = 0x41
+    APPEND = 0x50
+    ATTEND = 0x51
 
 
 class CommandStatus(IntFlag):
@@ -107,10 +111,10 @@ class CommandStatus(IntFlag):
     MALFORMED = 1 << 0  # unknown opcode, or an operand wider than its field
     DEPENDENCY = 1 << 1  # waits for more commands than were issued before it
     RANGE = 1 << 2  # a length, count, row, slot or selector outside its range
-    CODEBOOK_MISSING = 1 << 3  # before a codebook of the needed kind
-    SLOT_MISMATCH = 1 << 4  # slot empty, of another length, or of another kind
+    CODEBOOK_MISSING = 1 << 3  # before a codebook of the needed kind, or thresholds of the layer
+    SLOT_MISMATCH = 1 << 4  # slot or sequence empty, of another length, or of another kind
     NONFINITE = 1 << 5  # NaN, or an infinity where none is allowed, in an activation
-    OUTLIER_COUNT = 1 << 6  # more outliers than a slot holds, or than the token has elements
+    CAPACITY = 1 << 6  # more outliers, or tokens or pages of the cache, than there is room for
     BUS_ERROR = 1 << 7  # SLVERR or DECERR on a read: the destination is filled with NaN
     NEGATIVE = 1 << 8  # a negative element where unsigned integers are made
     ABORTED = 1 << 9  # ended by an abort
@@ -127,7 +131,7 @@ FAILED = (
     | CommandStatus.CODEBOOK_MISSING
     | CommandStatus.SLOT_MISMATCH
     | CommandStatus.NONFINITE
-    | CommandStatus.OUTLIER_COUNT
+    | CommandStatus.CAPACITY
     | CommandStatus.BUS_ERROR
     | CommandStatus.NEGATIVE
     | CommandStatus.ABORTED
@@ -232,6 +236,16 @@ def _fixed(count: int) -> Size:
     return lambda _operands, _machine: count
 
 
+def _cached_rows(operands: Operands, machine: Any) -> int:
+    """Rows of K or V of one token."""
+    return row_count(machine.cache.kv.elements)
+
+
+def _attended_rows(operands: Operands, machine: Any) -> int:
+    """Rows of all query heads of one token."""
+    return row_count(operands["heads"] * machine.cache.kv.head_dim)
+
+
 def _packet_rows(operands: Operands, machine: Any) -> int:
     """Rows of the packet that LANE_CODEBOOK takes."""
     kmeans = operands["kind"] == Codebook.KMEANS
@@ -272,6 +286,7 @@ _TOKENS = _value("tokens", 8, "tokens, 1 at least", 1, least=1)
 _LENGTH = _value("length", 16, "elements of each token, 1 at least", least=1)
 _ELEMENTS = _rows_of("length")
 _FUNCTION = _value("function", 3, "Function", selector=Function)
+_LAYER = _value("layer", 8, "layer of the cache")
 
 _TABLE = (
     Command(
@@ -459,6 +474,30 @@ _TABLE = (
         Opcode.READ_SLOT, Unit.READ,
         "a slot to the host: length and outliers, scale, then its entries as bytes, four per word",
         (_slot("activation"),),
+    ),
+    Command(
+        Opcode.APPEND, Unit.CACHE,
+        "V[src + t * stride] = next K or V of the sequence of place t of the batch, t < tokens",
+        (
+            _row("src", "first token", _reads(_cached_rows, "stride")),
+            _stride("stride", "rows from token to token"),
+            _TOKENS,
+            _LAYER,
+            _value("kv", 1, "Kv", selector=Kv),
+        ),
+    ),
+    Command(
+        Opcode.ATTEND, Unit.CACHE,
+        "V[dst + t * dst_stride] = attention of the queries V[src + t * stride], t < tokens",
+        (
+            _row("src", "first token", _reads(_attended_rows, "stride")),
+            _stride("stride", "rows from token to token"),
+            _row("dst", "destination", _writes(_attended_rows, "dst_stride")),
+            _stride("dst_stride", "rows from token to token"),
+            _TOKENS,
+            _LAYER,
+            _value("heads", 8, "query heads, a multiple of the cache's heads", least=1),
+        ),
     ),
 )  # fmt: skip
 

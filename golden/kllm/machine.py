@@ -7,7 +7,7 @@ golden.kllm.assembler sets). Aborts are not modelled: where they fall is a matte
 Each command's arithmetic is that of golden.kllm.quantizer, .matmul and .functional. A command looks
 for faults in this order, and reads nothing further once it has found one:
 
-    MALFORMED; DEPENDENCY; RANGE and OUTLIER_COUNT (k_max + k_min >= length); CODEBOOK_MISSING;
+    MALFORMED; DEPENDENCY; RANGE and CAPACITY (k_max + k_min >= length); CODEBOOK_MISSING;
     SLOT_MISMATCH; faults of the data; BUS_ERROR, which is always the only bit.
 
 A failed command leaves vector memory and slots as they were, with these exceptions:
@@ -16,6 +16,8 @@ A failed command leaves vector memory and slots as they were, with these excepti
   with NONFINITE;
 - SOFTMAX writes the rows that have a result;
 - QUANTIZE and QUANTIZE_INTEGER fill the slots of the good tokens and empty those of the others;
+- APPEND and ATTEND do the tokens that have no fault;
+- ATTEND with BUS_ERROR or NONFINITE writes NaN for what has no result;
 - LANE_CODEBOOK and ACTIVATION_CODEBOOK with a word beyond -1..1 leave no codebook.
 """
 
@@ -29,6 +31,7 @@ from torch import Tensor
 from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import mul
 from golden.kllm import functional, quantizer
+from golden.kllm.cache import CacheUnit
 from golden.kllm.config import MachineConfig
 from golden.kllm.engines import screen
 from golden.kllm.format import NO_OUTPUT, Status, groups, weight_port_words
@@ -110,7 +113,8 @@ class Machine:
     """An accelerator and its memories.
 
     vector: (vector_rows, 16) int64 FP16 words; slots: ``Slot`` or None where not valid;
-    data: rows of 32 bytes; weights: one memory per weight port; issued: commands per unit so far.
+    data: rows of 32 bytes; weights: one memory per weight port; issued: commands per unit so far;
+    cache: its unit, if the machine has one.
     What hardware leaves undefined after reset (the vector memory) is 0 here: a program must not
     read what was not written.
     """
@@ -138,6 +142,7 @@ class Machine:
         self.centroids: Tensor | None = None  # of the clustering unit
         self.midpoints = torch.zeros(0, dtype=torch.int64)
         self.lane_codebook: tuple[Codebook, Tensor] | None = None
+        self.cache = CacheUnit(config.cache, config.batch) if config.batch else None
         self.issued = dict.fromkeys(Unit, 0)
         self.readback: list[int] = []  # words for the host, since the last run began
 
@@ -168,7 +173,7 @@ class Machine:
     def step(self, words: Sequence[int]) -> Result:
         """Execute one command."""
         words = [int(word) for word in words]
-        unit, status = screen(words, list(self.issued.values()))
+        unit, status = screen(words, list(self.issued.values())[: self.config.units])
         if not status:
             opcode, _, _, operands = decode(words)
             status = self._execute(opcode, operands)
@@ -365,6 +370,42 @@ class Machine:
             return CommandStatus.SLOT_MISMATCH
         self.readback += slot_words(held)
         return CommandStatus(0)
+
+    # Unit.CACHE
+
+    def _cache_fault(self, tokens: int, layer: int, spans: Sequence[tuple[int, int, int]]) -> bool:
+        """Whether a command is out of range; spans: first row, stride and rows of a token."""
+        return (
+            not 1 <= tokens <= self.config.batch
+            or layer >= self.config.cache.layers
+            or any(
+                first + (tokens - 1) * stride + rows > self.config.vector_rows
+                for first, stride, rows in spans
+            )
+        )
+
+    def _append(self, src: int, stride: int, tokens: int, layer: int, kv: int) -> CommandStatus:
+        assert self.cache is not None
+        elements = self.config.cache.kv.elements
+        if self._cache_fault(tokens, layer, [(src, stride, row_count(elements))]):
+            return CommandStatus.RANGE
+        x = self._tokens(src, stride, tokens, elements)
+        return self.cache.append(list(x), layer, kv)
+
+    def _attend(self, **o: int) -> CommandStatus:
+        assert self.cache is not None
+        kv, tokens, heads = self.config.cache.kv, o["tokens"], o["heads"]
+        length = heads * kv.head_dim
+        rows = row_count(length)
+        spans = [(o["src"], o["stride"], rows), (o["dst"], o["dst_stride"], rows)]
+        if not heads or heads % kv.heads or self._cache_fault(tokens, o["layer"], spans):
+            return CommandStatus.RANGE
+        q = self._tokens(o["src"], o["stride"], tokens, length)
+        made, status = self.cache.attend(list(q), o["layer"])
+        for t, words in enumerate(made):
+            if words is not None:
+                self.state.write(o["dst"] + t * o["dst_stride"], words)
+        return status
 
 
 def slot_words(slot: Slot) -> list[int]:

@@ -63,9 +63,9 @@ def faults(
     slots: int,
     slot_elements: int,
 ) -> CommandStatus:
-    """RANGE and OUTLIER_COUNT of a command, known before anything is read; no slot is touched.
+    """RANGE and CAPACITY of a command, known before anything is read; no slot is touched.
 
-    OUTLIER_COUNT: ONLINE with k_max + k_min >= length. It is set together with RANGE if both apply.
+    CAPACITY: ONLINE with k_max + k_min >= length. It is set together with RANGE if both apply.
     """
     status = CommandStatus(0)
     if opcode == Opcode.ACTIVATION_CODEBOOK:
@@ -84,7 +84,7 @@ def faults(
             for word in (operands["thresholds"] >> 16, operands["thresholds"] & 0xFFFF):
                 in_range = in_range and word & _MAGNITUDE < FP16.infinity
         elif operands["k_max"] + operands["k_min"] >= length:
-            status |= CommandStatus.OUTLIER_COUNT
+            status |= CommandStatus.CAPACITY
     return status if in_range else status | CommandStatus.RANGE
 
 
@@ -138,7 +138,7 @@ def quantize_command(
     mean +0.
 
     NONFINITE: an element is NaN or infinite. (An infinity is an outlier that may not be stored,
-    or it makes the scale infinite.) OUTLIER_COUNT: more outliers than ``outliers_max``; ONLINE
+    or it makes the scale infinite.) CAPACITY: more outliers than ``outliers_max``; ONLINE
     then examines no element. With an epsilon that is not finite the statistics are NaN, and
     the command has no status for it.
     ValueError: what ``faults`` finds beforehand, ONLINE with k_max + k_min >= L.
@@ -163,7 +163,7 @@ def quantize_command(
         outlier = (value > bounds[0]) | (value < bounds[1])
         scale = torch.full((tokens,), max(upper & _MAGNITUDE, lower & _MAGNITUDE), device=x.device)
         too_many = outlier.sum(dim=1) > outliers_max
-    status = _bit(nonfinite, CommandStatus.NONFINITE) | _bit(too_many, CommandStatus.OUTLIER_COUNT)
+    status = _bit(nonfinite, CommandStatus.NONFINITE) | _bit(too_many, CommandStatus.CAPACITY)
     # A failed token counts as zeros, so that nothing below meets a NaN.
     x = torch.where((status == 0)[:, None], x, 0)
     scale = torch.where(status == 0, scale, 0)

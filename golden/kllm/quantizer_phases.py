@@ -97,7 +97,7 @@ def split_rows(
         return Split([], words, 0, CommandStatus.RANGE if wrong else CommandStatus(0))
     status = CommandStatus.NONFINITE if nonfinite else CommandStatus(0)
     if len(words) > outliers_max:
-        status |= CommandStatus.OUTLIER_COUNT
+        status |= CommandStatus.CAPACITY
     count = min(len(words), outliers_max)
     return Split(list(enumerate(words[:count])), words, count, status)
 

@@ -63,8 +63,8 @@ class KllmLaneBuild(Shape):
 class KllmAcceleratorConfig(Config):
     """The machine, and how it is built; the defaults are those of Table I where it states them.
 
-    The accelerator serves fewer machines than there are: 16 rows of the vector memory or more, 64
-    slots or fewer, 4 replay beats or more.
+    The accelerator serves fewer machines than there are. It takes 16 rows of the vector memory or
+    more, 64 slots or fewer and 4 replay beats or more. It has no unit CACHE: ``batch`` is 0.
     """
 
     machine: MachineConfig = nested(MachineConfig, "programs see this")
@@ -85,6 +85,7 @@ class KllmAcceleratorConfig(Config):
         self._check_range("machine.vectors.rows", 16, 1 << 16)
         self._check_range("machine.slot.slots", 2, 64)
         self._check_range("machine.replay_beats", 4, K_MAX)
+        self._check_range("machine.batch", 0, 0)
         # The weight supply refuses reads of 2**24 - 2 words and more.
         most = min(ROW_ELEMENTS * machine.vectors.rows, (1 << 16) - 1)
         if machine.image_words(machine.slot.elements, most) >= 2**24 - 2:

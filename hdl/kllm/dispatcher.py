@@ -39,26 +39,30 @@ report_layout = Payload(
 )
 assert _STATUS_BITS == 13
 
-# A command in its unit's queue.
-queued_layout = Payload(
-    command=(command_layout, "opcode and operands"),
-    after=(
-        data.ArrayLayout(AFTER_BITS, len(Unit)),
-        "commands of each unit that must be complete",
-        NUMBER,
-    ),
-    met=(len(Unit), "waits that were fulfilled when the command was issued", mask_of("units")),
-    tag=(16, "tag of the command", BITS),
-    fault=(_STATUS_BITS, "status that the screen found, 0: none", CommandStatus),
-)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmDispatcherConfig(Config):
-    """Depth of the queues of the dispatcher."""
+    """Units of the machine, and depth of the queues of the dispatcher."""
 
+    units: int = bounded(int(Unit.CACHE), int(Unit.CACHE), len(Unit), "units, the first of Unit")
     queue: int = bounded(4, 3, 64, "commands waiting for each unit")
     running: int = bounded(2, 1, 8, "commands that an engine may have begun")
+
+    @property
+    def queued_layout(self) -> data.StructLayout:
+        """A command in its unit's queue."""
+        return Payload(
+            command=(command_layout, "opcode and operands"),
+            after=(
+                data.ArrayLayout(AFTER_BITS, self.units),
+                "commands of each unit that must be complete",
+                NUMBER,
+            ),
+            met=(self.units, "waits that were fulfilled when the command was issued",
+                 mask_of("units")),
+            tag=(16, "tag of the command", BITS),
+            fault=(_STATUS_BITS, "status that the screen found, 0: none", CommandStatus),
+        )  # fmt: skip
 
 
 class KllmDispatcher(Block):
@@ -71,7 +75,8 @@ class KllmDispatcher(Block):
     ``report`` gives one word per command: tag, unit, status; in order per unit.
 
         command                                                     status
-        its opcode is unknown, or bits are set where zeros belong   MALFORMED
+        its opcode is unknown, or of a unit beyond ``units``;       MALFORMED
+        bits are set where zeros belong
         it waits for more commands than were issued before it       DEPENDENCY: it could wait for
                                                                     ever
 
@@ -106,10 +111,11 @@ class KllmDispatcher(Block):
     configs: ClassVar = {
         "table1": KllmDispatcherConfig(),
         "smallest": KllmDispatcherConfig(queue=3, running=1),
+        "cache": KllmDispatcherConfig(units=len(Unit)),
     }
 
     def __init__(self, config: KllmDispatcherConfig):
-        units = len(Unit)
+        units = tuple(Unit)[: config.units]
         super().__init__(
             config,
             {
@@ -120,18 +126,20 @@ class KllmDispatcher(Block):
                 "abort_pulse": In(1, "High for one cycle: end every command that has not begun."),
                 "idle": Out(1, "No command is queued or running."),
                 "report": Out(stream.Signature(report_layout), "One word per command."),
-                "command": command_stream(tuple(f"Commands of unit {unit.name}." for unit in Unit))
+                "command": command_stream(
+                    tuple(f"Commands of unit {unit.name}." for unit in units)
+                )
                 .flip()
-                .array(units),
+                .array(len(units)),
                 "release": Out(
                     stream.Signature(release_layout),
                     "One word per command of unit MATMUL, when it may run or an abort ends it.",
                 ),
                 "status": status_stream(
-                    tuple(f"Their statuses, in order; unit {unit.name}." for unit in Unit)
+                    tuple(f"Their statuses, in order; unit {unit.name}." for unit in units)
                 )
                 .flip()
-                .array(units),
+                .array(len(units)),
             },
         )
 
@@ -141,13 +149,13 @@ class KllmDispatcher(Block):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        units = list(Unit)
+        units = tuple(Unit)[: self.config.units]
         aborting = Signal()
         moved = Signal()
         complete, words = _assemble(m, self.word, aborting, moved)
         issued = [Signal(AFTER_BITS, name=f"issued_{unit:d}") for unit in units]
         completed = [Signal(AFTER_BITS, name=f"completed_{unit:d}") for unit in units]
-        issue = _screen(m, words, complete, moved, issued, completed)
+        issue = _screen(m, self.config, words, complete, moved, issued, completed)
 
         reports = arbiter(m, "arbiter", report_layout, len(units) + 1)
         link(m, reports.o, self.report)
@@ -165,7 +173,8 @@ class KllmDispatcher(Block):
         empty = Signal(len(units))
         for unit in units:
             waiting = queue(
-                m, f"queue_{unit:d}", queued_layout, self.config.queue, storage="memory"
+                m, f"queue_{unit:d}", self.config.queued_layout, self.config.queue,
+                storage="memory",
             )
             tags = queue(m, f"tags_{unit:d}", 16, self.config.running)
             is_here = issue.unit == int(unit)
@@ -248,16 +257,16 @@ def _assemble(m: Module, word, aborting, moved) -> tuple[Signal, list[Signal]]:
     return complete, words
 
 
-def _decode(m: Module, words: list[Signal]) -> tuple[Signal, Signal, Signal]:
+def _decode(m: Module, words: list[Signal], units: int) -> tuple[Signal, Signal, Signal]:
     """(unit, known, malformed) of a command's opcode and of the bits that must be 0."""
     unit = Signal(3)
     known = Signal()
     malformed = Signal()
-    unused_after = Cat(*words[1:FIRST_OPERAND_WORD])[AFTER_BITS * len(Unit) :]
+    unused_after = Cat(*words[1:FIRST_OPERAND_WORD])[AFTER_BITS * units :]
     operands = words[FIRST_OPERAND_WORD:]
     m.d.comb += malformed.eq(1)
     with m.Switch(words[0][:8]):
-        for command in COMMANDS.values():
+        for command in (each for each in COMMANDS.values() if each.unit < units):
             with m.Case(int(command.opcode)):
                 excess = [words[0][8:16].any(), unused_after.any()]
                 for position in range(OPERANDS_MAX):
@@ -274,15 +283,18 @@ def _decode(m: Module, words: list[Signal]) -> tuple[Signal, Signal, Signal]:
     return unit, known, malformed
 
 
-def _screen(m: Module, words, complete, moved, issued, completed) -> _Issue:
+def _screen(
+    m: Module, config: KllmDispatcherConfig, words, complete, moved, issued, completed
+) -> _Issue:
     """The checks of a complete command. They have a cycle of their own."""
-    after = [Cat(*words[1:FIRST_OPERAND_WORD]).word_select(unit, AFTER_BITS) for unit in Unit]
-    unit_of, known, malformed = _decode(m, words)
-    ahead = Signal(len(Unit))  # after[u] is beyond what was issued to u
+    units = tuple(Unit)[: config.units]
+    after = [Cat(*words[1:FIRST_OPERAND_WORD]).word_select(unit, AFTER_BITS) for unit in units]
+    unit_of, known, malformed = _decode(m, words, len(units))
+    ahead = Signal(len(units))  # after[u] is beyond what was issued to u
     # Kept, as the signed distance to an old wait turns over while its command is queued.
-    met_now = Signal(len(Unit))
-    met = Signal(len(Unit))
-    for unit in Unit:
+    met_now = Signal(len(units))
+    met = Signal(len(units))
+    for unit in units:
         m.d.comb += [
             ahead[unit].eq((issued[unit] - after[unit])[AFTER_BITS - 1]),
             met_now[unit].eq(~(completed[unit] - after[unit])[AFTER_BITS - 1]),
@@ -305,7 +317,7 @@ def _screen(m: Module, words, complete, moved, issued, completed) -> _Issue:
             to_unit.eq(unit_of),
             is_known.eq(known),
         ]
-    entry = Signal(queued_layout)
+    entry = Signal(config.queued_layout)
     m.d.comb += [
         entry.command.opcode.eq(words[0][:8]),
         Cat(*entry.command.operand).eq(Cat(*words[FIRST_OPERAND_WORD:])),
@@ -323,8 +335,8 @@ def _begin(m: Module, unit: Unit, waiting, tags, completed, aborting, release) -
     A head of ``_EARLY`` starts at once, and ``release`` tells when its turn has come.
     """
     head = waiting.p
-    early = Signal(len(Unit), name=f"early_{unit:d}")  # waits not yet fulfilled
-    for other in Unit:
+    early = Signal(len(completed), name=f"early_{unit:d}")  # waits not yet fulfilled
+    for other in range(len(completed)):
         m.d.comb += early[other].eq(
             ~head.met[other] & (completed[other] - head.after[other])[AFTER_BITS - 1]
         )

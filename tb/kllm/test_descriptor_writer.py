@@ -27,7 +27,7 @@ NORMS = BLOCK.norms.p.shape()
 
 def random_status(rng) -> CommandStatus:
     """None, one that a token has, or any bits: the block joins them all."""
-    faults = [0, 0, 0, CommandStatus.NONFINITE, CommandStatus.OUTLIER_COUNT]
+    faults = [0, 0, 0, CommandStatus.NONFINITE, CommandStatus.CAPACITY]
     return CommandStatus(int(rng.choice([*faults, rng.integers(1 << len(CommandStatus))])))
 
 

@@ -18,6 +18,7 @@ Shown to fail:
 - ``idle`` while a command is checked.
 """
 
+import dataclasses
 import random
 
 import pytest
@@ -34,15 +35,16 @@ CONFIGS = {
     "table1": KllmDispatcherConfig(),
     "smallest": KllmDispatcherConfig(queue=3, running=1),
     "odd": KllmDispatcherConfig(queue=5, running=3),
+    "cache": KllmDispatcherConfig(units=len(Unit)),
 }
 
 
-@pytest.mark.telling("smallest", "odd")
+@pytest.mark.telling("smallest", "odd", "cache")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_dispatcher(name, seed):
     config = CONFIGS[name]
     params = {"commands": 150, "aborts": 90}
-    params["exhaustive"] = name == "table1"
+    params["exhaustive"] = name in ("table1", "cache")
     simulate(KllmDispatcher(config), "tb.kllm.tb_dispatcher", params=params, seed=seed)
 
 
@@ -53,19 +55,21 @@ def random_words(rng) -> list[int]:
     after = {unit: rng.choice([0, 1, 5, 6, 32773, 32774, 65535]) for unit in rng.sample(UNITS, 2)}
     words = encode(opcode, rng.getrandbits(16), after, operands)
     if rng.random() < 0.4:
-        words[rng.randrange(COMMAND_WORDS)] ^= 1 << rng.randrange(32)
+        words[rng.choice([0, rng.randrange(COMMAND_WORDS)])] ^= 1 << rng.randrange(32)
     return words
 
 
-def test_screen_agrees_with_the_machine():
+@pytest.mark.parametrize("batch", [0, 2])
+def test_screen_agrees_with_the_machine(batch):
     """Same faults as golden.kllm.machine, whose other faults come after these."""
     rng = random.Random(11)
+    config = dataclasses.replace(MACHINES["small"], batch=batch)
     seen = set()
     for _ in range(600):
-        machine = Machine(MACHINES["small"])
+        machine = Machine(config)
         machine.issued = dict.fromkeys(UNITS, 5)
         words = random_words(rng)
-        unit, fault = screen(words, [5] * len(UNITS))
+        unit, fault = screen(words, [5] * config.units)
         result = machine.step(words)
         assert result.unit == (unit or Unit.LOAD)
         screened = result.status & (CommandStatus.MALFORMED | CommandStatus.DEPENDENCY)

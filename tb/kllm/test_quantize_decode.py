@@ -5,7 +5,7 @@ Shown to fail with:
 - one row, slot or element more than there are
 - the offset of the last token cut to 16 bits
 - thresholds of an ONLINE token refused, a norm of an integer one
-- OUTLIER_COUNT of an OFFLINE token, or with the slot not touched
+- CAPACITY of an OFFLINE token, or with the slot not touched
 - a codebook of one row
 """
 
@@ -98,7 +98,7 @@ def expected(opcode: int, operands: dict[str, int], config: KllmQuantizeDecodeCo
     dead, touches = bool(status), not status and kind != TokenKind.CODEBOOK
     many = operands["k_max"] + operands["k_min"] > config.slot.outliers_max
     if touches and kind == TokenKind.ONLINE and many:
-        dead, status = True, CommandStatus.OUTLIER_COUNT
+        dead, status = True, CommandStatus.CAPACITY
     kept = ("src", "stride", "length", "slot", "k_max", "k_min", "norm", "epsilon")
     rows = 2 if kind == TokenKind.CODEBOOK else -(-operands["length"] // ROW_ELEMENTS)
     return {name: operands[name] for name in kept} | {
@@ -125,7 +125,7 @@ def test_quantize_decode(name, seed):
         job = expected(opcode, operands, config)
         seen.add((job["kind"], job["dead"], job["touches"], job["status"]))
         words["job"].append(quantize_job_layout.const(job).as_bits())
-    assert {0, 1, int(CommandStatus.RANGE), int(CommandStatus.OUTLIER_COUNT)} <= {
+    assert {0, 1, int(CommandStatus.RANGE), int(CommandStatus.CAPACITY)} <= {
         status for *_, status in seen
     }
     simulate(KllmQuantizeDecode(config), "tb.kllm.tb_quantize_decode",

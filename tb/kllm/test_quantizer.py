@@ -486,7 +486,7 @@ def test_programs_reach_every_status():
     config = CONFIGS["small"]
     makers = fault_programs(rng, config)
     seen = {word for maker in makers for _, word in maker.expected["status"]}
-    for bit in ("MALFORMED", "RANGE", "CODEBOOK_MISSING", "NONFINITE", "OUTLIER_COUNT", "NEGATIVE"):
+    for bit in ("MALFORMED", "RANGE", "CODEBOOK_MISSING", "NONFINITE", "CAPACITY", "NEGATIVE"):
         assert int(CommandStatus[bit]) in seen, bit
     valid = {
         (word >> 8 & 1, care != -1)
@@ -586,7 +586,7 @@ def rate_programs(rng, config) -> list[dict]:
         refused=True, **exact)  # fmt: skip
     for tokens in (1, 3):
         dead = {"k_max": config.slot.outliers_max, "k_min": 1, "length": 576, "tokens": tokens}
-        add(f"OUTLIER_COUNT x {tokens}", lambda maker, dead=dead: maker.quantize(src=8, **dead),
+        add(f"CAPACITY x {tokens}", lambda maker, dead=dead: maker.quantize(src=8, **dead),
             most=lambda maker, tokens=tokens: config.cycles.refused(tokens), **exact)  # fmt: skip
     return programs
 

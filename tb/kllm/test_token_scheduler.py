@@ -62,7 +62,7 @@ def make_token(rng, kind: TokenKind, codebook_ok: bool, **given) -> dict:
         t |= {"touches": 0, "rows": 2}
     if dead:
         t["touches"] = int(rng.integers(2))
-        t["status"] = int(CommandStatus.OUTLIER_COUNT if t["touches"] else CommandStatus.RANGE)
+        t["status"] = int(CommandStatus.CAPACITY if t["touches"] else CommandStatus.RANGE)
     t |= given
     words = {name: [] for name in (*SOURCES, *SINKS)}
     words["token"] = [token_layout.const(t).as_bits()]

@@ -91,7 +91,7 @@ def test_offline_outliers_are_those_beyond_the_thresholds(upper, lower):
     for t, row in enumerate(x.tolist()):
         beyond = [value(w) > value(upper) or value(w) < value(lower) for w in row]
         assert made.valid[t] == (sum(beyond) <= 17)
-        assert int(made.status[t]) == (0 if made.valid[t] else CommandStatus.OUTLIER_COUNT)
+        assert int(made.status[t]) == (0 if made.valid[t] else CommandStatus.CAPACITY)
         if made.valid[t]:
             assert made.outlier[t].tolist() == beyond
             assert int(made.scale[t]) == max(upper & 0x7FFF, lower & 0x7FFF)
@@ -131,10 +131,10 @@ def test_online_counts_beyond_the_slot_are_refused_unread():
     x = tokens(6, 2, 20)
     x[0, 0] = NAN
     made = command(x, k_max=8, k_min=1)
-    assert made.status.tolist() == [CommandStatus.OUTLIER_COUNT] * 2
+    assert made.status.tolist() == [CommandStatus.CAPACITY] * 2
     assert command(x[1:], k_max=8, k_min=0).valid.all()
     both = command(x, mode=OutlierMode.OFFLINE, outliers_max=0)
-    assert int(both.status[0]) == CommandStatus.OUTLIER_COUNT | CommandStatus.NONFINITE
+    assert int(both.status[0]) == CommandStatus.CAPACITY | CommandStatus.NONFINITE
 
 
 @pytest.mark.parametrize("bits", [4, 8])
@@ -193,9 +193,9 @@ def test_faults_before_anything_is_read():
     ]  # fmt: skip
     for edge in wrong:
         assert check(**edge) == CommandStatus.RANGE, edge
-    assert check(k_max=37) == CommandStatus.OUTLIER_COUNT
-    assert check(k_max=37, tokens=0) == CommandStatus.OUTLIER_COUNT | CommandStatus.RANGE
-    assert check(length=0) == CommandStatus.OUTLIER_COUNT | CommandStatus.RANGE
+    assert check(k_max=37) == CommandStatus.CAPACITY
+    assert check(k_max=37, tokens=0) == CommandStatus.CAPACITY | CommandStatus.RANGE
+    assert check(length=0) == CommandStatus.CAPACITY | CommandStatus.RANGE
     offline = {"mode": OutlierMode.OFFLINE, "k_max": 999}
     assert check(**offline, thresholds=0x7BFFFBFF) == 0
     for word in (INF, 0xFC00, NAN):

@@ -14,7 +14,7 @@ from golden.kllm.config import MachineConfig
 from golden.kllm.flow import site_of
 from golden.kllm.image import weight_image
 from golden.kllm.isa import ROW_ELEMENTS
-from golden.kllm.layer.layout import Job
+from golden.kllm.layer.layout import Job, used_sites
 from golden.kllm.layer.program import LayerProgram, check_widths, layer_program
 from golden.kllm.layer.quantized import QuantizedLayer
 from golden.kllm.vectors.requests import codebook_packet, integer_packet
@@ -91,15 +91,17 @@ def write_weights(
 def constants(quantized: QuantizedLayer, config: MachineConfig) -> dict[str, list[Any]]:
     """Vectors of words by their place in the data memory: what no program's sizes change."""
     made: dict[str, list[Any]] = {}
-    for name, codebook in quantized.codebook.items():
+    for name in used_sites(quantized.options):
+        codebook = quantized.codebook[name]
         made[f"codebook.{name}"] = [codebook, midpoints(codebook)]
     for name, weight in quantized.weight.items():
         a = quantized.codebook[site_of(name).name]
         made[f"packet.{name}"] = [codebook_packet(a, weight.codebook, config.product)]
-    k = _padded(quantized.codebook["k"], config.bits_b)
-    v = _padded(quantized.codebook["v"], config.bits_b)
-    made["packet.scores"] = [codebook_packet(quantized.codebook["q"], k, config.product)]
-    made["packet.cached_v"] = [integer_packet(v, config.bits_a, config.product)]
+    if quantized.options.lanes_attend:
+        k = _padded(quantized.codebook["k"], config.bits_b)
+        v = _padded(quantized.codebook["v"], config.bits_b)
+        made["packet.scores"] = [codebook_packet(quantized.codebook["q"], k, config.product)]
+        made["packet.cached_v"] = [integer_packet(v, config.bits_a, config.product)]
     if quantized.offset is not None:
         made["key_offset"] = [quantized.offset.flatten()]
     return made
@@ -149,7 +151,10 @@ def compile_layer(
     rows = max(first + count for first, count in program.place.values())
     data = np.zeros((rows, ROW_ELEMENTS), dtype="<u2")
     job = Job(tokens, context, caches)
-    write_vectors(data, program.place, constants(quantized, config) | masks(job))
+    vectors = constants(quantized, config)
+    if quantized.options.lanes_attend:
+        vectors |= masks(job)
+    write_vectors(data, program.place, vectors)
     size = program.words * config.port_bits // 8
     weights = [np.zeros(size, np.uint8) for _ in range(config.ports.ports)]
     write_weights(weights, config, program.image, quantized)

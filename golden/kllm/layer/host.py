@@ -10,6 +10,7 @@ from torch import Tensor
 
 from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float, float_from_bits
+from golden.kllm.cache import CacheUnit
 from golden.kllm.config import MachineConfig
 from golden.kllm.isa import FAILED, ROW_BYTES, ROW_ELEMENTS
 from golden.kllm.layer.compiler import CompiledLayer, write_image
@@ -107,6 +108,33 @@ class LayerRun:
         return float_from_bits(self.y, FP16)
 
 
+class _Runner:
+    """A golden machine that runs parts and keeps what each began with."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.parts: list[PartRun] = []
+
+    def run(self, words: list[int]) -> list[int]:
+        """Runs a part; its readback. ArithmeticError: a command failed, named with its status."""
+        machine = self.machine
+        before = machine.data.data.copy(), [memory.data.copy() for memory in machine.weights]
+        results = machine.run(words)
+        for result in results:
+            if result.status & FAILED:
+                where = f"command {result.tag} ({result.unit.name})"
+                raise ArithmeticError(f"{where}: {result.status!r}")
+        self.parts.append(PartRun(words, *before, results, machine.readback))
+        return machine.readback
+
+
+def _tokens(words: list[int], tokens: int, length: int) -> Tensor:
+    """(tokens, length) words of what READ gave."""
+    rows = torch.tensor(words)
+    y = torch.stack((rows & 0xFFFF, rows >> 16), dim=1).reshape(tokens, -1)
+    return y[:, :length]
+
+
 def run_layer(
     compiled: CompiledLayer, x: Tensor, cos: Tensor, sin: Tensor, cache: Cache
 ) -> LayerRun:
@@ -120,20 +148,24 @@ def run_layer(
         raise ValueError(f"a cache of {compiled.context} tokens needed, not {cache.tokens}")
     data, weights = memories(compiled, x, cos, sin)
     machine = Machine(compiled.config, data, weights)
-    parts = []
-
-    def run(words: list[int]) -> list[int]:
-        before = machine.data.data.copy(), [memory.data.copy() for memory in machine.weights]
-        results = machine.run(words)
-        for result in results:
-            if result.status & FAILED:
-                where = f"command {result.tag} ({result.unit.name})"
-                raise ArithmeticError(f"{where}: {result.status!r}")
-        parts.append(PartRun(words, *before, results, machine.readback))
-        return machine.readback
-
-    cache = appended(cache, run(compiled.parts[0]), shape.kv_heads, compiled.tokens)
+    runner = _Runner(machine)
+    words = runner.run(compiled.parts[0])
+    cache = appended(cache, words, shape.kv_heads, compiled.tokens)
     append_host(compiled, machine.data.data, [m.data for m in machine.weights], cache)
-    rows = torch.tensor(run(compiled.parts[1]))
-    y = torch.stack((rows & 0xFFFF, rows >> 16), dim=1).reshape(compiled.tokens, -1)
-    return LayerRun(y=y[:, : shape.hidden], cache=cache, parts=parts)
+    y = _tokens(runner.run(compiled.parts[1]), compiled.tokens, shape.hidden)
+    return LayerRun(y=y, cache=cache, parts=runner.parts)
+
+
+def run_paged_layer(
+    compiled: CompiledLayer, x: Tensor, cos: Tensor, sin: Tensor, unit: CacheUnit
+) -> Tensor:
+    """The program on the golden machine, with ``unit`` as its cache: (tokens, hidden) words.
+
+    The batch of ``unit`` names the sequence and the position of each token. ArithmeticError: a
+    command failed, named with its status.
+    """
+    data, weights = memories(compiled, x, cos, sin)
+    machine = Machine(compiled.config, data, weights)
+    machine.cache = unit
+    words = _Runner(machine).run(compiled.parts[0])
+    return _tokens(words, compiled.tokens, compiled.quantized.shape.hidden)

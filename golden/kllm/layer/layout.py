@@ -53,6 +53,11 @@ def cached(name: str, sequence: int, head: int, caches: int) -> str:
     return f"{name}{head}" if caches == 1 else f"{name}{head}.{sequence}"
 
 
+def used_sites(options: LayerOptions) -> tuple[str, ...]:
+    """The activations whose codebooks are in memory."""
+    return tuple(name for name, each in SITES.items() if options.lanes_attend or not each.heads)
+
+
 def linear_sizes(shape: LayerShape) -> dict[str, tuple[int, int]]:
     """Inputs and outputs of each linear layer of golden.kllm.flow."""
     query, kv = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
@@ -102,13 +107,14 @@ class Rows:
         config: MachineConfig,
     ) -> None:
         """Rows for the codebooks of a layer, the packets of its matmuls, and what K gets."""
-        for name in SITES:
+        for name in used_sites(options):
             self.add(f"codebook.{name}", ROW_ELEMENTS, 2)
         for name in images:
             if name in LINEARS or name in FUSED:
                 self.add(f"packet.{name}", config.kmeans_words)
-        self.add("packet.scores", config.kmeans_words)
-        self.add("packet.cached_v", config.integer_words)
+        if options.lanes_attend:
+            self.add("packet.scores", config.kmeans_words)
+            self.add("packet.cached_v", config.integer_words)
         if options.center:
             self.add("key_offset", shape.kv_heads * shape.head_size)
 
@@ -126,7 +132,7 @@ def images(
     for name in sorted(made, key=lambda name: len(made[name]) > 1):
         outputs = sum(sizes[each][1] for each in made[name])
         placed.append((name, sizes[made[name][0]][0], outputs))
-    for cache in range(job.caches):
+    for cache in range(job.caches if options.lanes_attend else 0):
         for head in range(shape.kv_heads):
             k, v = (job.cached(name, cache, head) for name in "kv")
             placed.append((k, shape.head_size, job.attended))
@@ -148,10 +154,11 @@ def layer_layout(
     for t in range(job.tokens):
         for name in ("cos", "sin"):
             rows.add(f"{name}{t}", shape.head_size // 2)
-    for t in range(job.masks):
-        rows.add(f"mask{t}", job.attended)
-    for cache in range(job.caches):
-        for head in range(shape.kv_heads):
-            rows.add(job.cached("v_scale", cache, head), job.attended)
+    if options.lanes_attend:
+        for t in range(job.masks):
+            rows.add(f"mask{t}", job.attended)
+        for cache in range(job.caches):
+            for head in range(shape.kv_heads):
+                rows.add(job.cached("v_scale", cache, head), job.attended)
     rows.add("x", shape.hidden, job.tokens)
     return LayerLayout(rows.place, image, words)

@@ -28,6 +28,7 @@ from golden.kllm.isa import (
 )
 from golden.kllm.layer.layout import Job, LayerLayout, cached, layer_layout, linear_sizes
 from golden.kllm.layer.shape import LayerOptions, LayerShape
+from golden.paging.format import Kv
 
 __all__ = [
     "HeadLayout",
@@ -52,7 +53,7 @@ class LayerProgram:
 
     tokens : new tokens; context : cached tokens before them
     caches : sequences that the new tokens belong to, 1 or ``tokens``
-    parts : words of part 0 and part 1
+    parts : words of each part: two where the host appends K and V between them, else one
     place : first row and rows of each vector of the data memory, in order
     image : word address and shape (K, N) of each weight image, in order; of k and v of a KV head
         the cache image, ``k0`` of one sequence and ``k0.1`` of the second of several
@@ -79,7 +80,7 @@ class LayerCommands:
     """Emits the commands of one layer.
 
     ``asm`` may have commands of other layers before. ``layout`` says where the memories hold what
-    the commands name.
+    the commands name. ``number``: of the layer, as the cache counts them.
     """
 
     def __init__(
@@ -89,12 +90,14 @@ class LayerCommands:
         job: Job,
         layout: LayerLayout,
         asm: Assembler,
+        number: int = 0,
     ):
         self.shape, self.options, self.job = shape, options, job
         self.asm, self.config = asm, asm.config
         self.tokens, self.all_tokens = job.tokens, job.attended
         self.place, self.image = layout.place, layout.image
         self.head_rows = shape.head_size // ROW_ELEMENTS
+        self.number = number
 
     # Pieces.
 
@@ -170,20 +173,24 @@ class LayerCommands:
     # The layer.
 
     def layer(self, x: Vector, chained: bool) -> None:
-        """Both parts; ``x`` holds the tokens, and then what the layer gives.
+        """All parts; ``x`` holds the tokens, and then what the layer gives.
 
-        chained: without LOAD and READ of x.
+        There are two parts where the host appends K and V, else one. chained: without LOAD and
+        READ of x.
         """
         rotated = self._project(x, chained)
-        self.asm.part()
-        attention = self._attend(rotated)
+        if self.options.lanes_attend:
+            self.asm.part()
+            attention = self._attend(rotated)
+        else:
+            attention = self._attend_pages(rotated)
         self._residual("attention", "o", attention, x)
         self._mlp(x)
         if not chained:
             self.asm.read(src=x)
 
     def _project(self, x: Vector, chained: bool) -> Vector:
-        """Loads x; q, k, v; rotated q and k, with its offset, are left; v and k go to the host.
+        """Loads x; q, k, v; rotated q and k, with its offset, are left; v and k go to the cache.
 
         The lanes load their first codebook during QUANTIZE, and the codebook of the scores during
         ROTARY. v goes first because it does not wait for ROTARY. k of one token is rotated before
@@ -207,8 +214,11 @@ class LayerCommands:
                     self._lanes(name)
                 self._multiply(name, slots, (dst,), fold_norm=True)
         asm.free(slots)
-        lanes = next(iter(attention_steps(self.options.scores)))
-        self._lanes(lanes, _LANES[lanes])
+        if self.options.lanes_attend:
+            lanes = next(iter(attention_steps(self.options.scores)))
+            self._lanes(lanes, _LANES[lanes])
+        else:
+            self._append(Kv.V, made, q + kv)
         rotated = asm.vector(q + kv, self.tokens)
         angles = [
             (self._load(f"cos{t}", size // 2), self._load(f"sin{t}", size // 2))
@@ -223,13 +233,32 @@ class LayerCommands:
             keys = rotated.part(q, kv, self.tokens, rotated.stride)
             asm.binary(op=Binary.ADD, a=keys, b=constant, dst=keys)
             asm.free(constant)
+        if not self.options.lanes_attend:
+            self._append(Kv.K, rotated, q)
         if is_split:
             self._rotate(made, rotated, angles, 0, shape.heads)
         asm.free(*(vector for pair in angles for vector in pair))
-        self._give("v", made, q + kv)
-        self._give("k", rotated, q)
+        if self.options.lanes_attend:
+            self._give("v", made, q + kv)
+            self._give("k", rotated, q)
         asm.free(made)
         return rotated
+
+    def _append(self, kv: Kv, source: Vector, first: int) -> None:
+        """The KV heads of all tokens, which begin at element ``first``, to the pages."""
+        elements = self.shape.kv_heads * self.shape.head_size
+        x = source.part(first, elements, self.tokens, source.stride)
+        self.asm.append(src=x, layer=self.number, kv=kv)
+
+    def _attend_pages(self, rotated: Vector) -> Vector:
+        """Attention of all heads by the unit CACHE."""
+        asm, shape = self.asm, self.shape
+        length = shape.heads * shape.head_size
+        attention = asm.vector(length, self.tokens)
+        q = rotated.part(0, length, self.tokens, rotated.stride)
+        asm.attend(src=q, dst=attention, layer=self.number, heads=shape.heads)
+        asm.free(rotated)
+        return attention
 
     def _give(self, name: str, source: Vector, first: int) -> None:
         """Slots of the KV heads of all tokens, which begin at element ``first``, to the host."""
@@ -461,17 +490,21 @@ def _commanded(
 
 def check_layer(shape: LayerShape, options: LayerOptions, config: MachineConfig, job: Job) -> None:
     """ConfigError: a layer that the machine has no room for."""
-    attended = job.attended
+    attended = job.attended if options.lanes_attend else 0
     longest = max(shape.hidden, shape.intermediate, attended, shape.heads * shape.head_size)
-    sizes = {
-        "slot.elements": longest,
-        "softmax_elements": attended,
-        "slot.outliers_max": shape.head_size if options.scores == "direct" else 2,
-        "slot.slots": max(shape.group, 2 * job.tokens),
-    }
+    quantized = 2 if options.glu == "index" or options.lanes_attend else 1
+    sizes = {"slot.elements": longest, "slot.slots": quantized * job.tokens}
+    if options.lanes_attend:
+        sizes |= {
+            "softmax_elements": attended,
+            "slot.outliers_max": shape.head_size if options.scores == "direct" else 2,
+            "slot.slots": max(shape.group, 2 * job.tokens),
+        }
+    else:
+        _check_pages(shape, config, job)
     _check_sizes(config, sizes)
     # Longest tokens that share weights: heads of one KV head, or the new tokens.
-    shared = [attended] if shape.group > 1 else []
+    shared = [attended] if shape.group > 1 and options.lanes_attend else []
     if job.tokens > 1:
         shared += [longest]
     needed = max((-(-length // config.elements) for length in shared), default=0)
@@ -480,6 +513,19 @@ def check_layer(shape: LayerShape, options: LayerOptions, config: MachineConfig,
             f"MachineConfig.replay_beats must be at least {needed} for this layer, "
             f"not {config.replay_beats}"
         )
+
+
+def _check_pages(shape: LayerShape, config: MachineConfig, job: Job) -> None:
+    """ConfigError: a layer that the unit CACHE of the machine does not serve."""
+    _check_sizes(config, {"batch": job.tokens})
+    kv = config.cache.kv
+    for field, needed, found in (
+        ("cache.kv.heads", shape.kv_heads, kv.heads),
+        ("cache.kv.head_dim", shape.head_size, kv.head_dim),
+    ):
+        if needed != found:
+            raise ConfigError(f"MachineConfig.{field} must be {needed} for this layer, not {found}")
+    _check_sizes(config, {"cache.max_tokens": job.attended})
 
 
 def check_widths(config: MachineConfig, bits_a: int, bits_b: int) -> None:

@@ -38,9 +38,9 @@ class KllmQuantizeDecode(Block):
         condition                   status                    dead   touches
         ==========================  ========================  =====  =======
         not an opcode of the unit   MALFORMED                 1      0
-        golden.kllm.quantizer.      RANGE, OUTLIER_COUNT or   1      0
+        golden.kllm.quantizer.      RANGE, CAPACITY or        1      0
         faults is not 0             both
-        ONLINE, and k_max + k_min   OUTLIER_COUNT             1      1
+        ONLINE, and k_max + k_min   CAPACITY                  1      1
         beyond ``outliers_max``
         ACTIVATION_CODEBOOK         0                         0      0
         other                       0                         0      1
@@ -135,7 +135,7 @@ class KllmQuantizeDecode(Block):
                     touches.eq((fault == 0) & ~is_codebook),
                 ]
                 with m.If((fault == 0) & too_many):
-                    m.d.sync += [status.eq(int(CommandStatus.OUTLIER_COUNT)), dead.eq(1)]
+                    m.d.sync += [status.eq(int(CommandStatus.CAPACITY)), dead.eq(1)]
                 m.next = "JOB"
             with m.State("JOB"):
                 m.d.comb += self.job.valid.eq(1)
@@ -170,6 +170,6 @@ class KllmQuantizeDecode(Block):
             too_few = is_online & (held["k_max"] + held["k_min"] >= length)
             m.d.comb += fault.eq(
                 Mux(wrong, int(CommandStatus.RANGE), 0)
-                | Mux(too_few, int(CommandStatus.OUTLIER_COUNT), 0)
+                | Mux(too_few, int(CommandStatus.CAPACITY), 0)
             )
         return fault

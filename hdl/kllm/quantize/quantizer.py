@@ -168,11 +168,11 @@ class KllmQuantizer(Block):
         ================  ==================================================================
         MALFORMED         not an opcode of this unit
         RANGE             an operand out of range; a codebook with a word beyond -1..1
-        OUTLIER_COUNT     ONLINE and k_max + k_min >= length; set together with RANGE
+        CAPACITY          ONLINE and k_max + k_min >= length; set together with RANGE
         CODEBOOK_MISSING  no codebook, or the latest one was refused
         NONFINITE         a NaN or an infinity in the token
         NEGATIVE          QUANTIZE_INTEGER: a negative element
-        OUTLIER_COUNT     more than ``outliers_max`` outliers
+        CAPACITY          more than ``outliers_max`` outliers
         ================  ==================================================================
 
     Entries and outliers of a token that fails may have been written.

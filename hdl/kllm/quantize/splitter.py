@@ -49,7 +49,7 @@ class KllmRowSplitter(Block):
         condition, of all rows of the token                 status
         ==================================================  ==============
         ``nonfinite``                                       NONFINITE
-        more than ``outliers_max`` bits of ``beyond``       OUTLIER_COUNT
+        more than ``outliers_max`` bits of ``beyond``       CAPACITY
         of a codebook: a marked word beyond -1..1           RANGE
         ==================================================  ==============
 
@@ -172,7 +172,7 @@ class KllmRowSplitter(Block):
             m,
             "status",
             Mux(bad | wrong, fault, Const(0, STATUS_BITS))
-            | Mux(over, int(CommandStatus.OUTLIER_COUNT), 0),
+            | Mux(over, int(CommandStatus.CAPACITY), 0),
         )
         self._outputs(m, row, outliers.i, x.i, word, status)
         m.d.comb += [

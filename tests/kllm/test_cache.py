@@ -1,0 +1,335 @@
+"""The unit CACHE of the golden machine: its arithmetic, its programs, its faults.
+
+Shown to fail:
+
+- the rows of another token, or of another KV head, attended;
+- K appended where V belongs;
+- a place without a token that appends;
+- a refused token whose rows are written.
+"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from golden.config import ConfigError
+from golden.fp16 import functions
+from golden.fp16.format import FP32
+from golden.fp16.ops import bits_from_float, float_from_bits
+from golden.kllm.assembler import Assembler, AssemblyError
+from golden.kllm.cache import CacheUnit, Place, attend
+from golden.kllm.config import MachineConfig
+from golden.kllm.isa import CommandStatus, Opcode, Unit, encode
+from golden.kllm.layer.compiler import compile_layer
+from golden.kllm.layer.host import run_paged_layer
+from golden.kllm.layer.shape import LayerOptions
+from golden.kllm.machine import Machine
+from golden.llm.kllm.reference import reference
+from golden.oaken.config import CacheConfig, KvShape
+from golden.oaken.kv_engine import Request
+from golden.paging.format import Kv, Op, Status
+from tests.exact import exact, rounded
+from tests.kllm.test_layer import SMALL, relative, tiny, tiny_quantized
+
+THRESHOLDS = bits_from_float(torch.tensor([-2.0, -0.02, 0.02, 2.0])).tolist()
+CACHE = CacheConfig(
+    kv=KvShape(heads=2, head_dim=32, block=32), sequences=4, layers=2, pages=512, page_bytes=256,
+    max_tokens=64,
+)  # fmt: skip
+PAGED = dataclasses.replace(SMALL, batch=3, cache=CACHE)
+OAKEN = LayerOptions(cache="oaken", center=True)
+
+
+def unit(config: MachineConfig = PAGED) -> CacheUnit:
+    """A cache with thresholds for each layer."""
+    made = CacheUnit(config.cache, config.batch)
+    for layer in range(config.cache.layers):
+        for kv in Kv:
+            request = Request(Op.THRESHOLDS, layer=layer, kv=kv, thresholds=THRESHOLDS)
+            assert made.request(request).status == Status.OK
+    return made
+
+
+def opened(made: CacheUnit) -> int:
+    answer = made.request(Request(Op.OPEN))
+    assert answer.status == Status.OK
+    return answer.sequence
+
+
+def fp16(values) -> torch.Tensor:
+    return bits_from_float(torch.as_tensor(values, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 130])
+def test_attention_by_fractions(tokens: int) -> None:
+    """Each rounding once: scores, differences, exponentials, the sum, its reciprocal, the result.
+
+    Exponentials and reciprocals are those of golden.fp16.functions, which have tests of their own.
+    """
+    rng = np.random.default_rng(tokens)
+    size = 32
+    q, k, v = (
+        fp16(rng.normal(0, scale, (rows, size)) * 2.0 ** rng.integers(-6, 2, (rows, size)))
+        for rows, scale in ((3, 1), (tokens, 1), (tokens, 4))
+    )
+    made, bad = attend(q, k, v)
+    assert not bad.any()
+    queries, keys, values = (
+        [[exact(word) for word in row] for row in each.tolist()] for each in (q, k, v)
+    )
+    for query, words in zip(queries, made, strict=True):
+        scores = [
+            rounded(sum(a * b for a, b in zip(query, key, strict=True))) for key in keys
+        ]  # fmt: skip
+        largest = max(scores, key=exact)
+        weight = [
+            exact(functions.exp(rounded(exact(s) - exact(largest))).item()) for s in scores
+        ]  # fmt: skip
+        inverse = exact(rounded(1 / exact(rounded(sum(weight), FP32), FP32), FP32), FP32)
+        for i, word in enumerate(words.tolist()):
+            n = sum(w * row[i] for w, row in zip(weight, values, strict=True))
+            assert word == rounded(exact(rounded(n, FP32), FP32) * inverse)
+
+
+def test_queries_without_a_result() -> None:
+    """NaN, infinity, and a score beyond FP16: this query alone is NaN."""
+    k, v = fp16(np.full((2, 16), 2.0)), fp16(np.ones((2, 16)))
+    good = np.full(16, 0.5)
+    q = fp16(np.stack([good, np.where(np.arange(16) == 3, np.nan, good), good * 1e4,
+                       np.where(np.arange(16) == 5, -np.inf, good)]))  # fmt: skip
+    made, bad = attend(q, k, v)
+    assert bad.tolist() == [False, True, True, True]
+    assert (made[bad] == 0x7E00).all()
+    assert (made[0] == 0x3C00).all()
+
+
+def history(made: CacheUnit, sequence: int, k: torch.Tensor, v: torch.Tensor, layer=0) -> None:
+    """Tokens of real (T, D) K and V, appended from the beginning."""
+    for kv, real in ((Kv.K, k), (Kv.V, v)):
+        for token, words in enumerate(fp16(real).tolist()):
+            request = Request(Op.APPEND, sequence, layer, kv, token=token, vector=words)
+            assert made.request(request).status == Status.OK
+
+
+def decoded(made: CacheUnit, sequence: int, kv: Kv, tokens: int, layer=0) -> torch.Tensor:
+    """(heads, tokens, head_dim) real."""
+    heads = CACHE.kv.heads
+    answer = made.request(Request(Op.READ, sequence, layer, kv, 0, heads, tokens))
+    assert answer.status == Status.OK
+    return float_from_bits(torch.tensor(answer.words))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "context", "glu"),
+    [(1, 0, "index"), (1, 20, "index"), (2, 7, "index"), (3, 4, "exact")],
+)
+def test_a_layer_attends_to_the_pages(tokens: int, context: int, glu: str) -> None:
+    """Near the real layer, and the pages are near its K and V: 4 bits are the distance."""
+    quantized = tiny_quantized(dataclasses.replace(OAKEN, glu=glu))
+    _, weights, (cos, sin) = tiny()
+    end = context + tokens
+    compiled = compile_layer(quantized, PAGED, tokens, context)
+    assert len(compiled.parts) == 1
+    x = torch.randn(end, 80, generator=torch.Generator().manual_seed(2)).half().double()
+    whole = reference(weights, x, cos[:end], sin[:end])
+    assert quantized.offset is not None
+    keys = whole["k"].double() + float_from_bits(quantized.offset)
+    cached = unit()
+    opened(cached)  # sequence 0 stays empty
+    sequence = opened(cached)
+    history(cached, sequence, *(each[:context].flatten(1) for each in (keys, whole["v"])))
+    for t in range(tokens):
+        cached.batch[t] = Place(sequence, context + t)
+    y = float_from_bits(run_paged_layer(compiled, x[context:], cos[context:end], sin[context:end],
+                                        cached))  # fmt: skip
+    moved = whole["y"][context:] - x[context:]
+    assert relative(y - x[context:], moved) < 0.35
+    for kv, real in ((Kv.K, keys), (Kv.V, whole["v"].double())):
+        held = decoded(cached, sequence, kv, end).transpose(0, 1)
+        assert relative(held[context:], real[context:]) < 0.25
+    answer = cached.request(Request(Op.READ, 0, 0, 0, 0, 2, 1))
+    assert answer.status == Status.BEYOND_LENGTH
+
+
+def program(config: MachineConfig = PAGED) -> tuple[Assembler, list]:
+    """APPEND of V and K, then ATTEND, of three tokens; q with three heads per KV head."""
+    asm = Assembler(config)
+    kv = config.cache.kv
+    k, v = (asm.vector(kv.elements, config.batch) for _ in range(2))
+    q, o = (asm.vector(3 * kv.elements, config.batch) for _ in range(2))
+    asm.append(src=v, layer=1, kv=Kv.V)
+    asm.append(src=k, layer=1, kv=Kv.K)
+    asm.attend(src=q, dst=o, layer=1, heads=3 * kv.heads)
+    return asm, [k, v, q, o]
+
+
+def step(cached: CacheUnit, seed: int):
+    """(results, o (3, length), machine) of ``program`` on random vectors."""
+    asm, (k, v, q, o) = program()
+    machine = Machine(PAGED)
+    machine.cache = cached
+    generator = torch.Generator().manual_seed(seed)
+    for vector in (k, v, q, o):
+        for t in range(vector.tokens):
+            words = fp16(torch.randn(vector.length, generator=generator).double())
+            machine.state.write(vector.token(t).row, words)
+    before = [machine.state.read(o.token(t).row, o.length) for t in range(3)]
+    results = machine.run(asm.words())
+    after = [machine.state.read(o.token(t).row, o.length) for t in range(3)]
+    return results, after, before
+
+
+def test_a_batch_is_each_sequence_alone() -> None:
+    """Sequences of other lengths in the batch change no bit; an empty place gives zeros."""
+    generator = torch.Generator().manual_seed(9)
+    past = [torch.randn(2, n, 64, generator=generator) for n in (0, 40, 5)]
+    alone = []
+    for t in range(3):
+        cached = unit()
+        sequence = opened(cached)
+        history(cached, sequence, *past[t], layer=1)
+        cached.batch[t] = Place(sequence, past[t].shape[1])
+        results, made, _ = step(cached, 1)
+        assert not any(result.status for result in results)
+        assert all(not words.any() for n, words in enumerate(made) if n != t)
+        alone.append(made[t])
+    cached = unit()
+    sequences = [opened(cached) for _ in range(3)][::-1]
+    for t, sequence in enumerate(sequences):
+        history(cached, sequence, *past[t], layer=1)
+        cached.batch[t] = Place(sequence, past[t].shape[1])
+    results, made, _ = step(cached, 1)
+    assert not any(result.status for result in results)
+    assert all(torch.equal(a, b) for a, b in zip(made, alone, strict=True))
+    assert cached.engine.free_pages < CACHE.pages
+    for sequence in sequences:
+        assert cached.request(Request(Op.FREE, sequence)).status == Status.OK
+    assert cached.engine.free_pages == CACHE.pages
+
+
+def test_an_empty_place_takes_nothing() -> None:
+    cached = unit()
+    opened(cached)
+    free = cached.engine.free_pages
+    results, made, _ = step(cached, 2)
+    assert not any(result.status for result in results)
+    assert not any(words.any() for words in made)
+    assert cached.engine.free_pages == free
+
+
+def test_statuses_of_places() -> None:
+    """The good token goes on; a refused one leaves its rows; the status has the bits of all."""
+    cached = unit()
+    good = opened(cached)
+    cached.batch[:] = [Place(good, 0), Place(3, 0), Place(good, 5)]
+    results, made, before = step(cached, 3)
+    assert [result.status for result in results] == [CommandStatus.SLOT_MISMATCH] * 3
+    assert not torch.equal(made[0], before[0])
+    assert torch.equal(made[1], before[1])
+    assert torch.equal(made[2], before[2])
+
+
+def test_memory_faults_and_a_full_cache() -> None:
+    cached = unit()
+    sequence = opened(cached)
+    cached.batch[0] = Place(sequence, 0)
+    assert not any(result.status for result in step(cached, 4)[0])
+    cached.batch[0] = Place(sequence, 1)
+    cached.memory = Status.DECODE_ERROR
+    results, made, _ = step(cached, 5)
+    assert results[0].status == results[1].status == CommandStatus.BUS_ERROR
+    assert results[2].status == CommandStatus.SLOT_MISMATCH  # token 1 was not appended
+    cached.batch[0] = Place(sequence, 0)
+    results, made, _ = step(cached, 5)
+    assert results[2].status == CommandStatus.BUS_ERROR
+    assert (made[0] == 0x7E00).all()
+    cached.memory = Status.OK
+    token = 1
+    while True:
+        cached.batch[0] = Place(sequence, token)
+        results, _, _ = step(cached, 6)
+        if results[0].status:
+            break
+        token += 1
+    assert results[0].status == CommandStatus.CAPACITY
+    assert token == CACHE.max_tokens
+
+
+def test_a_layer_without_thresholds() -> None:
+    cached = CacheUnit(CACHE, 3)
+    cached.batch[0] = Place(opened(cached), 0)
+    results, _, _ = step(cached, 7)
+    assert [result.status for result in results] == [CommandStatus.CODEBOOK_MISSING] * 3
+
+
+@pytest.mark.parametrize(
+    ("opcode", "wrong"),
+    [
+        (Opcode.APPEND, {"tokens": 0}),
+        (Opcode.APPEND, {"tokens": 4}),
+        (Opcode.APPEND, {"layer": 2}),
+        (Opcode.APPEND, {"src": 253}),
+        (Opcode.APPEND, {"tokens": 2, "stride": 300}),
+        (Opcode.ATTEND, {"heads": 3}),
+        (Opcode.ATTEND, {"heads": 0}),
+        (Opcode.ATTEND, {"layer": 255}),
+        (Opcode.ATTEND, {"dst": 253}),
+        (Opcode.ATTEND, {"tokens": 3, "dst_stride": 130}),
+    ],
+)
+def test_range(opcode: Opcode, wrong: dict[str, int]) -> None:
+    cached = unit()
+    cached.batch[0] = Place(opened(cached), 0)
+    machine = Machine(PAGED)
+    machine.cache = cached
+    good = {"src": 0, "stride": 4, "tokens": 1, "layer": 1}
+    if opcode == Opcode.APPEND:
+        good |= {"kv": 0}
+    else:
+        good |= {"dst": 100, "dst_stride": 4, "heads": 2}
+        first = encode(Opcode.APPEND, 0, {}, {**good_append(), "kv": 0})
+        second = encode(Opcode.APPEND, 0, {}, {**good_append(), "kv": 1})
+        assert not any(result.status for result in machine.run(first + second))
+    assert machine.run(encode(opcode, 1, {}, good | wrong))[0].status == CommandStatus.RANGE
+    assert not machine.run(encode(opcode, 2, {}, good))[0].status
+
+
+def good_append() -> dict[str, int]:
+    return {"src": 0, "stride": 4, "tokens": 1, "layer": 1}
+
+
+def test_a_machine_without_the_unit() -> None:
+    """Its opcodes are unknown, and the bits of its wait must be zero."""
+    words = program()[0].words()
+    results = Machine(SMALL).run(words)
+    assert [result.status for result in results] == [CommandStatus.MALFORMED] * 3
+    assert all(result.unit == Unit.LOAD for result in results)
+    with pytest.raises(AssemblyError, match="has no unit CACHE"):
+        program(dataclasses.replace(PAGED, batch=0))
+    operands = {"src": 0, "rows": 1}
+    waits = encode(Opcode.READ, 3, {Unit.CACHE: 1}, operands)
+    assert Machine(SMALL).run(waits)[0].status == CommandStatus.MALFORMED
+    assert Machine(PAGED).run(waits)[0].status == CommandStatus.DEPENDENCY
+    assert not Machine(SMALL).run(encode(Opcode.READ, 4, {}, operands))[0].status
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (SMALL, "batch must be 2"),
+        (dataclasses.replace(PAGED, cache=CacheConfig(kv=KvShape(heads=1, head_dim=32, block=32))),
+         "cache.kv.heads must be 2"),
+        (dataclasses.replace(PAGED, cache=dataclasses.replace(CACHE, max_tokens=10)),
+         "cache.max_tokens must be 12"),
+    ],
+)  # fmt: skip
+def test_a_layer_that_the_unit_does_not_serve(config: MachineConfig, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        compile_layer(tiny_quantized(OAKEN), config, 2, 10)
+
+
+def test_queries_of_indices_are_refused() -> None:
+    with pytest.raises(ConfigError, match="scores must be direct"):
+        LayerOptions(cache="oaken", scores="index")
