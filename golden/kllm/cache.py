@@ -100,6 +100,15 @@ class CacheUnit:
         """A request of the host, such as OPEN, THRESHOLDS or FREE."""
         return self.engine.request(request)
 
+    def begin(self, thresholds: Tensor) -> None:
+        """Sets (layers, 2, 4) words of thresholds; ValueError: the cache refuses them."""
+        for layer, sides in enumerate(thresholds.tolist()):
+            for kv, words in zip(Kv, sides, strict=True):
+                request = Request(Op.THRESHOLDS, layer=layer, kv=kv, thresholds=words)
+                status = self.request(request).status
+                if status:
+                    raise ValueError(f"thresholds of layer {layer}, {kv.name}: {status.name}")
+
     def append(self, x: Sequence[Tensor], layer: int, kv: int) -> CommandStatus:
         """``x``: vectors of the first places, (heads * head_dim,) each."""
         status = CommandStatus(0)

@@ -1,5 +1,6 @@
 """A random LLaMA of four layers, odd sizes and heads in groups, packed for the small machine."""
 
+import dataclasses
 import functools
 import types
 import warnings
@@ -17,6 +18,7 @@ from golden.kllm.model.layout import model_layout
 from golden.llm.checkpoint import Checkpoint
 from golden.llm.kllm import pack
 from golden.llm.kllm.model import model_shape
+from golden.oaken.config import CacheConfig, KvShape
 
 LAYERS, VOCABULARY, CONTEXT = 4, 150, 40
 
@@ -32,13 +34,20 @@ def checkpoint(head_dim: int = 32) -> Checkpoint:
     return Checkpoint(LlamaForCausalLM(config).eval(), None, "random")
 
 
+def paged(head_dim: int = 32) -> MachineConfig:
+    """The small machine with a unit CACHE for the heads of ``checkpoint``."""
+    kv = KvShape(heads=2, head_dim=head_dim, block=32)
+    cache = CacheConfig(kv=kv, sequences=2, layers=LAYERS, pages=512, page_bytes=256, max_tokens=64)
+    return dataclasses.replace(MACHINES["small"], batch=4, cache=cache)
+
+
 @functools.cache
-def image(head_dim: int = 32, layers: int = LAYERS) -> ModelImage:
+def image(head_dim: int = 32, layers: int = LAYERS, cache: str = "indices") -> ModelImage:
     """The image of the small machine; heads of 64 elements take two groups of V's images."""
-    loaded, machine = checkpoint(head_dim), MACHINES["small"]
-    assert isinstance(machine, MachineConfig)
+    loaded = checkpoint(head_dim)
+    machine = MACHINES["small"] if cache == "indices" else paged(head_dim)
     ids = torch.randint(0, VOCABULARY, (256,), generator=torch.Generator().manual_seed(2))
-    options = LayerOptions(glu="exact", center=True)
+    options = LayerOptions(glu="exact", center=True, cache=cache)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         source = pack.trained(loaded, ids, options, machine)
@@ -64,10 +73,12 @@ def tokenizer() -> Tokenizer:
 
 
 def packed(
-    folder: Path, head_dim: int = 32, end: Sequence[int] = (), speaks: bool = False
-) -> pack.ModelPack:
+    folder: Path, head_dim: int = 32, end: Sequence[int] = (), speaks: bool = False,
+    cache: str = "indices",
+) -> pack.ModelPack:  # fmt: skip
     """Written to a folder and read back; end: tokens that end a text; speaks: has a tokenizer."""
     model = {"name": "random", "end": list(end)}
     given = types.SimpleNamespace(backend_tokenizer=tokenizer()) if speaks else None
-    pack.write(folder, image(head_dim), model, {"tool": "test"}, given)
-    return pack.load(folder, MACHINES["small"])
+    made = image(head_dim, cache=cache)
+    pack.write(folder, made, model, {"tool": "test"}, given)
+    return pack.load(folder, made.layout.config)

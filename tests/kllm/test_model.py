@@ -31,6 +31,8 @@ from golden.llm.kllm import pack
 from golden.llm.kllm.model import model_shape
 from golden.llm.pack import main
 from golden.manifest import PackError
+from golden.oaken.kv_engine import Request
+from golden.paging.format import Op
 from tests.kllm import model_example as example
 
 SMALL = MACHINES["small"]
@@ -99,6 +101,41 @@ def test_a_batch_gives_what_single_tokens_give(head_dim):
     assert float(torch.corrcoef(both)[0, 1]) > 0.7
 
 
+@pytest.mark.parametrize("head_dim", [32, 64])
+def test_the_pages_serve_a_model(head_dim):
+    """One part, no host between layers; a batch gives what single tokens give.
+
+    The logits are as near to the real model's as those of the lanes' attention.
+    """
+    image = example.image(head_dim, cache="oaken")
+    program = pass_program(image.layout, Job(2, 3), 1)
+    assert len(program.parts) == 1
+    single = logits(ModelHost(image), TOKENS, 1)
+    assert torch.equal(single, logits(ModelHost(image), TOKENS, 2))
+    assert largest_chunk(image.layout, 8, 0) <= image.layout.config.batch
+    real = example.checkpoint(head_dim).model(torch.tensor([TOKENS])).logits[0].double().detach()
+    both = torch.stack((float_from_bits(single, FP16).flatten(), real.flatten()))
+    lanes = logits(ModelHost(example.image(head_dim)), TOKENS, 1)
+    other = torch.stack((float_from_bits(lanes, FP16).flatten(), real.flatten()))
+    near, known = (float(torch.corrcoef(each)[0, 1]) for each in (both, other))
+    assert near > known - 0.05, (near, known)
+
+
+def test_sequences_of_a_model_do_not_meet():
+    """A second host on the same cache has a sequence of its own, and the same logits."""
+    image = example.image(cache="oaken")
+    first, second = ModelHost(image), ModelHost(image)
+    second.machine.cache = first.machine.cache
+    second.sequence = first.machine.cache.request(Request(Op.OPEN)).sequence
+    assert second.sequence != first.sequence
+    alone = logits(ModelHost(image), TOKENS, 1)
+    for place, token in enumerate(TOKENS):
+        program = pass_program(image.layout, Job(1, place))
+        made = [host.run(program, [token]).logits[0] for host in (first, second)]
+        assert torch.equal(made[0], alone[place])
+        assert torch.equal(made[1], alone[place])
+
+
 def test_pieces_of_the_head():
     layout = example.image().layout
     assert sum(pieces(layout, 1)) == example.VOCABULARY
@@ -115,6 +152,10 @@ def test_image_comes_back(tmp_path):
         assert bytes(found) == bytes(wanted)
     again = example.packed(tmp_path / "model")
     assert again.identity == made.identity
+    assert made.image().thresholds is None
+    paged, wanted = example.packed(tmp_path / "paged", cache="oaken"), example.image(cache="oaken")
+    assert paged.layout == wanted.layout
+    assert torch.equal(paged.image().thresholds, wanted.thresholds)
     image = made.image()
     image.data[:] = 0
     assert bytes(pack.load(tmp_path / "model", SMALL).image().data) != bytes(image.data)

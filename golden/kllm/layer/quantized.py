@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from golden.config import ConfigError
-from golden.fp16.ops import add, bits_from_float
+from golden.fp16.ops import add, bits_from_float, float_from_bits
 from golden.kllm import conditioning
 from golden.kllm.flow import LINEARS, SITES, matmuls
 from golden.kllm.functional import Slot
@@ -20,6 +20,8 @@ from golden.kllm.layer.weights import LayerWeights
 from golden.kllm.norms import fold
 from golden.kllm.quantize import QuantizedWeight, quantize_weight, train_activation_codebook
 from golden.kllm.quantizer import quantize_command
+from golden.oaken.groups import Ratios, thresholds_of
+from golden.oaken.thresholds import intervals_of, window_bounds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +29,7 @@ class QuantizedLayer:
     """weight: by matmul (fused or not); codebook: of each activation, k and v of the caches.
 
     offset: (kv_heads, head_size) FP16 words that K gets after RoPE, with ``options.center``.
+    thresholds: (2, 4) FP16 words, Oaken's for K and for V, with ``options.cache`` of ``oaken``.
     """
 
     shape: LayerShape
@@ -34,11 +37,16 @@ class QuantizedLayer:
     weight: Mapping[str, QuantizedWeight]
     codebook: Mapping[str, Tensor]
     offset: Tensor | None = None
+    thresholds: Tensor | None = None
 
     def __post_init__(self) -> None:
         if (self.offset is not None) != self.options.center:
             raise ConfigError(
                 f"offset must be given with center=true alone, not center={self.options.center}"
+            )
+        if (self.thresholds is None) != self.options.lanes_attend:
+            raise ConfigError(
+                f"thresholds must be given with cache=oaken alone, not cache={self.options.cache}"
             )
 
     def save(self, path: Path) -> None:
@@ -49,6 +57,8 @@ class QuantizedLayer:
                 arrays[f"weight.{name}.{field}"] = getattr(weight, field).numpy()
         if self.offset is not None:
             arrays["offset"] = self.offset.numpy()
+        if self.thresholds is not None:
+            arrays["thresholds"] = self.thresholds.numpy()
         for name, config in (("shape", self.shape), ("options", self.options)):
             for field, value in config.describe().items():
                 arrays[f"{name}.{field}"] = np.array(value)
@@ -61,7 +71,7 @@ class QuantizedLayer:
         parts: dict[str, dict[str, Any]] = {"shape": {}, "options": {}}
         codebook: dict[str, Tensor] = {}
         weight: dict[str, dict[str, Tensor]] = {}
-        offset = arrays.pop("offset", None)
+        offset, thresholds = (arrays.pop(name, None) for name in ("offset", "thresholds"))
         for name, array in arrays.items():
             kind, _, rest = name.partition(".")
             if kind in parts:
@@ -77,6 +87,7 @@ class QuantizedLayer:
             weight={name: QuantizedWeight(**fields) for name, fields in weight.items()},
             codebook=codebook,
             offset=None if offset is None else torch.from_numpy(offset),
+            thresholds=None if thresholds is None else torch.from_numpy(thresholds),
         )
 
 
@@ -121,7 +132,13 @@ def quantize_layer(
             words = words.reshape(-1, shape.head_size)
         share = options.share if site.outliers else 0
         codebook[name] = train_activation_codebook(words, bits_a, share=share)
-    return QuantizedLayer(shape, options, weight, codebook, offset)
+    thresholds = None
+    if not options.lanes_attend:
+        keys, values = (float_from_bits(_words(name, seen[name], offset)) for name in ("k", "v"))
+        ratios = Ratios()
+        intervals = intervals_of([window_bounds([(keys, values)], ratios)], ratios)
+        thresholds = torch.stack([thresholds_of(each) for each in intervals[0]])
+    return QuantizedLayer(shape, options, weight, codebook, offset, thresholds)
 
 
 @dataclasses.dataclass(frozen=True)

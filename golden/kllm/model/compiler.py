@@ -4,6 +4,8 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from golden.index.nearest import midpoints
 from golden.kllm.config import MachineConfig
@@ -22,11 +24,15 @@ from golden.kllm.vectors.requests import codebook_packet
 
 @dataclasses.dataclass(frozen=True)
 class ModelImage:
-    """Bytes of the data memory and of each port's memory, zeros where the host writes."""
+    """Bytes of the data memory and of each port's memory, zeros where the host writes.
+
+    thresholds: (layers, 2, 4) FP16 words of Oaken's cache; None: the lanes attend.
+    """
 
     layout: ModelLayout
     data: np.ndarray
     ports: list[np.ndarray]
+    thresholds: Tensor | None = None
 
 
 def compile_model(model: QuantizedModel, layout: ModelLayout) -> ModelImage:
@@ -36,8 +42,10 @@ def compile_model(model: QuantizedModel, layout: ModelLayout) -> ModelImage:
     ports = [
         np.zeros(layout.words * config.port_bits // 8, np.uint8) for _ in range(config.ports.ports)
     ]
+    thresholds = []
     for memory, layer in zip(layout.layers, model.layers, strict=True):
         check_layer_widths(layer, config)
+        thresholds.append(layer.thresholds)
         write_vectors(rows, memory.place, constants(layer, config))
         write_weights(ports, config, memory.image, layer)
     head = model.head
@@ -63,4 +71,7 @@ def compile_model(model: QuantizedModel, layout: ModelLayout) -> ModelImage:
         stride = -(-length // ROW_ELEMENTS)
         flat = rows[first : first + count * stride].reshape(count, -1)
         flat[:, :length] = table.numpy()
-    return ModelImage(layout, rows.reshape(-1).view(np.uint8), ports)
+    found = [each for each in thresholds if each is not None]
+    return ModelImage(
+        layout, rows.reshape(-1).view(np.uint8), ports, torch.stack(found) if found else None
+    )

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from golden.kllm.cache import Place
 from golden.kllm.config import MachineConfig
 from golden.kllm.isa import FAILED, ROW_ELEMENTS, Unit, row_count
 from golden.kllm.layer.compiler import masks, write_vectors
@@ -17,6 +18,8 @@ from golden.kllm.machine import Machine
 from golden.kllm.model.compiler import ModelImage
 from golden.kllm.model.program import PassProgram, pieces
 from golden.kllm.records import Weight
+from golden.oaken.kv_engine import Request
+from golden.paging.format import Op
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,14 +85,21 @@ class ModelHost:
             if name in cached
         ]
         self.machine = _Machine(config, image, _outside(written, self.layout.words))
-        none = torch.zeros(shape.kv_heads, 0, shape.head_size, dtype=torch.int64)
-        scale = torch.zeros(shape.kv_heads, 0, dtype=torch.int64)
-        self.caches = [Cache(none, scale, none, scale) for _ in self.layout.layers]
+        self.caches: list[Cache] = []  # of each layer, where the lanes attend
+        self._paged = 0  # cached tokens, where the unit CACHE attends
+        if image.thresholds is None:
+            none = torch.zeros(shape.kv_heads, 0, shape.head_size, dtype=torch.int64)
+            scale = torch.zeros(shape.kv_heads, 0, dtype=torch.int64)
+            self.caches = [Cache(none, scale, none, scale) for _ in self.layout.layers]
+            return
+        assert self.machine.cache is not None
+        self.machine.cache.begin(image.thresholds)
+        self.sequence = self.machine.cache.request(Request(Op.OPEN)).sequence
 
     @property
     def context(self) -> int:
         """Cached tokens."""
-        return self.caches[0].tokens
+        return self.caches[0].tokens if self.caches else self._paged
 
     def append(self, number: int, words: list[int], job: Job) -> None:
         """K and V of new tokens of a layer, as part ``number`` reads them back."""
@@ -107,6 +117,10 @@ class ModelHost:
             raise ValueError(f"a cache of {job.context} tokens needed, not {self.context}")
         for first, rows in mask_rows(program).items():
             machine.data.write(first, rows.reshape(-1).view(np.uint8))
+        if machine.cache is not None:
+            machine.cache.batch = [None] * self.layout.config.batch
+            for t in range(job.tokens):
+                machine.cache.batch[t] = Place(self.sequence, job.context + t)
         machine.issued = dict.fromkeys(Unit, 0)
         status, readback = [], []
         for number, words in enumerate(program.with_tokens(tokens)):
@@ -119,6 +133,7 @@ class ModelHost:
             readback.append(machine.readback)
             if number < len(self.caches):
                 self.append(number, machine.readback, job)
+        self._paged += job.tokens
         return PassRun(status, readback, logits_of(program, readback[-1]))
 
 

@@ -36,7 +36,8 @@ class ModelLayout:
 
     layers : of each layer; of V's scales all rows, of the cache images all tokens
     angles : first rows of the cosines and of the sines of position 0, and rows of a position
-    mask : first row of what the host writes for several new tokens
+    mask : first row of what the host writes for several new tokens; no row where the unit CACHE
+        attends
     head : of the head
     embedding : first row of token 0
     rows : of the data memory; words : of the memory of port 0
@@ -64,6 +65,8 @@ class ModelLayout:
         for t in range(job.tokens):
             for name, (first, count) in self.angles.items():
                 place[f"{name}{t}"] = first + (job.context + t) * count, count
+        if not self.options.lanes_attend:
+            return LayerLayout(place, whole.image, whole.words)
         place |= self.masks(job)
         image = dict(whole.image)
         for head in range(self.shape.layer.kv_heads):
@@ -77,6 +80,8 @@ class ModelLayout:
 
     def masks(self, job: Job) -> dict[str, tuple[int, int]]:
         """Rows of the masks, which the host writes before the pass."""
+        if not self.options.lanes_attend:
+            return {}
         rows = row_count(job.attended)
         return {f"mask{t}": (self.mask + t * rows, rows) for t in range(job.masks)}
 
@@ -89,7 +94,7 @@ def model_layout(
     per_position = row_count(shape.layer.head_size // 2)
     for name in ("cos", "sin"):
         rows.add(name, shape.layer.head_size // 2, shape.context)
-    rows.add("mask", shape.context, max(chunk - 1, 1))
+    rows.add("mask", shape.context, max(chunk - 1, 1) if options.lanes_attend else 0)
     rows.add("codebook.head", ROW_ELEMENTS, 2)
     rows.add("packet.head", config.kmeans_words)
     shared = dict(rows.place)
@@ -99,7 +104,7 @@ def model_layout(
         made, words = images(shape.layer, options, config, room, words)
         own = Rows(rows.rows)
         own.add_constants(made, shape.layer, options, config)
-        for kv_head in range(shape.layer.kv_heads):
+        for kv_head in range(shape.layer.kv_heads if options.lanes_attend else 0):
             own.add(room.cached("v_scale", 0, kv_head), room.attended)
         rows.rows = own.rows
         layers.append(LayerLayout(own.place, made, words))

@@ -14,8 +14,9 @@ _ADDRESS_WORD = 4  # of LOAD
 
 @dataclasses.dataclass(frozen=True)
 class PassProgram:
-    """parts : words of each part, layers + 1 of them; counted from the state after reset
+    """parts : words of each part; commands are counted from the state after reset
 
+    There are layers + 1 parts where the host appends K and V after each layer, else one.
     logits : of the last tokens whose logits the last part reads
     The first ``job.tokens`` commands are the LOADs of the tokens.
     """
@@ -58,7 +59,8 @@ def pass_program(layout: ModelLayout, job: Job, logits: int = 1) -> PassProgram:
         asm.load(address=layout.embedding, dst=x.token(t))
     for number in range(shape.layers):
         memory = layout.of_layer(number, job)
-        LayerCommands(shape.layer, layout.options, job, memory, asm).layer(x, chained=True)
+        commands = LayerCommands(shape.layer, layout.options, job, memory, asm, number)
+        commands.layer(x, chained=True)
     if logits:
         last = Vector(x.row + (job.tokens - logits) * x.stride, x.length, logits, x.stride)
         head_commands(asm, shape.layer, layout.head, logits, HEAD_SHARE, last)

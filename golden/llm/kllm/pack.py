@@ -64,7 +64,9 @@ class ModelPack:
         mapped: list[np.ndarray] = [
             np.memmap(self.folder / name, dtype=np.uint8, mode="c") for name in ("data.bin", *names)
         ]
-        return ModelImage(self.layout, mapped[0], mapped[1:])
+        words = self.manifest.layout.get("thresholds")
+        thresholds = None if words is None else torch.tensor(words)
+        return ModelImage(self.layout, mapped[0], mapped[1:], thresholds)
 
     @property
     def identity(self) -> str:
@@ -91,7 +93,7 @@ def write(
     with filelock.FileLock(folder / "lock"):
         (folder / MANIFEST).unlink(missing_ok=True)
         files = _write_files(folder, image, tokenizer)
-        manifest = _manifest(image.layout, model, made, files)
+        manifest = _manifest(image, model, made, files)
         manifest.write(folder)
     return manifest
 
@@ -112,9 +114,10 @@ def _write_files(folder: Path, image: ModelImage, tokenizer: Any) -> dict[str, A
 
 
 def _manifest(
-    layout: ModelLayout, model: dict[str, Any], made: dict[str, Any], files: dict[str, Any]
+    image: ModelImage, model: dict[str, Any], made: dict[str, Any], files: dict[str, Any]
 ) -> Manifest:
-    shape = layout.shape.describe()
+    layout, shape = image.layout, image.layout.shape.describe()
+    thresholds = {} if image.thresholds is None else {"thresholds": image.thresholds.tolist()}
     return Manifest(
         block=BLOCK,
         config=layout.config.describe(),
@@ -133,6 +136,7 @@ def _manifest(
                 }
                 for layer in layout.layers
             ],
+            **thresholds,
         },
         files=files,
     )
