@@ -1,8 +1,9 @@
 """Commands of the matmul engine: checked, then started."""
 
 from fractions import Fraction
+from typing import NamedTuple
 
-from amaranth import Const, Module, Mux, Signal
+from amaranth import Const, Module, Mux, Signal, Value
 from amaranth.lib import stream
 
 from golden.kllm.isa import Codebook, CommandStatus, MatmulMode, Opcode
@@ -270,7 +271,7 @@ class KllmMatmulIssue(Block):
                 m.d.comb += self.supply.valid.eq(1)
                 with m.If(self.supply.ready):
                     m.next = "RELEASE"
-            self._turn(m, reader, factors, released, aborted, is_bad, fault, mismatch)
+            self._turn(m, reader, factors, _Turn(released, aborted, is_bad, fault, mismatch))
             with m.State("RUN"):
                 with m.If(self.done):
                     m.next = "END"
@@ -282,19 +283,19 @@ class KllmMatmulIssue(Block):
         m.d.comb += self.is_codebook.eq(loads | fsm.ongoing("CODEBOOK"))
         self._packet(m, check, loads, loaded_kind, is_bad)
 
-    def _turn(self, m: Module, reader, factors, released, aborted, is_bad, fault, mismatch) -> None:
+    def _turn(self, m: Module, reader, factors, turn: "_Turn") -> None:
         """The states of a MATMUL from its turn to the start of its walks."""
         work, descriptor = self.work, reader.o.p
         with m.State("RELEASE"):
-            with m.If(aborted):
-                m.d.sync += fault.eq(int(CommandStatus.ABORTED))
+            with m.If(turn.aborted):
+                m.d.sync += turn.fault.eq(int(CommandStatus.ABORTED))
                 m.next = "TICKET"
-            with m.Elif(released & is_bad):
-                m.d.sync += fault.eq(int(CommandStatus.CODEBOOK_MISSING))
+            with m.Elif(turn.released & turn.is_bad):
+                m.d.sync += turn.fault.eq(int(CommandStatus.CODEBOOK_MISSING))
                 m.next = "TICKET"
-            with m.Elif(released & work.direct):
+            with m.Elif(turn.released & work.direct):
                 m.next = "TICKET"
-            with m.Elif(released):
+            with m.Elif(turn.released):
                 m.d.comb += reader.start.eq(1)
                 m.next = "DESCRIPTORS"
         with m.State("DESCRIPTORS"):
@@ -305,14 +306,14 @@ class KllmMatmulIssue(Block):
                     | (descriptor.length != work.length)
                     | (descriptor.integer != work.integer)
                 )
-                m.d.sync += mismatch.eq(mismatch | wrong)
+                m.d.sync += turn.mismatch.eq(turn.mismatch | wrong)
             with m.If(reader.done):
-                m.d.sync += fault.eq(Mux(mismatch, int(CommandStatus.SLOT_MISMATCH), 0))
+                m.d.sync += turn.fault.eq(Mux(turn.mismatch, int(CommandStatus.SLOT_MISMATCH), 0))
                 m.next = "TICKET"
         with m.State("TICKET"):
             # The rows of DIRECT may be outputs that are still to be written.
             m.d.comb += [
-                self.ticket.p.fault.eq(fault),
+                self.ticket.p.fault.eq(turn.fault),
                 self.ticket.valid.eq(~work.direct | work.void | self.is_idle),
             ]
             with m.If(self.ticket.valid & self.ticket.ready):
@@ -374,3 +375,13 @@ class KllmMatmulIssue(Block):
             ]
             with m.If(self.ticket.ready):
                 m.d.sync += loads.eq(0)
+
+
+class _Turn(NamedTuple):
+    """The state of a MATMUL when its turn comes."""
+
+    released: Value  # the commands that it waits for are complete
+    aborted: Value  # it ends without a result
+    is_bad: Value  # the codebook before it was refused
+    fault: Signal  # why its weights have no use
+    mismatch: Signal  # a slot so far is not what it needs
