@@ -136,6 +136,7 @@ _SWITCHES = (
 _RECIPE = (
     Entry("kllm-plain-w4a4", "KLLM, each tensor alone", "W4A4"),
     Entry("kllm-w4a4", "KLLM", "W4A4"),
+    Entry("kllm-w4a4:integer_bits=16+oaken", "KLLM, K and V of Oaken", "W4A4"),
     Entry("atom-like-w4a4", "after Atom, RTN", "W4A4"),
     Entry("atom-like-w4a4+rtn-kv4", "and K and V per token", "W4A4"),
     Entry(f"atom-like-w4a4{_GPTQ}", "after Atom, GPTQ", "W4A4"),
@@ -145,7 +146,9 @@ _RECIPE = (
     Entry("atom-like-w4a3", "after Atom, RTN", "W4A3"),
 )
 
-_RECIPE_SEEDS = tuple(each for each in _RECIPE if each.label == "KLLM")
+_RECIPE_SEEDS = tuple(
+    each for each in _RECIPE if each.label in ("KLLM", "KLLM, K and V of Oaken")
+)
 
 _CACHES = (
     Entry("fp32", "FP32"),
