@@ -1,0 +1,140 @@
+"""golden.attention.stream against fractions."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from golden.attention.exact import products, scores
+from golden.attention.format import Status, score_bits, total_bits, value_bits
+from golden.attention.stream import attend, phases
+from golden.fp16 import functions
+from golden.fp16.format import FP16, FP32
+from tests.exact import exact, ordinary, rounded
+
+LARGEST = 0x7BFF
+MOST = 100
+
+
+def finite(rng, *shape) -> torch.Tensor:
+    """Any finite words."""
+    words = rng.integers(0, 1 << 16, shape)
+    return torch.tensor(np.where(words & FP16.infinity == FP16.infinity, words ^ 0x4000, words))
+
+
+def query_output(q, k, v) -> list[int] | None:
+    """The outputs of one query by fractions, or None: it has no result."""
+    keys = [[exact(word) for word in row] for row in k.tolist()]
+    query = [exact(word) for word in q.tolist()]
+    s = [rounded(sum(a * b for a, b in zip(query, row, strict=True))) for row in keys]
+    usable = [word for word in s if word != FP16.sign_bit | FP16.infinity]
+    if FP16.infinity in s or not usable:
+        return None
+    largest = max(map(exact, usable))
+    e = [
+        exact(int(functions.exp(rounded(exact(word) - largest)))) if word in usable else Fraction(0)
+        for word in s
+    ]
+    divisor = exact(rounded(sum(e), FP32), FP32)
+    inverse = exact(rounded(1 / divisor, FP32), FP32)
+    columns = [[exact(word) for word in column] for column in v.T.tolist()]
+    sums = [sum(a * b for a, b in zip(e, column, strict=True)) for column in columns]
+    return [rounded(exact(rounded(total, FP32), FP32) * inverse) for total in sums]
+
+
+def check(q, k, v) -> Status:
+    found = attend(q, k, v, MOST)
+    for n, query in enumerate(q):
+        wanted = query_output(query, k, v)
+        assert bool(found.bad[n]) == (wanted is None)
+        assert found.words[n].tolist() == (wanted or [FP16.canonical_nan] * q.shape[1])
+    assert found.status == (Status.OVERFLOW if found.bad.any() else Status.OK)
+    return found.status
+
+
+@pytest.mark.parametrize(("size", "rows"), [(16, 1), (16, 37), (64, 5), (80, 20)])
+def test_attention_follows_its_definition(size, rows):
+    rng = np.random.default_rng([size, rows])
+    small = ordinary(rng, 3, size)
+    small[1:] = (small[1:] & 0x83FF) | 0x2800  # scores near each other
+    assert check(small, ordinary(rng, rows, size), ordinary(rng, rows, size)) == Status.OK
+    check(small, ordinary(rng, rows, size), finite(rng, rows, size))
+    tiny = torch.tensor(rng.integers(0, 0x400, (3, size)) | rng.integers(0, 2, (3, size)) << 15)
+    check(tiny, finite(rng, rows, size), finite(rng, rows, size))
+    check(finite(rng, 3, size), tiny[:1].expand(rows, size), tiny[:1].expand(rows, size))
+
+
+def test_scores_beyond_the_format():
+    """A score above FP16 spoils its query alone; one below it weighs nothing, unless all do."""
+    q = torch.full((3, 16), LARGEST)
+    q[0], q[2] = 0x1400, 0xFBFF
+    k = torch.full((4, 16), 0x3C00)
+    k[2] = 0xBC00
+    v = ordinary(np.random.default_rng(2), 4, 16)
+    assert attend(q, k, v, MOST).bad.tolist() == [False, True, True]
+    assert check(q, k, v) == Status.OVERFLOW
+    assert attend(q, k[:2], v[:2], MOST).bad.tolist() == [False, True, True]
+    assert attend(q, -k[2:3] & 0xFFFF, v[:1], MOST).bad.any()
+    k[1] = 0  # a score of 0 beside one of -infinity
+    k[2] = 0x3C00
+    assert attend(q, k, v, MOST).bad.tolist() == [False, True, False]
+    check(q, k, v)
+
+
+def test_faults_and_their_order():
+    rng = np.random.default_rng(3)
+    q, k, v = (ordinary(rng, *shape) & 0xBFFF for shape in ((2, 16), (5, 16), (5, 16)))
+    for words, status in ((k, Status.NONFINITE), (v, Status.NONFINITE)):
+        for special in (0x7C00, 0xFC00, 0x7C01, 0xFFFF):
+            kept = int(words[4, 15])
+            words[4, 15] = special
+            found = attend(q, k, v, MOST)
+            assert (found.status, found.bad.tolist()) == (status, [True, True])
+            assert (found.words == FP16.canonical_nan).all()
+            assert attend(q, k, v, MOST, error=True).status == Status.DATA
+            assert attend(q, k, v, 4, error=True).status == Status.LENGTH
+            words[4, 15] = kept
+    assert attend(q, k[:0], v[:0], MOST).status == Status.LENGTH
+    alone = attend(q, k, v, 5)
+    assert alone.status == Status.OK
+    q[0, 3] = 0x7C00
+    found = attend(q, k, v, 5)
+    assert (found.status, found.bad.tolist()) == (Status.NONFINITE, [True, False])
+    assert (found.words[0] == FP16.canonical_nan).all()
+    assert (found.words[1] == alone.words[1]).all()
+
+
+def test_widths_hold_the_longest_sums():
+    """The largest words of both signs, at the most elements and rows: not one bit is spare."""
+    big = 65504 << 24
+    for head_dim in (16, 80, 256):
+        assert (head_dim * big * big).bit_length() == score_bits(head_dim) - 1
+    for rows in (1, 1000, 32768):
+        assert (rows * (big << 24)).bit_length() == value_bits(rows) - 1
+        assert (rows << 24).bit_length() == total_bits(rows)
+    for sign in (0, 0x8000):
+        row = torch.full((1, 256), LARGEST)
+        wanted = [256 * big * big * (-1 if sign else 1)]
+        assert products(row | sign, row.T).integers() == wanted
+        assert scores(row | sign, row).item() == FP16.infinity | sign
+        v = torch.full((32768, 2), LARGEST | sign)
+        sums = products(torch.full((1, 32768), 0x3C00), v).integers()
+        assert sums == [32768 * (big << 24) * (-1 if sign else 1)] * 2
+    found = attend(torch.zeros(1, 2), torch.zeros(32768, 2), torch.full((32768, 2), LARGEST), 32768)
+    assert found.words.tolist() == [[LARGEST] * 2]
+
+
+def test_the_order_of_rows_never_matters():
+    rng = np.random.default_rng(6)
+    q, k, v = ordinary(rng, 2, 16), ordinary(rng, 90, 16), finite(rng, 90, 16)
+    order = torch.tensor(rng.permutation(90))
+    first, second = attend(q, k, v, MOST), attend(q, k[order], v[order], MOST)
+    assert (first.words == second.words).all()
+
+
+def test_phases_hide_each_softmax_behind_the_next_keys():
+    assert phases([3]) == [(False, 0), (True, 0)]
+    assert phases([3, 0, 4]) == [
+        (False, 0), (False, 1), (True, 0), (False, 2), (True, 1), (True, 2),
+    ]  # fmt: skip
