@@ -1,5 +1,6 @@
 """golden.attention.stream against fractions."""
 
+import itertools
 from fractions import Fraction
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from golden.attention.exact import products, scores
 from golden.attention.format import Status, score_bits, total_bits, value_bits
 from golden.attention.stream import attend, phases
+from golden.attention.timing import StreamCycles, StreamShape
 from golden.fp16 import functions
 from golden.fp16.format import FP16, FP32
 from tests.exact import exact, ordinary, rounded
@@ -138,3 +140,61 @@ def test_phases_hide_each_softmax_behind_the_next_keys():
     assert phases([3, 0, 4]) == [
         (False, 0), (False, 1), (True, 0), (False, 2), (True, 1), (True, 2),
     ]  # fmt: skip
+
+
+SHAPES = [
+    StreamShape(lanes=64, steps=1, turns=1, queries=3, cells=12, max_rows=8192),
+    StreamShape(lanes=64, steps=2, turns=1, queries=1, cells=4, max_rows=4096),
+    StreamShape(lanes=16, steps=3, turns=2, queries=4, cells=8, max_rows=4096),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("rows", [1, 2, 5, 9, 20, 64, 1000, 4096])
+def test_formulas_of_cycles(shape, rows):
+    """A long run, and runs of few jobs, against the cycle of each transfer."""
+    cycles = StreamCycles(shape)
+    cycles.run([rows] * 40)
+    steady = [b - a for a, b in itertools.pairwise(cycles.cycles["status"][15:36])]
+    assert set(steady) == {shape.interval(rows)}
+    assert len(cycles.cycles["rows"]) == 2 * 40 * rows * shape.steps
+    assert len(cycles.cycles["o"]) == 40 * shape.beats
+    for jobs in (1, 2, 3):
+        if jobs == 1 or rows * shape.row >= 64:
+            few = StreamCycles(shape)
+            few.run([rows] * jobs)
+            first = few.cycles["rows"][0] - (shape.turns - 1)
+            assert few.cycles["status"][-1] - first + 1 == shape.run(rows, jobs)
+
+
+def test_a_run_reads_its_rows_without_a_gap():
+    """K of the next job hides the softmax: two jobs wait once for K, and once for the sums."""
+    shape = SHAPES[0]
+    cycles = StreamCycles(shape)
+    cycles.run([500] * 10)
+    moves = cycles.cycles["rows"]
+    gaps = [b - a - 1 for a, b in itertools.pairwise(moves) if b - a > 1]
+    assert len(gaps) == 2
+    assert moves[-1] - moves[0] + 1 == 10_000 + sum(gaps)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_timing_is_that_of_the_transfers(shape):
+    timing = shape.timing()
+    cycles = StreamCycles(shape)
+    cycles.run([40])
+    cycles.run([40] * 3)
+    moves, o, status = (cycles.cycles[name] for name in ("rows", "o", "status"))
+    stretch = 40 * shape.steps  # beats of K, or of V, of a job
+    first = [moves[n * stretch] for n in range(8)]
+    last = [moves[(n + 1) * stretch - 1] for n in range(8)]
+    assert o[0] - last[1] == timing.latency
+    assert status[0] - o[shape.beats - 1] == timing.delay("from the last of o to status")
+    gap = first[1] - last[0] - (shape.turns - 1)
+    assert gap == timing.delay("from K to V of a run of one job")
+    gap = first[3] - last[2] - (shape.turns - 1)
+    assert gap == timing.delay("from the first to the second K of a run")
+    gap = first[7] - last[6] - (shape.turns - 1)
+    assert gap == timing.delay("from V to the next V at least, and one per beat of o") + shape.beats
+    steps = moves[shape.steps] - moves[0]
+    assert steps == timing.interval
