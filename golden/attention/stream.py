@@ -1,4 +1,4 @@
-"""Attention of the queries of one KV head on streams of exact rows.
+"""Attention of the queries of some KV heads on streams of exact rows.
 
 Words are int64 tensors of FP16 bit patterns, any device. Rounding points, each to nearest even:
 
@@ -25,17 +25,17 @@ from golden.fp16.ops import is_special
 class Attended:
     """The end of a job."""
 
-    words: Tensor  # (L, d) outputs, canonical NaN for each query that is bad
-    bad: Tensor  # (L,) bool: queries without a result
+    words: Tensor  # (H, L, d) outputs, canonical NaN for each query that is bad
+    bad: Tensor  # (H, L) bool: queries without a result
     status: Status  # the first that applies to the job or to one of its queries
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, max_rows: int, error: bool = False) -> Attended:
-    """Outputs of ``L`` queries on ``n`` rows of K and V.
+    """Outputs of ``L`` queries of each of ``H`` KV heads on ``n`` rows of K and V.
 
-        s = q . k;  w = exp(s - max s);  o = sum w * v / sum w
+        s = q . k;  w = exp(s - max s);  o = sum w * v / sum w, of each head and query
 
-    q : (L, d) words, with 1 / sqrt(d) in them; k, v : (n, d) words
+    q : (H, L, d) words, with 1 / sqrt(d) in them; k, v : (n, H, d) words
     max_rows : most rows of a job; error: a row was decoded from bad data
 
     No query has a result if there is no row, or more than ``max_rows``. The same holds after an
@@ -51,17 +51,23 @@ def attend(q: Tensor, k: Tensor, v: Tensor, max_rows: int, error: bool = False) 
     elif is_special(k).any() or is_special(v).any():
         status = Status.NONFINITE
     if status:
-        return Attended(torch.full_like(q, FP16.canonical_nan), q[:, 0] >= 0, status)
+        return Attended(torch.full_like(q, FP16.canonical_nan), q[..., 0] >= 0, status)
     unusable = is_special(q).any(dim=-1)
+    heads = [_head(q[n], k[:, n], v[:, n], unusable[n]) for n in range(len(q))]
+    words, bad = (torch.stack(found) for found in zip(*heads, strict=True))
+    if unusable.any():
+        status = Status.NONFINITE
+    elif bad.any():
+        status = Status.OVERFLOW
+    return Attended(words, bad, status)
+
+
+def _head(q: Tensor, k: Tensor, v: Tensor, unusable: Tensor) -> tuple[Tensor, Tensor]:
+    """(outputs, queries without a result) of one head; ``unusable`` queries have none."""
     score = scores(torch.where(unusable[:, None], 0, q), k)
     _, weight, part = row_weights(score[:, :0], score)
     bad = part.bad | unusable
-    if unusable.any():
-        status = Status.NONFINITE
-    elif part.bad.any():
-        status = Status.OVERFLOW
-    words = quotients(products(weight, v), PRODUCT_GRID, part.total, bad)
-    return Attended(words, bad, status)
+    return quotients(products(weight, v), PRODUCT_GRID, part.total, bad), bad
 
 
 def phases(rows: list[int]) -> list[tuple[bool, int]]:

@@ -54,19 +54,19 @@ class StreamShape:
     """The numbers that decide the cycles of AttentionStream."""
 
     lanes: int  # elements of a row per beat
-    steps: int  # beats of a row
+    beats: int  # of a row
     turns: int  # cycles of a beat
-    queries: int
+    queries: int  # of all heads
     cells: int  # beats of q, or of o, per word of products
     max_rows: int
 
     @property
     def row(self) -> int:
         """Cycles of a row."""
-        return self.steps * self.turns
+        return self.beats * self.turns
 
     @property
-    def beats(self) -> int:
+    def outputs(self) -> int:
         """Beats of o of a job, and of q."""
         return self.row * self.cells
 
@@ -84,7 +84,7 @@ class StreamShape:
             start="the last of rows",
             end="o",
             unit="row",
-            words=(("rows", self.steps),),
+            words=(("rows", self.beats),),
             delays=(
                 ("from K to V of a run of one job", self.score + _WEIGHT),
                 ("from the first to the second K of a run", self.score + _NEXT_ROW + 1),
@@ -98,8 +98,8 @@ class StreamShape:
 
         V waits until the sums before are taken, and an output begins when the one before ends.
         """
-        sums = self.row * rows + _JOB + _INVERSE + self.queries + self.beats
-        output = _INVERSE + self.queries + self.beats + _DIVISION + 1
+        sums = self.row * rows + _JOB + _INVERSE + self.queries + self.outputs
+        output = _INVERSE + self.queries + self.outputs + _DIVISION + 1
         return max(2 * self.row * rows, sums, output)
 
     def run(self, rows: int, jobs: int) -> int:
@@ -108,10 +108,10 @@ class StreamShape:
         Exact where a stretch of rows is as long as what follows it: the weights of a job, the sums
         of the job before.
         """
-        end = _JOB + _INVERSE + self.queries + _DIVISION + self.beats
+        end = _JOB + _INVERSE + self.queries + _DIVISION + self.outputs
         if jobs == 1:
             return 2 * self.row * rows + self.score + _WEIGHT - 1 + end
-        gaps = self.score + _NEXT_ROW + _JOB + _INVERSE + self.queries + self.beats
+        gaps = self.score + _NEXT_ROW + _JOB + _INVERSE + self.queries + self.outputs
         return 2 * self.row * rows * jobs + gaps + end
 
 
@@ -203,7 +203,7 @@ class StreamCycles:
         self._started.append(start)
         sums = start + _INVERSE + shape.queries
         if not refused:
-            self._room = sums + shape.beats
-        given = range(sums + _DIVISION, sums + _DIVISION + shape.beats)
+            self._room = sums + shape.outputs
+        given = range(sums + _DIVISION, sums + _DIVISION + shape.outputs)
         self.cycles["o"] += given
         self.cycles["status"].append(given[-1] + 1)

@@ -26,16 +26,17 @@ __all__ = ["AttentionStream", "AttentionStreamConfig"]
 
 
 class AttentionStream(Block):
-    """Softmax attention of ``queries`` queries on the rows of K and V of one KV head, row by row.
+    """Softmax attention on the rows of K and V of ``heads`` KV heads, ``queries`` queries of each.
 
         s = rne16(q . k);  w = exp(rne16(s - max s));  W = sum w * v;  S = sum w
         o = rne16(rne32(W) * rne32(1 / rne32(S)))
 
-    ``job`` says how many rows. ``q`` brings its queries, with ``1 / sqrt(head_dim)`` in them: for
-    each beat of a row, for each query, ``lanes`` words. ``o`` gives the outputs in the same order.
-    ``rows`` brings the rows, ``lanes`` elements per beat, first those of K, then those of V. K of
-    the next job comes before V: K0 K1 V0 K2 V1 and so on, so that its scores hide the softmax. A
-    job with ``last`` ends a run: V of the job before comes next, then its own.
+    A row has K, or V, of a token, head by head. ``job`` says how many rows. ``q`` brings its
+    queries, with ``1 / sqrt(head_dim)`` in them: for each beat of a row, for each query of its
+    head, ``lanes`` words. ``o`` gives the outputs in the same order. ``rows`` brings the rows,
+    ``lanes`` elements per beat, first those of K, then those of V. K of the next job comes before
+    V: K0 K1 V0 K2 V1 and so on, so that its scores hide the softmax. A job with ``last`` ends a
+    run: V of the job before comes next, then its own.
 
     ``status`` ends a job, after its last word of ``o``. Words of a query without a result are NaN
     (0x7E00). A job without rows, or with more than ``max_rows``, is refused: the block accepts and

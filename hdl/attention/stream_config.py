@@ -9,7 +9,7 @@ from golden.attention.format import PRODUCT_BITS, PRODUCT_GRID, Status, score_bi
 from golden.attention.timing import StreamShape
 from golden.config import Config, bounded, choice
 from golden.fp16.format import FP16
-from hdl.attention.weights import AttentionWeightsConfig
+from hdl.attention.weights import QUERIES_MAX, AttentionWeightsConfig
 from hdl.kinds import BITS, NUMBER, fixed, mask_of
 from hdl.ports import In, Out, Payload
 
@@ -23,8 +23,8 @@ FLAGS = data.StructLayout(
     {
         "is_key": 1,  # products of K count
         "is_value": 1,  # products of V count
-        "last": 1,  # the row's last beat
-        "query_last": 1,  # the beat's last queries
+        "last": 1,  # the head's last beat
+        "row_last": 1,  # the last queries of the row's last head
         "phase_last": 1,  # the last beat of all rows
     }
 )
@@ -34,8 +34,9 @@ FLAGS = data.StructLayout(
 class AttentionStreamConfig(Config):
     """Size of a KV head, and what moves and is multiplied per cycle."""
 
-    head_dim: int = bounded(128, 16, 256, "elements of a row, a multiple of lanes")
-    queries: int = bounded(1, 1, 8, "L: query heads that share the KV head")
+    heads: int = bounded(1, 1, 16, "KV heads of a row, one after another")
+    head_dim: int = bounded(128, 16, 256, "elements of a head, a multiple of lanes")
+    queries: int = bounded(1, 1, 8, "L: query heads that share a KV head")
     lanes: int = choice(64, (16, 32, 64, 128), "elements of a row per beat")
     macs: int = bounded(64, 16, 512, "products per cycle: lanes times a divisor of queries")
     width: int = choice(16, (4, 8, 16), "words per beat of q and o")
@@ -48,6 +49,14 @@ class AttentionStreamConfig(Config):
             self._refuse(
                 "macs", f"lanes = {self.lanes} times a divisor of queries = {self.queries}"
             )
+        if self.results > QUERIES_MAX:
+            most = QUERIES_MAX // self.queries
+            self._refuse("heads", f"at most {most} with queries = {self.queries}")
+
+    @property
+    def results(self) -> int:
+        """Queries of all heads, those of head 0 first."""
+        return self.heads * self.queries
 
     @property
     def engines(self) -> int:
@@ -61,21 +70,21 @@ class AttentionStreamConfig(Config):
 
     @property
     def steps(self) -> int:
-        """Beats of a row."""
+        """Beats of a head."""
         return self.head_dim // self.lanes
 
     @property
     def words(self) -> int:
         """Cycles of a row: ``macs`` products in each."""
-        return self.steps * self.turns
+        return self.heads * self.steps * self.turns
 
     @property
     def shape(self) -> StreamShape:
         return StreamShape(
             lanes=self.lanes,
-            steps=self.steps,
+            beats=self.heads * self.steps,
             turns=self.turns,
-            queries=self.queries,
+            queries=self.results,
             cells=self.macs // self.width,
             max_rows=self.max_rows,
         )
@@ -91,7 +100,7 @@ class AttentionStreamConfig(Config):
     @property
     def weights(self) -> AttentionWeightsConfig:
         """The softmax. Rows come as past keys; there are no exact keys."""
-        return AttentionWeightsConfig(keys=1, queries=self.queries, past=self.max_rows, window=1)
+        return AttentionWeightsConfig(keys=1, queries=self.results, past=self.max_rows, window=1)
 
     @property
     def job_layout(self) -> Payload:
@@ -127,7 +136,7 @@ class AttentionStreamConfig(Config):
         return Payload(
             tag=TAG,
             status=(3, "golden.attention.format.Status", Status),
-            bad=(self.queries, "queries without a result", mask_of("queries")),
+            bad=(self.results, "queries without a result", mask_of("queries")),
         )
 
     @property
@@ -143,7 +152,7 @@ class AttentionStreamConfig(Config):
     @property
     def fault_layout(self) -> Payload:
         """The faults in the words of a stretch of rows, and queries that are ``bad``."""
-        return Payload(nonfinite=1, error=1, bad=self.queries)
+        return Payload(nonfinite=1, error=1, bad=self.results)
 
     @property
     def sum_layout(self) -> Payload:

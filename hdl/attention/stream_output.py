@@ -43,11 +43,13 @@ class AttentionStreamOutput(Block):
         status = Signal(config.status_layout, reset_less=True)
         is_refused = Signal(reset_less=True)
         sums = Signal(config.weights.total_layout["sum"].shape, reset_less=True)
-        inverses, invert, inverted = reciprocals(m, sums.as_value(), config.queries)
+        inverses, invert, inverted = reciprocals(m, sums.as_value(), config.results)
         beats = StreamSkidBufferConfig(width=FP16.bits * config.width)
         beats = add(m, "beats", StreamSkidBuffer(beats))
         cells = config.lanes // config.width
-        walk = Walk(m, "walk", steps=config.steps, queries=config.queries, cells=cells)
+        loops = {"steps": config.steps, "queries": config.queries, "cells": cells}
+        walk = Walk(m, "walk", heads=config.heads, **loops)
+        query = let(m, "query", walk.at.heads * config.queries + walk.at.queries)
         drains = Signal()
         takes = Signal()
         held = Signal()
@@ -65,8 +67,8 @@ class AttentionStreamOutput(Block):
             m.d.sync += [
                 held.eq(offers),
                 values.eq(self.sum.p.value),
-                side["inverse"].eq(Array([*inverses, inverses[0]])[walk.at.queries]),
-                side["bad"].eq(Cat(status.bad, 0).bit_select(walk.at.queries, 1)),
+                side["inverse"].eq(Array([*inverses, inverses[0]])[query]),
+                side["bad"].eq(Cat(status.bad, 0).bit_select(query, 1)),
                 side["last"].eq(walk.is_last),
             ]
         divided = Quotients(m, config.value_bits, PRODUCT_GRID, held, side, takes, beats)

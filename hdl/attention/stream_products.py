@@ -49,7 +49,8 @@ class AttentionStreamProducts(Block):
         phase = Signal(config.phase_layout, reset_less=True)
         go = Signal()
         ends = Signal()  # a phase, with its last product or because it has no rows
-        walk = Walk(m, "walk", rows=phase.rows, steps=config.steps, turns=config.turns)
+        loops = {"heads": config.heads, "steps": config.steps, "turns": config.turns}
+        walk = Walk(m, "walk", rows=phase.rows, **loops)
         self._phases(m, phase, walk, go, ends)
 
         # The row and its weights, a cycle later; the RAM has the queries then.
@@ -59,13 +60,14 @@ class AttentionStreamProducts(Block):
             flags.is_key.eq(counts & ~phase.is_value),
             flags.is_value.eq(counts & phase.is_value),
             flags.last.eq(walk.last.steps),
-            flags.query_last.eq(walk.last.turns),
+            flags.row_last.eq(walk.last.heads & walk.last.turns),
             flags.phase_last.eq(walk.is_last),
         ]
         row = Signal(config.rows_layout, reset_less=True)
         weight = Signal(data.ArrayLayout(FP16.bits, config.engines), reset_less=True)
         words = self.weight.p.word[0].as_value()
-        group = words.word_select(walk.at.turns, FP16.bits * config.engines)
+        at = walk.at.heads * config.turns + walk.at.turns
+        group = words.word_select(at, FP16.bits * config.engines)
         m.d.sync += [row.eq(self.rows.p), weight.eq(group)]
         is_value = Signal(reset_less=True)
         m.d.sync += is_value.eq(phase.is_value)
@@ -122,13 +124,15 @@ class AttentionStreamProducts(Block):
             go.eq(takes & self.rows.valid),
             self.rows.ready.eq(takes & walk.last.turns),
             self.weight.ready.eq(
-                is_open & phase.is_value & ~phase.is_refused & self.rows.valid & walk.wraps.steps
+                is_open & phase.is_value & ~phase.is_refused & self.rows.valid & walk.wraps.heads
             ),
             walk.start.eq(begin),
             walk.step.eq(go),
             ends.eq(finish | (begin & is_empty)),
             self.q_en.eq(go & ~phase.is_value),
-            self.q_word.eq(walk.at.steps * config.turns + walk.at.turns),
+            self.q_word.eq(
+                (walk.at.heads * config.steps + walk.at.steps) * config.turns + walk.at.turns
+            ),
             self.q_release.eq(
                 (finish & ~phase.is_value) | (begin & is_empty & ~following.is_value)
             ),
@@ -143,7 +147,7 @@ class AttentionStreamProducts(Block):
         moved = Signal()
         ended = Signal()
         of_value = Signal(reset_less=True)
-        bad = Signal(self.config.queries, reset_less=True)
+        bad = Signal(self.config.results, reset_less=True)
         nonfinite = Signal()
         error = Signal()
         wrong = any_of(word[FP16.frac_bits : FP16.bits - 1].all() for word in row.x)

@@ -1,6 +1,6 @@
 """Queries of two jobs: part of attention_stream."""
 
-from amaranth import Const, Module, Mux, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
 
 from golden.fp16.format import FP16
@@ -20,7 +20,7 @@ def query_ports(config: AttentionStreamConfig, flip=In) -> dict:
     other = Out if flip is In else In
     return {
         "q_full": other(1, "All queries of a job are there."),
-        "q_bad": other(config.queries, "Queries with a NaN or an infinity.", mask_of("queries")),
+        "q_bad": other(config.results, "Queries with a NaN or an infinity.", mask_of("queries")),
         "q_en": flip(1, "Read; the data comes in the next cycle."),
         "q_word": flip(range(max(2, config.words)), "Beat, and turn.", index_of("words")),
         "q_data": other(FP16.bits * config.macs, "Elements of the queries of a turn.", FP16),
@@ -30,6 +30,8 @@ def query_ports(config: AttentionStreamConfig, flip=In) -> dict:
 
 class AttentionStreamQueries(Block):
     """Words ``q`` of two jobs in a RAM: for each beat of a row, for each query, ``lanes`` words.
+
+    The queries of a beat are those of its head.
 
     A read word has the elements of ``engines`` queries. ``q_release`` goes on to the next job.
     """
@@ -53,6 +55,8 @@ class AttentionStreamQueries(Block):
         words = add(m, "words", StreamWiden(shape))
         place = Signal(range(max(2, size)))
         turn = Signal(range(max(2, config.turns)))
+        step = Signal(range(max(2, config.steps)))
+        head = Signal(range(max(2, config.heads)))
         full = Signal(range(3))
         fill_half = Signal()
         half = Signal()
@@ -75,6 +79,10 @@ class AttentionStreamQueries(Block):
         ]
         with m.If(take):
             m.d.sync += [place.eq(after(place, size)), turn.eq(after(turn, config.turns))]
+            with m.If(turn == config.turns - 1):
+                m.d.sync += step.eq(after(step, config.steps))
+                with m.If(step == config.steps - 1):
+                    m.d.sync += head.eq(after(head, config.heads))
         m.d.sync += [
             full.eq(full + fills - self.q_release),
             fill_half.eq(fill_half ^ fills),
@@ -86,16 +94,17 @@ class AttentionStreamQueries(Block):
             words.o.p.data.word_select(n, FP16.bits)[FP16.frac_bits : FP16.bits - 1].all()
             for n in range(config.macs)
         ]
-        first = let(m, "first", place < config.turns) if config.steps > 1 else Const(1, 1)
-        bads = [Signal(config.queries, name=f"bad_{n}", reset_less=True) for n in range(2)]
+        first = let(m, "first", step == 0)
+        bads = [Signal(config.results, name=f"bad_{n}", reset_less=True) for n in range(2)]
         wrong = [
             let(m, f"wrong_{n}", any_of(exponents[n * config.lanes : (n + 1) * config.lanes]))
             for n in range(config.engines)
         ]
         for n, bad in enumerate(bads):
-            for query in range(config.queries):
-                now = take & (fill_half == n) & (turn == query // config.engines)
-                with m.If(now):
-                    m.d.sync += bad[query].eq(wrong[query % config.engines] | (bad[query] & ~first))
+            for query in range(config.results):
+                group, engine = divmod(query, config.engines)
+                now = (head == group // config.turns) & (turn == group % config.turns)
+                with m.If(take & (fill_half == n) & now):
+                    m.d.sync += bad[query].eq(wrong[engine] | (bad[query] & ~first))
         m.d.comb += self.q_bad.eq(Mux(half, bads[1], bads[0]))
         return m

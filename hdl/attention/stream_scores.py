@@ -21,7 +21,7 @@ _ROUND_STAGES = 4
 
 
 class AttentionStreamScores(Block):
-    """``score`` = rne16(sum_i q_i * k_i) of each row of K, all queries of a row together.
+    """``score`` = rne16(sum_i q_i * k_i) of each row of K, all queries of all heads together.
 
     Each engine adds the ``lanes`` products of a cycle by a tree. The sums of its queries take
     turns, and one rounding unit serves them. ``score`` is never delayed: the softmax has taken the
@@ -61,13 +61,13 @@ class AttentionStreamScores(Block):
             ]
             if tag:
                 last = rounder
-                m.d.comb += rounder.i.p.tag.eq(final.query_last)
-            # The words of the turns before wait for those of the last one.
+                m.d.comb += rounder.i.p.tag.eq(final.row_last)
+            # The words of turns and heads before wait for those of the last one.
             found = rounder.o.p.y
-            for turn in reversed(range(config.turns)):
-                m.d.comb += words[0][turn * config.engines + engine].eq(found)
-                if turn:
-                    word = Signal(FP16.bits, name=f"word_{turn - 1}_{engine}", reset_less=True)
+            for group in reversed(range(config.heads * config.turns)):
+                m.d.comb += words[0][group * config.engines + engine].eq(found)
+                if group:
+                    word = Signal(FP16.bits, name=f"word_{group - 1}_{engine}", reset_less=True)
                     with m.If(rounder.o.valid):
                         m.d.sync += word.eq(found)
                     found = word

@@ -31,7 +31,7 @@ random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = contract.
 async def queries_of_two_jobs_wait(dut):
     """The block takes, without a job, the queries of two jobs, and a word of those of a third."""
     bench = await contract.started(dut)
-    most = 2 * SHAPE.beats + SHAPE.cells
+    most = 2 * SHAPE.outputs + SHAPE.cells
     offers = {"q": WORDS["q"]}
     flow = await bench.run(offers, dict.fromkeys(contract.sinks, 0), stop_at=most + 40)
     assert flow.sent["q"] == min(most, len(WORDS["q"]))
@@ -42,13 +42,13 @@ async def rows_wait_for_their_job(dut):
     """No row is taken before its job, nor before the last of its queries."""
     bench = await contract.started(dut)
     nothing = dict.fromkeys(contract.sinks, 0)
-    offers = {"rows": WORDS["rows"], "q": WORDS["q"][: SHAPE.beats - 1]}
+    offers = {"rows": WORDS["rows"], "q": WORDS["q"][: SHAPE.outputs - 1]}
     for name in ("rows", "job"):
         offers[name] = WORDS[name]
         flow = await bench.run(offers, nothing, stop_at=60)
         assert not flow.sent["rows"]
         await contract.restart(bench)
     await bench.run({"job": WORDS["job"][:1]}, nothing, stop_at=20)
-    offers = {"q": WORDS["q"][: SHAPE.beats], "rows": WORDS["rows"]}
-    flow = await bench.run(offers, nothing, stop_at=SHAPE.beats + 10)
-    assert flow.cycles["rows"][0] == SHAPE.beats + 1 + SHAPE.turns
+    offers = {"q": WORDS["q"][: SHAPE.outputs], "rows": WORDS["rows"]}
+    flow = await bench.run(offers, nothing, stop_at=SHAPE.outputs + 10)
+    assert flow.cycles["rows"][0] == SHAPE.outputs + 1 + SHAPE.turns

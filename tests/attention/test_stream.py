@@ -1,5 +1,6 @@
 """golden.attention.stream against fractions."""
 
+import dataclasses
 import itertools
 from fractions import Fraction
 
@@ -9,7 +10,7 @@ import torch
 
 from golden.attention.exact import products, scores
 from golden.attention.format import Status, score_bits, total_bits, value_bits
-from golden.attention.stream import attend, phases
+from golden.attention.stream import Attended, attend, phases
 from golden.attention.timing import StreamCycles, StreamShape
 from golden.fp16 import functions
 from golden.fp16.format import FP16, FP32
@@ -45,8 +46,14 @@ def query_output(q, k, v) -> list[int] | None:
     return [rounded(exact(rounded(total, FP32), FP32) * inverse) for total in sums]
 
 
+def one_head(q, k, v, *more, **error) -> Attended:
+    """``attend`` of a single head: its words and bad queries."""
+    found = attend(q[None], k[:, None], v[:, None], *more, **error)
+    return dataclasses.replace(found, words=found.words[0], bad=found.bad[0])
+
+
 def check(q, k, v) -> Status:
-    found = attend(q, k, v, MOST)
+    found = one_head(q, k, v, MOST)
     for n, query in enumerate(q):
         wanted = query_output(query, k, v)
         assert bool(found.bad[n]) == (wanted is None)
@@ -74,13 +81,13 @@ def test_scores_beyond_the_format():
     k = torch.full((4, 16), 0x3C00)
     k[2] = 0xBC00
     v = ordinary(np.random.default_rng(2), 4, 16)
-    assert attend(q, k, v, MOST).bad.tolist() == [False, True, True]
+    assert one_head(q, k, v, MOST).bad.tolist() == [False, True, True]
     assert check(q, k, v) == Status.OVERFLOW
-    assert attend(q, k[:2], v[:2], MOST).bad.tolist() == [False, True, True]
-    assert attend(q, -k[2:3] & 0xFFFF, v[:1], MOST).bad.any()
+    assert one_head(q, k[:2], v[:2], MOST).bad.tolist() == [False, True, True]
+    assert one_head(q, -k[2:3] & 0xFFFF, v[:1], MOST).bad.any()
     k[1] = 0  # a score of 0 beside one of -infinity
     k[2] = 0x3C00
-    assert attend(q, k, v, MOST).bad.tolist() == [False, True, False]
+    assert one_head(q, k, v, MOST).bad.tolist() == [False, True, False]
     check(q, k, v)
 
 
@@ -91,17 +98,17 @@ def test_faults_and_their_order():
         for special in (0x7C00, 0xFC00, 0x7C01, 0xFFFF):
             kept = int(words[4, 15])
             words[4, 15] = special
-            found = attend(q, k, v, MOST)
+            found = one_head(q, k, v, MOST)
             assert (found.status, found.bad.tolist()) == (status, [True, True])
             assert (found.words == FP16.canonical_nan).all()
-            assert attend(q, k, v, MOST, error=True).status == Status.DATA
-            assert attend(q, k, v, 4, error=True).status == Status.LENGTH
+            assert one_head(q, k, v, MOST, error=True).status == Status.DATA
+            assert one_head(q, k, v, 4, error=True).status == Status.LENGTH
             words[4, 15] = kept
-    assert attend(q, k[:0], v[:0], MOST).status == Status.LENGTH
-    alone = attend(q, k, v, 5)
+    assert one_head(q, k[:0], v[:0], MOST).status == Status.LENGTH
+    alone = one_head(q, k, v, 5)
     assert alone.status == Status.OK
     q[0, 3] = 0x7C00
-    found = attend(q, k, v, 5)
+    found = one_head(q, k, v, 5)
     assert (found.status, found.bad.tolist()) == (Status.NONFINITE, [True, False])
     assert (found.words[0] == FP16.canonical_nan).all()
     assert (found.words[1] == alone.words[1]).all()
@@ -123,7 +130,9 @@ def test_widths_hold_the_longest_sums():
         v = torch.full((32768, 2), LARGEST | sign)
         sums = products(torch.full((1, 32768), 0x3C00), v).integers()
         assert sums == [32768 * (big << 24) * (-1 if sign else 1)] * 2
-    found = attend(torch.zeros(1, 2), torch.zeros(32768, 2), torch.full((32768, 2), LARGEST), 32768)
+    found = one_head(
+        torch.zeros(1, 2), torch.zeros(32768, 2), torch.full((32768, 2), LARGEST), 32768
+    )
     assert found.words.tolist() == [[LARGEST] * 2]
 
 
@@ -131,8 +140,25 @@ def test_the_order_of_rows_never_matters():
     rng = np.random.default_rng(6)
     q, k, v = ordinary(rng, 2, 16), ordinary(rng, 90, 16), finite(rng, 90, 16)
     order = torch.tensor(rng.permutation(90))
-    first, second = attend(q, k, v, MOST), attend(q, k[order], v[order], MOST)
+    first, second = one_head(q, k, v, MOST), one_head(q, k[order], v[order], MOST)
     assert (first.words == second.words).all()
+
+
+def test_heads_are_apart():
+    """Each head has the outputs that it has alone; a fault of a row is one of all heads."""
+    rng = np.random.default_rng(7)
+    q, k, v = ordinary(rng, 3, 2, 16) & 0xBFFF, ordinary(rng, 9, 3, 16), ordinary(rng, 9, 3, 16)
+    q[1, 1, 3] = 0x7E00
+    k[:, 2], q[2, 0] = 0x3C00, LARGEST
+    found = attend(q, k, v, MOST)
+    for head in range(3):
+        alone = one_head(q[head], k[:, head], v[:, head], MOST)
+        assert (found.words[head] == alone.words).all()
+        assert (found.bad[head] == alone.bad).all()
+    assert found.bad.tolist() == [[False, False], [False, True], [True, False]]
+    assert found.status == Status.NONFINITE
+    v[8, 2, 15] = 0x7C00
+    assert attend(q, k, v, MOST).bad.all()
 
 
 def test_phases_hide_each_softmax_behind_the_next_keys():
@@ -143,9 +169,9 @@ def test_phases_hide_each_softmax_behind_the_next_keys():
 
 
 SHAPES = [
-    StreamShape(lanes=64, steps=1, turns=1, queries=3, cells=12, max_rows=8192),
-    StreamShape(lanes=64, steps=2, turns=1, queries=1, cells=4, max_rows=4096),
-    StreamShape(lanes=16, steps=3, turns=2, queries=4, cells=8, max_rows=4096),
+    StreamShape(lanes=64, beats=1, turns=1, queries=3, cells=12, max_rows=8192),
+    StreamShape(lanes=64, beats=2, turns=1, queries=1, cells=4, max_rows=4096),
+    StreamShape(lanes=16, beats=3, turns=2, queries=4, cells=8, max_rows=4096),
 ]
 
 
@@ -157,8 +183,8 @@ def test_formulas_of_cycles(shape, rows):
     cycles.run([rows] * 40)
     steady = [b - a for a, b in itertools.pairwise(cycles.cycles["status"][15:36])]
     assert set(steady) == {shape.interval(rows)}
-    assert len(cycles.cycles["rows"]) == 2 * 40 * rows * shape.steps
-    assert len(cycles.cycles["o"]) == 40 * shape.beats
+    assert len(cycles.cycles["rows"]) == 2 * 40 * rows * shape.beats
+    assert len(cycles.cycles["o"]) == 40 * shape.outputs
     for jobs in (1, 2, 3):
         if jobs == 1 or rows * shape.row >= 64:
             few = StreamCycles(shape)
@@ -185,16 +211,18 @@ def test_timing_is_that_of_the_transfers(shape):
     cycles.run([40])
     cycles.run([40] * 3)
     moves, o, status = (cycles.cycles[name] for name in ("rows", "o", "status"))
-    stretch = 40 * shape.steps  # beats of K, or of V, of a job
+    stretch = 40 * shape.beats  # beats of K, or of V, of a job
     first = [moves[n * stretch] for n in range(8)]
     last = [moves[(n + 1) * stretch - 1] for n in range(8)]
     assert o[0] - last[1] == timing.latency
-    assert status[0] - o[shape.beats - 1] == timing.delay("from the last of o to status")
+    assert status[0] - o[shape.outputs - 1] == timing.delay("from the last of o to status")
     gap = first[1] - last[0] - (shape.turns - 1)
     assert gap == timing.delay("from K to V of a run of one job")
     gap = first[3] - last[2] - (shape.turns - 1)
     assert gap == timing.delay("from the first to the second K of a run")
     gap = first[7] - last[6] - (shape.turns - 1)
-    assert gap == timing.delay("from V to the next V at least, and one per beat of o") + shape.beats
-    steps = moves[shape.steps] - moves[0]
+    assert (
+        gap == timing.delay("from V to the next V at least, and one per beat of o") + shape.outputs
+    )
+    steps = moves[shape.beats] - moves[0]
     assert steps == timing.interval

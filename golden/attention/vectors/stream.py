@@ -15,16 +15,24 @@ from golden.words import layout_word
 LARGEST = 0x7BFF
 SPECIALS = (FP16.infinity, FP16.sign_bit | FP16.infinity, 0x7C01, 0x7E00, 0xFFFF)
 KINDS = 17
+SOUND = (0, 1, 3, 4, 5, 7, 14, 15)  # kinds without a fault of a row
 
 
 @dataclasses.dataclass
 class Job:
-    """A job's words: (L, d) of q, (rows, d) of K and V; rows that come with ``error``."""
+    """A job's words, of one head or of several; beats that come with ``error``."""
 
-    q: np.ndarray
-    k: np.ndarray
+    q: np.ndarray  # (L, d), or (heads, L, d)
+    k: np.ndarray  # (rows, d), or (rows, heads, d)
     v: np.ndarray
-    errors: np.ndarray  # (2, rows, beats of a row) of K and V
+    errors: np.ndarray  # (2, rows, beats) of K and V
+
+
+def of_heads(jobs: list[Job]) -> Job:
+    """A job of several heads, from as many of one head."""
+    q = np.stack([job.q for job in jobs])
+    k, v = (np.stack([getattr(job, name) for job in jobs], axis=1) for name in ("k", "v"))
+    return Job(q, k, v, np.concatenate([job.errors for job in jobs], axis=2))
 
 
 def normal(rng, spread: float, *shape) -> np.ndarray:
@@ -84,7 +92,7 @@ def least_sums(rng, queries: int, rows: int, size: int) -> tuple[np.ndarray, ...
 
 
 def job_words(rng, config, kind: int, rows: int) -> Job:
-    """A job: ordinary, wide, largest, cancelling, subnormal, faulty, and others by ``kind``."""
+    """A job of one head: ordinary, wide, largest, subnormal, faulty, and others by ``kind``."""
     size, queries = config.head_dim, config.queries
     q = normal(rng, size**-0.5, queries, size)
     k, v = normal(rng, 1.5, rows, size), normal(rng, 1, rows, size)
@@ -167,31 +175,35 @@ def run_vectors(config, rng, runs: int) -> tuple[dict, dict]:
     ends: dict = {name: [] for name in words}
     counts: list[list[int]] = []
     kinds: list[int] = []
-    by_beat = (config.queries, config.steps, config.lanes)
+    by_beat = (config.heads, config.queries, config.steps, config.lanes)
     for n in range(runs):
         rows = run_rows(config, rng, n)
         counts.append(rows)
         jobs = []
         for place, count in enumerate(rows):
-            if not kinds:  # each kind as often
-                kinds = rng.permutation(KINDS).tolist()
-            kind = (2, 3, 15)[n] if n < 3 else kinds.pop()
-            job = job_words(rng, config, kind, count)
+            heads = []
+            for head in range(config.heads):
+                if not kinds:  # each kind as often
+                    kinds = rng.permutation(KINDS).tolist()
+                # A fault of a row is one of all heads, and would hide what the others do.
+                kind = (2, 3, 15)[n] if n < 3 else kinds.pop() if not head else rng.choice(SOUND)
+                heads.append(job_words(rng, config, kind, count))
+            job = of_heads([heads[k] for k in rng.permutation(config.heads)])
             jobs.append(job)
             tag = int(rng.integers(0, 256))
             is_last = place == len(rows) - 1
             words["job"].append(layout_word(config.job_layout, rows=count, tag=tag, last=is_last))
-            beats = job.q.reshape(by_beat).transpose(1, 0, 2).reshape(-1, config.width)
+            beats = job.q.reshape(by_beat).transpose(0, 2, 1, 3).reshape(-1, config.width)
             words["q"] += [layout_word(config.q_layout, word=beat) for beat in beats.tolist()]
             q, k, v = (torch.tensor(x) for x in (job.q, job.k, job.v))
             found = attend(q, k, v, config.max_rows, bool(job.errors.any()))
-            outputs = found.words.numpy().reshape(by_beat).transpose(1, 0, 2)
+            outputs = found.words.numpy().reshape(by_beat).transpose(0, 2, 1, 3)
             outputs = outputs.reshape(-1, config.width)
             words["o"] += [
                 layout_word(config.o_layout, word=beat, last=k == len(outputs) - 1)
                 for k, beat in enumerate(outputs.tolist())
             ]
-            bad = sum(int(flag) << k for k, flag in enumerate(found.bad))
+            bad = sum(int(flag) << k for k, flag in enumerate(found.bad.flatten()))
             words["status"].append(
                 layout_word(config.status_layout, tag=tag, status=int(found.status), bad=bad)
             )
