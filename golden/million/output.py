@@ -3,13 +3,10 @@
 Words are int64 tensors of bit patterns, any device. Each rounding is to nearest even.
 """
 
-import torch
 from torch import Tensor
 
-from golden.attention.softmax import reciprocal
-from golden.fp16.format import FP16, FP32
+from golden.attention.exact import quotients
 from golden.fp16.limbs import Limbs, from_shifted
-from golden.fp16.ops import from_fixed, mul
 from golden.million.format import EXPONENT_MIN, PRODUCT_GRID
 
 
@@ -28,7 +25,4 @@ def outputs(
         sums if isinstance(sums, Limbs) else from_shifted([(sums, 0)]) for sums in (past, window)
     )
     merged = n.shifted(exponent - EXPONENT_MIN).plus(w.shifted(-EXPONENT_MIN))
-    value = from_fixed(merged.low, PRODUCT_GRID + EXPONENT_MIN, FP32, high=merged.high)
-    inverse = reciprocal(torch.where(bad, 1, total))
-    words = mul(value, inverse[:, None], FP32, FP32, FP16)
-    return torch.where(bad[:, None], FP16.canonical_nan, words)
+    return quotients(merged, PRODUCT_GRID + EXPONENT_MIN, total, bad)

@@ -7,18 +7,11 @@ of rows never matters.
 import torch
 from torch import Tensor
 
+from golden.attention.exact import products
 from golden.fp16.format import FP16
 from golden.fp16.limbs import Limbs, from_shifted
 from golden.fp16.ops import fixed_point, from_fixed
 from golden.million.format import PRODUCT_GRID
-
-_HALF = 20  # bits of a low part; sums of products of parts are exact in float64
-_MASK = (1 << _HALF) - 1
-
-
-def _product(a: Tensor, b: Tensor) -> Tensor:
-    """``a @ b`` of integers; exact while sums stay below 2**53, on a GPU too."""
-    return (a.to(torch.float64) @ b.to(torch.float64)).to(torch.int64)
 
 
 def window_scores(q: Tensor, k: Tensor, slope: Tensor, distances: Tensor) -> Tensor:
@@ -27,15 +20,8 @@ def window_scores(q: Tensor, k: Tensor, slope: Tensor, distances: Tensor) -> Ten
     q : (L, d) words; k : (rows, d) words; slope : (L,) words; distances : (rows,) integers
     The sum is exact, on the grid 2**-48. Beyond FP16 the score is an infinity.
     """
-    query, key = fixed_point(q), fixed_point(k).T
-    upper, lower = key >> _HALF, key & _MASK
-    terms = [
-        (_product(query >> _HALF, upper), 2 * _HALF),
-        (_product(query >> _HALF, lower) + _product(query & _MASK, upper), _HALF),
-        (_product(query & _MASK, lower), 0),
-        (fixed_point(slope)[:, None] * distances.to(torch.int64), -FP16.grid_exponent),
-    ]
-    total = from_shifted(terms)
+    bias = fixed_point(slope)[:, None] * distances.to(torch.int64)
+    total = products(q, k.T).plus(from_shifted([(bias, -FP16.grid_exponent)]))
     return from_fixed(total.low, PRODUCT_GRID, FP16, high=total.high).T
 
 
@@ -44,8 +30,7 @@ def window_sums(weight: Tensor, v: Tensor) -> Limbs:
 
     weight : (L, rows) words of 0..1; v : (rows, d) words
     """
-    w, value = fixed_point(weight), fixed_point(v)
-    return from_shifted([(_product(w, value >> _HALF), _HALF), (_product(w, value & _MASK), 0)])
+    return products(weight, v)
 
 
 def key_rows(sinks: int, start: int, recent: int, first: int, places: int) -> list[int]:

@@ -29,6 +29,7 @@ from hdl.stream.skid import skid
 _NEGATIVE_INFINITY = FP16.sign_bit | FP16.infinity
 _ADD_STAGES = 2
 _EXP_STAGES = 4
+QUERIES_MAX = 32
 _ROWS = 2  # rows that the block holds; also totals that wait
 
 
@@ -37,7 +38,7 @@ class AttentionWeightsConfig(Config):
     """Length of a row, and what a beat carries."""
 
     keys: int = choice(1, (1, 2, 4), "P: past keys per beat")
-    queries: int = bounded(4, 1, 8, "L: queries side by side")
+    queries: int = bounded(4, 1, QUERIES_MAX, "L: queries side by side")
     past: int = bounded(32768, 1, 65536, "most past keys of a row")
     window: int = bounded(36, 1, 320, "most exact keys of a row")
 

@@ -7,16 +7,14 @@ from amaranth import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 
 from golden.config import flag
-from golden.fp16.format import FP16, FP32
+from golden.fp16.format import FP16
 from golden.million import timing
-from golden.million.format import EXPONENT_MAX, EXPONENT_MIN, PRODUCT_GRID, WEIGHT_GRID
+from golden.million.format import EXPONENT_MAX, EXPONENT_MIN, PRODUCT_GRID
 from golden.timing import Timing
+from hdl.attention.quotients import Quotients, reciprocals
 from hdl.bits import let
 from hdl.block import Block
 from hdl.children import add
-from hdl.fp16.divide import FpReciprocal, FpReciprocalConfig
-from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
-from hdl.fp16.mul import FpMul, FpMulConfig
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.million.layouts import beat_layout
@@ -30,10 +28,6 @@ from hdl.stream.queue import queue
 from hdl.stream.widen import StreamWiden, StreamWidenConfig
 from hdl.walk import Walk
 
-_SUM_STAGES = 4
-_MUL_STAGES = 3
-_TO_FLOAT_STAGES = 2
-_RECIPROCAL_STAGES = 10
 _SHIFTS = EXPONENT_MAX - EXPONENT_MIN  # places between the smallest and the largest scale
 
 
@@ -144,7 +138,7 @@ class MillionOutput(Block):
         fetch = Signal()
         release = Signal()
         memory, is_full = self._past(m, release)
-        inverses, invert, inverted = self._inverses(m, job)
+        inverses, invert, inverted = reciprocals(m, job.sum.as_value(), queries)
         if config.exact:
             depth = queries * config.cache.pq.head_dim // config.rate.window_macs + 2
             window = queue(m, "window_sums", config.window.sum_layout, depth, storage="memory")
@@ -237,44 +231,6 @@ class MillionOutput(Block):
             m.d.sync += is_full.eq(fills)
         return memory, is_full
 
-    def _inverses(self, m: Module, job):
-        """(registers of the reciprocals, input: compute them, output: the last one comes)."""
-        queries = self.config.rate.queries
-        sums = job.sum.as_value()
-        bits = len(sums) // queries
-        shape = FixedToFloatConfig(
-            width=bits + 1, grid_exponents=(WEIGHT_GRID,), o=FP32, stages=_TO_FLOAT_STAGES
-        )
-        to_float = add(m, "total_to_float", FixedToFloat(shape))
-        divider = FpReciprocal(FpReciprocalConfig(a=FP32, o=FP32, stages=_RECIPROCAL_STAGES))
-        reciprocal = add(m, "reciprocal", divider)
-        inverses = [Signal(FP32.bits, name=f"inverse_{n}", reset_less=True) for n in range(queries)]
-        invert = Signal()
-        inverted = Signal()
-        sent = Signal(range(queries + 1))
-        got = Signal(range(queries + 1))
-        total = sums.word_select(sent[: max(1, (queries - 1).bit_length())], bits)
-        m.d.comb += [
-            to_float.i.valid.eq(invert & (sent != queries)),
-            to_float.i.p.value.eq(Cat(total, Const(0, 1)).as_signed()),
-            reciprocal.i.valid.eq(to_float.o.valid),
-            to_float.o.ready.eq(1),
-            reciprocal.i.p.a.eq(to_float.o.p.y),
-            reciprocal.o.ready.eq(1),
-            inverted.eq(reciprocal.o.valid & (got == queries - 1)),
-        ]
-        with m.If(invert):
-            with m.If(sent != queries):
-                m.d.sync += sent.eq(sent + 1)
-            with m.If(reciprocal.o.valid):
-                m.d.sync += got.eq(got + 1)
-        with m.Else():
-            m.d.sync += [sent.eq(0), got.eq(0)]
-        for n, inverse in enumerate(inverses):
-            with m.If(reciprocal.o.valid & (got == n)):
-                m.d.sync += inverse.eq(reciprocal.o.p.y)
-        return inverses, invert, inverted
-
     def _divide(self, m: Module, job, selected: tuple, valid, takes) -> None:
         """Turns selected elements of both sums into beats of outputs; drives ``takes``."""
         config = self.config
@@ -292,48 +248,14 @@ class MillionOutput(Block):
             m.d.sync += [kept[name].eq(value) for name, value in side.items()]
         places = let(m, "places", (exponent - EXPONENT_MIN)[: _SHIFTS.bit_length()])
         exact_bits = len(exact) // config.elements
+        grid = PRODUCT_GRID + EXPONENT_MIN
+        divided = Quotients(m, config.merged_bits, grid, held, kept, takes, beats)
         for n in range(config.elements):
             value = kept["past"].word_select(n, VALUE_SUM_BITS).as_signed()
             scaled = let(m, f"scaled_{n}", (value << places)[: config.merged_bits].as_signed())
             other = kept["exact"].word_select(n, exact_bits).as_signed()
             merged = let(m, f"merged_{n}", scaled + (other << -EXPONENT_MIN))
-            tag = FP32.bits + 2 if n == 0 else 0  # all elements move together
-            to_float = add(
-                m,
-                f"to_float_{n}",
-                FixedToFloat(
-                    FixedToFloatConfig(
-                        width=config.merged_bits,
-                        grid_exponents=(PRODUCT_GRID + EXPONENT_MIN,),
-                        o=FP32,
-                        stages=_SUM_STAGES,
-                        tag_bits=tag,
-                    )
-                ),
-            )
-            product = FpMulConfig(a=FP32, b=FP32, stages=_MUL_STAGES, tag_bits=2 if tag else 0)
-            product = add(m, f"divided_{n}", FpMul(product))
-            if tag:
-                first, last = to_float, product
-                m.d.comb += [
-                    takes.eq(~held | to_float.i.ready),
-                    to_float.i.p.tag.eq(Cat(kept["inverse"], kept["bad"], kept["last"])),
-                    product.i.p.tag.eq(to_float.o.p.tag[FP32.bits :]),
-                    beats.i.valid.eq(product.o.valid),
-                    beats.i.p.last.eq(product.o.p.tag[1]),
-                ]
-            m.d.comb += [
-                to_float.i.valid.eq(held),
-                to_float.i.p.value.eq(merged),
-                product.i.valid.eq(to_float.o.valid),
-                product.i.p.a.eq(to_float.o.p.y),
-                product.i.p.b.eq(first.o.p.tag[: FP32.bits]),
-                to_float.o.ready.eq(product.i.ready),
-                product.o.ready.eq(beats.i.ready),
-                beats.i.p.data.word_select(n, FP16.bits).eq(
-                    Mux(last.o.p.tag[0], FP16.canonical_nan, product.o.p.y)
-                ),
-            ]
+            divided.element(n, merged)
         m.d.comb += [
             self.o.valid.eq(beats.o.valid),
             self.o.p.word.eq(beats.o.p.data),

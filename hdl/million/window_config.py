@@ -5,6 +5,7 @@ import dataclasses
 from amaranth import Module, Mux, Signal, signed
 from amaranth.lib import data
 
+from golden.attention.format import PRODUCT_BITS, WEIGHTED_BITS
 from golden.config import ConfigError
 from golden.fp16.format import FP16
 from golden.million.format import DISTANCE_BITS, PRODUCT_GRID
@@ -17,9 +18,6 @@ from hdl.million.shapes import LayerConfig
 from hdl.ports import Payload
 from hdl.stream.narrow import StreamNarrow, StreamNarrowConfig
 from hdl.stream.widen import StreamWiden, StreamWidenConfig
-
-PRODUCT_BITS = 80  # of the magnitude of a product of two FP16 words, on the grid 2**-48
-WEIGHTED_BITS = 64  # of one with a weight of at most 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

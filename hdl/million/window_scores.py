@@ -5,9 +5,11 @@ import itertools
 from amaranth import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, stream
 
+from golden.attention.format import PRODUCT_BITS
 from golden.fp16.format import FP16
 from golden.index.timing import tree_levels
 from golden.million.format import PRODUCT_GRID
+from hdl.attention.products import complements, delayed, product_registers
 from hdl.bits import let
 from hdl.block import Block
 from hdl.children import add
@@ -17,13 +19,7 @@ from hdl.index.sums import add_tree
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.million.layouts import beat_layout
-from hdl.million.window_config import (
-    PRODUCT_BITS,
-    ExactKeys,
-    MillionWindowConfig,
-    regroup,
-)
-from hdl.million.window_products import complements, delayed, product_registers
+from hdl.million.window_config import ExactKeys, MillionWindowConfig, regroup
 from hdl.million.window_rows import row_ports
 from hdl.ports import In, Out
 from hdl.stream.queue import queue

@@ -3,15 +3,16 @@
 from amaranth import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream
 
+from golden.attention.format import WEIGHTED_BITS
 from golden.fp16.format import FP16
+from hdl.attention.products import complements, delayed, product_registers
 from hdl.bits import let
 from hdl.block import Block
 from hdl.children import add
 from hdl.fp16.unpack import unpack
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
-from hdl.million.window_config import WEIGHTED_BITS, ExactKeys, MillionWindowConfig
-from hdl.million.window_products import complements, delayed, product_registers
+from hdl.million.window_config import ExactKeys, MillionWindowConfig
 from hdl.million.window_rows import row_ports
 from hdl.ports import In, Out, Payload
 from hdl.walk import Walk

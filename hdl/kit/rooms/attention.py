@@ -5,11 +5,13 @@ from itertools import accumulate
 import numpy as np
 
 from golden.attention.vectors.softmax import row_vectors as softmax_rows
+from golden.attention.vectors.stream import run_vectors
 from golden.attention.vectors.weights import row_vectors as weight_rows
 from hdl.kit.episodes import Vectors
 from hdl.kit.words import SEED, Kit, plain, sliced
 
 _BAD = 1 << 16  # of a word of ``maximum``
+_RUNS = 12
 
 
 def _ends(counts: list[int]) -> dict[str, list[int]]:
@@ -40,7 +42,15 @@ def _weights(config) -> Vectors:
     return Vectors(episodes=[plain(covers, words)])
 
 
+def _stream(config) -> Vectors:
+    made, told = run_vectors(config, np.random.default_rng([SEED, 85]), _RUNS)
+    words = sliced(made, told["ends"], _RUNS)
+    covers = "runs of jobs: lengths, sizes; fault: refused lengths, bad data, infinities and NaN"
+    return Vectors(episodes=[plain(covers, words)])
+
+
 KITS = {
     "attention_softmax": Kit(vectors=_softmax, shown="small"),
     "attention_weights": Kit(vectors=_weights, shown="small"),
+    "attention_stream": Kit(vectors=_stream, shown="small"),
 }

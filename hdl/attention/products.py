@@ -1,4 +1,4 @@
-"""Exact products of FP16 words and their sums: arithmetic of million_window."""
+"""Exact products of FP16 words, term by term: arithmetic of exact attention."""
 
 from amaranth import Cat, Const, Module, Signal, signed
 from amaranth.hdl import Value
