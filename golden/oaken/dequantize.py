@@ -179,7 +179,7 @@ class TokenParts:
     """The streams of a group's records; error: a byte so far came with one."""
 
     scale: list[tuple[tuple[int, ...], bool]]  # six words and the error, per record
-    dense: list[tuple[bytes, bool]]  # block / 2 bytes and the error, per block
+    dense: list[bytes]  # block / 2 bytes per block
     sparse: list[SparseWord]  # one transfer, in words of ``block`` bytes
 
 
@@ -224,7 +224,7 @@ def split_records(
                     words = bytes(SCALE_BYTES) if bad else data[position:first]
                     scale = tuple(words[n] | words[n + 1] << 8 for n in range(0, SCALE_BYTES, 2))
                     parts.scale.append((scale, error))
-                parts.dense.append((bytes(half) if bad else data[first:at], error))
+                parts.dense.append(bytes(half) if bad else data[first:at])
             if bad:
                 continue
             if is_given:

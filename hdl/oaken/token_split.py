@@ -82,10 +82,7 @@ class OakenTokenSplitConfig(Config):
 
     @property
     def dense_layout(self) -> data.StructLayout:
-        return Payload(
-            data=(8 * self.dense_bytes, "codes of a block, two a byte", BYTES),
-            error=(1, "a byte so far was read with an error"),
-        )
+        return Payload(data=(8 * self.dense_bytes, "codes of a block, two a byte", BYTES))
 
     @property
     def sparse_layout(self) -> data.StructLayout:
@@ -104,8 +101,8 @@ class OakenTokenSplit(Block):
 
     A count above ``block``, or bytes missing, make the request bad. Its sparse transfer then ends
     in a word of no bytes, and the remaining scales and codes are unspecified. ``error``: a byte
-    read so far for the request, up to those of the word, had its error set. Bytes of ``sparse``
-    from ``end`` on are unspecified.
+    read so far for the request, up to those of the block, had its error set. Codes have the error
+    of their block on ``sparse``. Bytes of ``sparse`` from ``end`` on are unspecified.
 
     A step of a cycle takes a block, and the scales before it; one more cycle where all elements of
     the block are outliers. So 1 block per cycle, while the words bring the bytes. A word enters in
@@ -381,7 +378,6 @@ def _give(m: Module, config, outlets: _Outlets, window, found: _Found, move: _Mo
         scale.p.error.eq(error),
         dense.valid.eq(move.step),
         dense.p.data.eq(found.codes),
-        dense.p.error.eq(error),
         sparse.valid.eq(move.good | move.closes | move.gives_rest),
         sparse.p.data[:8].eq(Mux(move.gives_rest, window.bytes[:8], found.outliers[:8])),
         sparse.p.data[8:].eq(found.outliers[8 : 8 * config.block]),

@@ -141,7 +141,7 @@ def test_streams_of_several_records_are_those_of_each(seed):
     parts = split_records(data, [False] * len(data), tokens=tokens, skip=skip, blocks=3, block=16)
     expected = [read(record, 3, 16) for record in records[skip : skip + tokens]]
     assert [list(scale) for scale, _ in parts.scale] == [each["scale"] for each in expected]
-    codes = b"".join(codes for codes, _ in parts.dense)
+    codes = b"".join(parts.dense)
     found = [code for byte in codes for code in (byte % 16, byte // 16)]
     assert found == [code for each in expected for code in each["code"]]
     sparse = b"".join(word.data[: word.end] for word in parts.sparse)
@@ -189,6 +189,10 @@ CACHE = CacheConfig(kv=KV, sequences=2, layers=1, pages=80, page_bytes=512, max_
         (
             {"order": "token", "heads": 32},
             "groups must be so many that a record has at most 4095 bytes, not 1",
+        ),
+        (
+            {"order": "token", "head_dim": 256, "block": 16},
+            "groups must be so many that a record has at most 64 blocks, not 1",
         ),
         ({"order": "heads"}, "order must be head or token, not 'heads'"),
     ],

@@ -35,9 +35,9 @@ class Job:
         for n, (scale, error) in enumerate(parts.scale):
             layout, known = config.scale_layout, n * config.blocks < good
             self._put("scale", layout, known, "scale", scale=scale, error=error)
-        for n, (codes, error) in enumerate(parts.dense):
+        for n, codes in enumerate(parts.dense):
             codes_word = int.from_bytes(codes, "little")
-            self._put("dense", config.dense_layout, n < good, "data", data=codes_word, error=error)
+            self._put("dense", config.dense_layout, n < good, "data", data=codes_word)
         for word in parts.sparse:
             layout = config.sparse_layout
             fields = word._asdict() | {"data": int.from_bytes(word.data, "little")}
