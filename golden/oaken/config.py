@@ -8,6 +8,8 @@ from golden.config import bounded, choice, nested
 from golden.oaken.format import BLOCK_MAX, SCALE_BYTES, Order, record_bytes
 from golden.paging.config import BYTES_MAX, RecordKind, RecordShape
 
+BLOCKS_MAX = 64  # of a record that the decoder takes
+
 _PER_VECTOR = (RecordKind(name="scale", least=SCALE_BYTES, most=SCALE_BYTES),)
 
 
@@ -52,6 +54,8 @@ class KvShape(RecordShape):
             self._refuse("groups", f"a divisor of heads = {self.heads}")
         elif self._record_bytes_max > BYTES_MAX:
             self._refuse("groups", f"so many that a record has at most {BYTES_MAX} bytes")
+        elif self.part_blocks > BLOCKS_MAX:
+            self._refuse("groups", f"so many that a record has at most {BLOCKS_MAX} blocks")
 
     @property
     def is_by_token(self) -> bool:
