@@ -19,7 +19,9 @@ Shown to fail, each with one fault in the engine:
 - a READ in pieces that is settled anew for each, or whose pieces do not wait for the first;
 - vectors of refused APPENDs not discarded;
 - idle while a request is under way;
-- a bit of ``base`` stuck at 0 or at 1 (each test has another base).
+- a bit of ``base`` stuck at 0 or at 1 (each test has another base);
+- in order token: a READ of half a group taken, or of another group; records skipped twice;
+- in order token: blocks that do not wait for their scales in a queue (full_rate).
 
 Not found: TRIM or FREE let in between the pieces, a timing that these scripts do not meet.
 """
