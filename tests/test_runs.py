@@ -421,11 +421,15 @@ def test_kv_rates(command, figures, monkeypatch, page):
     monkeypatch.setattr(command.module, "RUNS", ((2, 1, 2, 20),))
     assert command.main(page) == 0
     assert command.ran
-    appends, reads, both = figures()
+    appends, reads, both, *by_token = figures()
     # One APPEND and its header, then one more; one READ of two tokens; nothing for both.
     assert appends.predicted > 2 * 80
     assert reads.predicted > 2 * 12
     assert both.predicted is None
+    # In order token, at two widths: APPENDs depend on their outliers.
+    found = [[figure.predicted is None for figure in by_token[n : n + 3]] for n in (0, 3)]
+    assert found == [[True, False, True]] * 2
+    assert by_token[4].predicted < by_token[1].predicted
 
 
 def test_million(command, figures, monkeypatch, tmp_path, capsys):

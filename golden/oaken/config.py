@@ -5,8 +5,10 @@ import functools
 
 import golden.paging.config
 from golden.config import bounded, choice, nested
-from golden.oaken.format import BLOCK_MAX, SCALE_BYTES
-from golden.paging.config import RecordKind, RecordShape
+from golden.oaken.format import BLOCK_MAX, SCALE_BYTES, Order, record_bytes
+from golden.paging.config import BYTES_MAX, RecordKind, RecordShape
+
+BLOCKS_MAX = 64  # of a record that the decoder takes
 
 _PER_VECTOR = (RecordKind(name="scale", least=SCALE_BYTES, most=SCALE_BYTES),)
 
@@ -20,21 +22,62 @@ def _per_head(dense_bytes: int, sparse_least: int, sparse_most: int) -> tuple[Re
     )
 
 
+@functools.cache
+def _per_group(least: int, most: int) -> tuple[RecordKind, ...]:
+    return (RecordKind(name="token", least=least, most=most),)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KvShape(RecordShape):
     """The K or the V vector of one token: ``heads`` heads of ``head_dim`` elements.
 
     Scales belong to the whole vector. For scales per head take ``heads=1`` and number the heads
     as layers.
+
+    order : head: dense and sparse records of each head, a scale record of the vector. token: one
+        record per group of heads, with all that its elements need.
     """
 
     heads: int = bounded(8, 1, 128, "KV heads of a layer")
     head_dim: int = bounded(128, 16, 1024, "elements of a head, a multiple of block")
     block: int = choice(64, (16, 32, 64), "elements that share a count byte")
+    order: str = choice("head", ("head", "token"), "whose bytes lie together: a head's, a token's")
+    groups: int = bounded(1, 1, 128, "order token: records of a vector, each of equally many heads")
 
     def __post_init__(self) -> None:
         if self.head_dim % self.block:
             self._refuse("head_dim", f"a multiple of block = {self.block}")
+        if not self.is_by_token:
+            if self.groups != 1:
+                self._refuse("groups", "1 in order head")
+        elif self.heads % self.groups:
+            self._refuse("groups", f"a divisor of heads = {self.heads}")
+        elif self._record_bytes_max > BYTES_MAX:
+            self._refuse("groups", f"so many that a record has at most {BYTES_MAX} bytes")
+        elif self.part_blocks > BLOCKS_MAX:
+            self._refuse("groups", f"so many that a record has at most {BLOCKS_MAX} blocks")
+
+    @property
+    def is_by_token(self) -> bool:
+        return self.order == Order.TOKEN
+
+    @property
+    def parts(self) -> int:
+        return self.groups if self.is_by_token else self.heads
+
+    @property
+    def part_heads(self) -> int:
+        """Heads of a part: those of a group, or one."""
+        return self.heads // self.parts
+
+    @property
+    def part_blocks(self) -> int:
+        return self.part_heads * self.head_blocks
+
+    @property
+    def _record_bytes_max(self) -> int:
+        """Bytes of a group's longest record: every element an outlier."""
+        return record_bytes(self.part_blocks, self.block, self.part_blocks * self.block)
 
     @property
     def elements(self) -> int:
@@ -57,11 +100,14 @@ class KvShape(RecordShape):
 
     @property
     def per_head(self) -> tuple[RecordKind, ...]:  # type: ignore[override]
+        if self.is_by_token:
+            least = record_bytes(self.part_blocks, self.block, 0)
+            return _per_group(least, self._record_bytes_max)
         return _per_head(self.dense_bytes, self.head_blocks, self.sparse_bytes_max)
 
     @property
     def per_vector(self) -> tuple[RecordKind, ...]:  # type: ignore[override]
-        return _PER_VECTOR
+        return () if self.is_by_token else _PER_VECTOR
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

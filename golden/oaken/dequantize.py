@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from golden.oaken.format import Group, ScaleWord, Threshold, entry_fields
+from golden.oaken.format import SCALE_BYTES, Group, ScaleWord, Threshold, entry_fields
 from golden.oaken.quantize import Encoded, decode, middle_bases, scales_valid, zero_point
 from golden.paging.format import Status
 
@@ -172,6 +172,76 @@ def insert_zeros(
             last = (token_block + 1) % blocks == 0 and start + lanes == block
             beats.append(Beat(tuple(row), bad, error or bad, last))
     return beats
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenParts:
+    """The streams of a group's records; error: a byte so far came with one."""
+
+    scale: list[tuple[tuple[int, ...], bool]]  # six words and the error, per record
+    dense: list[bytes]  # block / 2 bytes per block
+    sparse: list[SparseWord]  # one transfer, in words of ``block`` bytes
+
+
+def split_records(
+    data: bytes,
+    errors: Sequence[bool],
+    *,
+    tokens: int,
+    skip: int,
+    blocks: int,
+    block: int,
+) -> TokenParts:
+    """The records ``skip .. skip + tokens - 1`` in ``Order.TOKEN`` in ``data``, of ``blocks`` each.
+
+    errors: for each byte, whether it came with an error. tokens: 1 or more.
+
+    A block's count byte and entries are one word of the sparse transfer, and a second one where
+    they are ``block`` + 1 bytes. A count above ``block``, or missing bytes, end the sparse
+    transfer with a word of no bytes. From that block on no byte is read, and scales and codes are
+    unspecified: zeros here. In a record that is skipped this happens to the first block given.
+    Bytes after the last record are ignored.
+    """
+    parts, half = TokenParts([], [], []), block // 2
+    position, bad, error = 0, False, False
+    for record in range(skip + tokens):
+        for each in range(blocks):
+            first = position if each else position + SCALE_BYTES
+            at = first + half  # of the count byte
+            count = data[at] if at < len(data) else block + 1
+            end = at + 1 + count
+            is_fault = not bad and (count > block or end > len(data))
+            is_given = record >= skip
+            if not bad and not is_fault:
+                # The last byte of a full block is read a step later, where it is given.
+                step = end - (count == block) if is_given else end
+                error = error or any(errors[position:step])
+            bad = bad or is_fault
+            if (is_fault and is_given) or (bad and record == skip and each == 0):
+                parts.sparse.append(SparseWord(bytes(block), 0, 0, 2 * error, True))
+            if is_given:
+                if each == 0:
+                    words = bytes(SCALE_BYTES) if bad else data[position:first]
+                    scale = tuple(words[n] | words[n + 1] << 8 for n in range(0, SCALE_BYTES, 2))
+                    parts.scale.append((scale, error))
+                parts.dense.append(bytes(half) if bad else data[first:at])
+            if bad:
+                continue
+            if is_given:
+                is_last = record == skip + tokens - 1 and each == blocks - 1
+                for n in range(at, end, block):
+                    piece = data[n : min(n + block, end)]
+                    error = error or any(errors[n : n + len(piece)])
+                    word = SparseWord(
+                        piece + bytes(block - len(piece)),
+                        0,
+                        len(piece),
+                        2 * error,
+                        is_last and n + block >= end,
+                    )
+                    parts.sparse.append(word)
+            position = end
+    return parts
 
 
 def repeat_scales(

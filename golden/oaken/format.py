@@ -2,13 +2,19 @@
 
 The one place where these layouts are written; generators, golden models and testbenches import it.
 
-A vector has D elements: all KV heads of one token's K or V. It is stored as one scale record of 12
-bytes and, per head, a dense and a sparse record:
+A vector has D elements: all KV heads of one token's K or V. In ``Order.HEAD`` it is stored as one
+scale record of 12 bytes and, per head, a dense and a sparse record:
 
 scale   six FP16 words, little endian, in the order of ``ScaleWord``
 dense   head_dim / 2 bytes; element 2i in the low four bits of byte i, element 2i + 1 in the high
 sparse  per block of ``block`` elements: one count byte, then ``count`` entries, ascending by
         index; entry = index | group << 6 | fifth << 7
+
+In ``Order.TOKEN`` the heads are divided into groups of equally many. The vector is stored as one
+record per group: the scale words of the vector, then the group's blocks by ascending element:
+
+record  scale, then per block: block / 2 bytes of its codes as in ``dense``, its count byte and
+        entries as in ``sparse``
 
 A stream (sequence, layer, K or V, slot) is the records of its tokens, one after the other.
 """
@@ -23,6 +29,13 @@ INDEX_BITS = 6  # of an entry
 DENSE_BITS = 4  # of an element's dense code
 SCALE_BYTES = 12
 MAX_FINITE = 0x7BFF  # 65504, to which decoded values saturate
+
+
+class Order(enum.StrEnum):
+    """The order of a cache's bytes: a head's tokens together, or a token's heads."""
+
+    HEAD = "head"
+    TOKEN = "token"
 
 
 class Group(enum.IntEnum):
@@ -73,6 +86,11 @@ def sparse_slot(head: int) -> int:
 
 def scale_slot(heads: int) -> int:
     return 2 * heads
+
+
+def record_bytes(blocks: int, block: int, outliers: int) -> int:
+    """Bytes of a record in ``Order.TOKEN``: of ``blocks`` blocks with ``outliers`` in all."""
+    return SCALE_BYTES + blocks * (block * DENSE_BITS // 8 + 1) + outliers
 
 
 def effective_bits(f: float | Fraction, elements: int, block: int = 64) -> float:

@@ -8,7 +8,15 @@ import torch
 
 from golden.oaken.config import CacheConfig
 from golden.oaken.format import SCALE_BYTES, dense_slot, scale_slot, sparse_slot
-from golden.oaken.quantize import decode, encode, pack_token, thresholds_valid, unpack_token
+from golden.oaken.quantize import (
+    decode,
+    encode,
+    pack_groups,
+    pack_token,
+    thresholds_valid,
+    unpack_groups,
+    unpack_token,
+)
 from golden.paging.format import Op, PageOp, Status
 from golden.paging.pages import PageCommand, PageResponse, PageTable
 
@@ -33,7 +41,10 @@ class Request(typing.NamedTuple):
 
 
 class Answer(typing.NamedTuple):
-    """The end of a request. words: of a READ, [head][token][element]; bytes_read: for a READ."""
+    """The end of a request. words: of a READ, [part][token][element]; bytes_read: for a READ.
+
+    A part is a head; in order token it is a group of heads.
+    """
 
     status: Status
     sequence: int = 0
@@ -63,7 +74,11 @@ class KvEngine:
                 BEYOND_LENGTH: some vector of the sequence has fewer.
     FREE        the sequence and its pages. SEQUENCE_UNKNOWN.
 
-    BAD_REQUEST: no such op, layer or head. The first status that applies, in the order of Status.
+    In order token, ``head`` and ``heads`` of a READ name whole groups; its words come group by
+    group, and of each group token by token.
+
+    BAD_REQUEST: no such op, layer or head; no whole groups. The first status that applies, in the
+    order of Status.
     A READ that meets an error or a MALFORMED record gives all its words; here they are those that
     were written. Arithmetic: golden.oaken.quantize; pages: golden.paging.pages.
     scale_tokens: a READ of several heads and more than so many tokens reads the scales once
@@ -158,7 +173,11 @@ class KvEngine:
             return status
         stored = self._vectors.setdefault((request.sequence, request.layer, request.kv), _Vector())
         stored.records.append(records)
-        decoded = decode(unpack_token(records, kv.head_dim, kv.block), thresholds)
+        if kv.is_by_token:
+            unpacked = unpack_groups(records, kv.elements, kv.block)
+        else:
+            unpacked = unpack_token(records, kv.head_dim, kv.block)
+        decoded = decode(unpacked, thresholds)
         stored.words.append(decoded[0].tolist())
         return Status.OK
 
@@ -169,36 +188,47 @@ class KvEngine:
         encoded = encode(torch.tensor([vector]), thresholds, kv.block)
         if encoded.nonfinite is not None and encoded.nonfinite.any():
             return Status.NONFINITE, []
+        if kv.is_by_token:
+            return Status.OK, pack_groups(encoded, 0, kv.groups, kv.block)
         return Status.OK, pack_token(encoded, 0, kv.head_dim, kv.block)
 
     def _read(self, request: Request) -> Answer | Status:
         kv, heads = self.config.kv, range(request.head, request.head + request.heads)
         if request.layer >= self.config.layers or not heads or heads.stop > kv.heads:
             return Status.BAD_REQUEST
+        if heads.start % kv.part_heads or heads.stop % kv.part_heads:
+            return Status.BAD_REQUEST
         if request.sequence not in self._open:
             return Status.SEQUENCE_UNKNOWN
         if (request.layer, request.kv) not in self._thresholds:
             return Status.THRESHOLDS
-        scale = self._pages(PageOp.READ, request, slot=scale_slot(kv.heads))
-        if scale.status != Status.OK:
-            return scale.status
+        found = self._pages(PageOp.READ, request)
+        if found.status != Status.OK:
+            return found.status
         tokens = range(self._open[request.sequence], request.token)
-        bytes_read = 0
+        parts = range(heads.start // kv.part_heads, heads.stop // kv.part_heads)
+        if kv.is_by_token:
+            bytes_read = sum(self._pages(PageOp.READ, request, slot=part).bytes for part in parts)
+        else:
+            bytes_read = self._bytes_by_head(request, heads, len(tokens))
+        stored = self._vectors[request.sequence, request.layer, request.kv].words
+        size = kv.part_heads * kv.head_dim
+        words = tuple(
+            tuple(tuple(stored[token][part * size : (part + 1) * size]) for token in tokens)
+            for part in parts
+        )
+        return Answer(request.memory, request.sequence, words, bytes_read)
+
+    def _bytes_by_head(self, request: Request, heads: range, tokens: int) -> int:
+        """Bytes that a READ in order head reads."""
+        scale = self._pages(PageOp.READ, request, slot=scale_slot(self.config.kv.heads))
+        assert scale.bytes == SCALE_BYTES * tokens
+        is_split = len(heads) > 1 and tokens > self.scale_tokens
+        bytes_read = scale.bytes * (len(heads) if is_split else 1)
         for head in heads:
             for slot in (dense_slot(head), sparse_slot(head)):
                 bytes_read += self._pages(PageOp.READ, request, slot=slot).bytes
-        is_split = len(heads) > 1 and len(tokens) > self.scale_tokens
-        bytes_read += scale.bytes * (len(heads) if is_split else 1)
-        assert scale.bytes == SCALE_BYTES * len(tokens)
-        stored = self._vectors[request.sequence, request.layer, request.kv].words
-        words = tuple(
-            tuple(
-                tuple(stored[token][head * kv.head_dim : (head + 1) * kv.head_dim])
-                for token in tokens
-            )
-            for head in heads
-        )
-        return Answer(request.memory, request.sequence, words, bytes_read)
+        return bytes_read
 
     def _trim(self, request: Request) -> Status:
         if request.sequence not in self._open:

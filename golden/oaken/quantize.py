@@ -411,6 +411,16 @@ def pack_token(encoded: Encoded, token: int, head_dim: int, block: int = 64) -> 
     return records
 
 
+def pack_groups(encoded: Encoded, token: int, groups: int, block: int = 64) -> list[bytes]:
+    """The records of one token in ``Order.TOKEN``, one for each of ``groups`` groups of heads."""
+    elements = encoded.code.shape[1]
+    _blocks(elements, groups * block)
+    # A block is packed as a head of its own.
+    *blocks, scale = pack_token(encoded, token, block, block)
+    size = len(blocks) // groups
+    return [scale + b"".join(blocks[n : n + size]) for n in range(0, len(blocks), size)]
+
+
 def scales_valid(scale: Any) -> Tensor:
     """bool (...) of words (..., 6): could an encoder have written them, by their signs?
 
@@ -502,6 +512,25 @@ def unpack_token(records: Sequence[bytes], head_dim: int, block: int = 64) -> En
     return Encoded(
         *(torch.tensor([each]) for each in (unpack_scale(records[-1]), code, group, fifth))
     )
+
+
+def unpack_groups(records: Sequence[bytes], elements: int, block: int = 64) -> Encoded:
+    """Inverse of ``pack_groups``, T = 1; RecordError, also where the groups' scales differ."""
+    if not records:
+        raise RecordError("1 record or more needed, not 0")
+    scale = records[0][:SCALE_BYTES]
+    half, parts = block // 2, []
+    for record in records:
+        if record[:SCALE_BYTES] != scale:
+            raise RecordError("the groups of a token have different scales")
+        at = SCALE_BYTES
+        for _ in range(_blocks(elements, len(records) * block)):
+            _, end = _sparse_block(record, at + half, block)
+            parts += [record[at : at + half], record[at + half : end]]
+            at = end
+        if at != len(record):
+            raise RecordError(f"{len(record) - at} bytes behind a record")
+    return unpack_token([*parts, scale], block, block)
 
 
 # ---- bits

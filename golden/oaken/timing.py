@@ -1,6 +1,10 @@
 """Timing of Oaken's blocks, as functions of their numbers."""
 
-from golden.paging.timing import page_table_cycles
+from collections.abc import Sequence
+from fractions import Fraction
+
+from golden.paging.config import RecordShape
+from golden.paging.timing import mmu, page_table_cycles
 from golden.timing import Timing
 
 
@@ -39,6 +43,25 @@ def quant_engine(lanes: int, scale_stages: int) -> Timing:
 def zero_insert() -> Timing:
     """The timing from a word of the sparse records to the first beat that it completes."""
     return Timing(latency=3, start="a word", unit="beat")
+
+
+def zero_remove() -> Timing:
+    """The timing from a block's last beat to its sparse bytes."""
+    return Timing(latency=3, unit="beat")
+
+
+def token_writer(block_beats: int, blocks: int) -> Timing:
+    """The timing from a record's last block to its size.
+
+    Where a block comes as one beat, the scale words of a record take a cycle of their own.
+    """
+    interval = max(Fraction(block_beats), 1 + Fraction(1, blocks))
+    return Timing(latency=1, start="sparse", end="record", unit="block", interval=interval)
+
+
+def token_split(ahead: int) -> Timing:
+    """The timing from a word to the first block that it completes; the longer queue is a RAM."""
+    return Timing(latency=4 if ahead >= 8 else 3, start="i", end="dense", unit="block")
 
 
 def dequant_engine(scale_stages: int, stages: int) -> Timing:
@@ -91,3 +114,59 @@ def kv_append_latency(lanes: int, scale_stages: int, slots: int, words: int, mem
     """
     header = quant_engine(lanes, scale_stages).delay("from a vector's last beat to its header")
     return header + 5 + kv_append_cycles(slots, words, memory)
+
+
+def kv_token_read_cycles(
+    kv: RecordShape, scale_stages: int, stages: int, beats: int, pieces: int, memory: int
+) -> int:
+    """Cycles from a READ of one token in order token to its first beat of ``o``.
+
+    ``beats``: words of the queue in front of the records. ``pieces``: cycles in which the bytes of
+    the first record's scales and first block enter the window. ``memory`` as above.
+    """
+    front = 4  # entry, queue, thresholds, place
+    word = front + mmu(kv, (beats,)).latency + memory
+    scale = word + pieces - 1 + token_split(0).latency
+    return scale + dequant_engine(scale_stages, stages).latency - 1
+
+
+def kv_group_cycles() -> int:
+    """Most cycles from one group's first beat to the next one's, where a group has fewer beats."""
+    return 10
+
+
+def kv_token_reads_cycles(groups: int) -> int:
+    """Cycles from one READ's first beat to the next one's in order token, if a READ has fewer.
+
+    So long the look-ups of a READ take, one after the other, while places are free and memory
+    answers soon.
+    """
+    return 13 + kv_group_cycles() * groups
+
+
+def kv_token_append_cycles(words: Sequence[int], memory: int) -> int:
+    """Cycles from one APPEND's status to the next one's in order token, in a train.
+
+    The MMU binds, and no record takes a second page. ``words``: memory words of each record. While
+    they move, the MMU places the next record.
+    """
+    slots, moved = len(words), 0
+    placed = 1 + page_table_cycles("BEGIN", slots) + 1
+    for count in words:
+        placed += 1 + page_table_cycles("EXTEND", slots) + 2
+        moved = max(placed, moved) + count
+    return moved + memory + page_table_cycles("COMMIT", slots) + 6
+
+
+def kv_token_append_latency(
+    lanes: int, scale_stages: int, beats: int, slots: int, words: int, memory: int
+) -> int:
+    """Cycles from a lone vector's last beat to its status in order token.
+
+    ``beats``: of the vector. ``words``: memory words of the last record. Its size is known when the
+    last block's sparse bytes have come; all records before it are written by then.
+    """
+    codes = quant_engine(lanes, scale_stages).latency + beats - 1  # the last ones
+    sized = codes + zero_remove().latency + token_writer(1, 1).latency
+    placed = sized + 2 + 1 + page_table_cycles("EXTEND", slots) + 2
+    return placed + words + memory + page_table_cycles("COMMIT", slots) + 6

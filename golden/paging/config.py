@@ -31,7 +31,9 @@ class RecordShape(Config):
     """The records of one token's K or V vector, in the order in which they are appended.
 
     For each of ``heads`` heads the records ``per_head``, then the records ``per_vector``. Each is
-    one slot. A subclass gives the three as fields or properties and calls ``_check_records``.
+    one slot. A subclass gives the three as fields or properties and calls ``_check_records``. One
+    whose ``per_head`` are records of several heads gives ``parts`` too: how often they come. A
+    READ of the MMU then counts in parts.
     """
 
     heads: int
@@ -53,17 +55,22 @@ class RecordShape(Config):
             self._refuse("heads", f"so few that a vector has at most {SLOTS_MAX} records")
 
     @property
+    def parts(self) -> int:
+        """Parts of the vector that have the records ``per_head``: its heads."""
+        return self.heads
+
+    @property
     def kinds(self) -> tuple[RecordKind, ...]:
         return (*self.per_head, *self.per_vector)
 
     @property
     def slots(self) -> int:
         """Streams of one (sequence, layer, K or V)."""
-        return self.heads * len(self.per_head) + len(self.per_vector)
+        return self.parts * len(self.per_head) + len(self.per_vector)
 
     def kind(self, slot: int) -> RecordKind:
         """Returns the kind of the records of ``slot``."""
-        first = self.heads * len(self.per_head)
+        first = self.parts * len(self.per_head)
         if slot < first:
             return self.per_head[slot % len(self.per_head)]
         return self.per_vector[slot - first]
@@ -74,7 +81,7 @@ class RecordShape(Config):
         inner = len(self.per_head)
         if place < inner:
             return head * inner + place
-        return self.heads * inner + place - inner
+        return self.parts * inner + place - inner
 
     @property
     def skips(self) -> dict[str, str]:

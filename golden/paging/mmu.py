@@ -188,7 +188,7 @@ class Mmu:
     def _read(self, request: Request) -> Answer:
         config, kv = self.config, self.config.kv
         end = request.head + request.heads
-        if request.layer >= config.layers or not request.heads or end > kv.heads:
+        if request.layer >= config.layers or not request.heads or end > kv.parts:
             return Answer(Status.BAD_REQUEST, request.sequence)
 
         def find(slot: int) -> PageResponse:

@@ -11,8 +11,8 @@ from amaranth.lib import data, stream
 from golden.config import Config, bounded, nested, power_of_two
 from golden.fp16.format import FP16
 from golden.oaken.config import CacheConfig, KvShape
-from golden.oaken.format import Threshold
-from golden.oaken.timing import kv_read_cycles
+from golden.oaken.format import Threshold, record_bytes
+from golden.oaken.timing import kv_read_cycles, kv_token_read_cycles
 from golden.paging.format import Op, Status
 from golden.timing import Timing
 from hdl.axi.signature import pass_channels
@@ -27,6 +27,8 @@ from hdl.oaken.kv_writer import OakenKvWriter, OakenKvWriterConfig
 from hdl.oaken.layouts import FP16_BITS, SCALE_LAYOUT, THRESHOLD_LAYOUT, THRESHOLDS
 from hdl.oaken.mmu import PagingMmuConfig
 from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
+from hdl.oaken.token_reader import OakenTokenReader, OakenTokenReaderConfig
+from hdl.oaken.token_writer import OakenTokenWriter, OakenTokenWriterConfig
 from hdl.paging.layouts import REQUEST_LAYOUT, STATUS_LAYOUT, TOKEN_BITS
 from hdl.paging.mmu import PagingMmu
 from hdl.ports import In, Out, Payload
@@ -50,7 +52,7 @@ class OakenKvEngineConfig(Config):
 
     mmu: PagingMmuConfig = nested(_mmu, "cache and port", PagingMmuConfig)
     lanes: int = power_of_two(32, 8, 64, "elements per beat of kv and o, at most block")
-    scale_tokens: int = bounded(1024, 4, 65536, "tokens that a READ of several heads has at once")
+    scale_tokens: int = bounded(1024, 4, 65536, "order head: tokens of a READ of several heads")
     queue: int = bounded(4, 2, 64, "requests of each kind (APPEND, READ, the others) that wait")
 
     def __post_init__(self) -> None:
@@ -70,11 +72,13 @@ class OakenKvEngineConfig(Config):
 
     @property
     def writer(self) -> OakenKvWriterConfig:
-        return OakenKvWriterConfig(kv=self.cache.kv, lanes=self.lanes, data_bits=self.mmu.data_bits)
+        make = OakenTokenWriterConfig if self.cache.kv.is_by_token else OakenKvWriterConfig
+        return make(kv=self.cache.kv, lanes=self.lanes, data_bits=self.mmu.data_bits)
 
     @property
     def reader(self) -> OakenKvReaderConfig:
-        return OakenKvReaderConfig(
+        make = OakenTokenReaderConfig if self.cache.kv.is_by_token else OakenKvReaderConfig
+        return make(
             kv=self.cache.kv,
             lanes=self.lanes,
             data_bits=self.mmu.data_bits,
@@ -84,6 +88,15 @@ class OakenKvEngineConfig(Config):
     @property
     def reads(self) -> OakenKvReadsConfig:
         return OakenKvReadsConfig(reader=self.reader, reads=self.mmu.reads)
+
+    def read_cycles(self, memory: int) -> int:
+        """Cycles from a READ of one token of one part to its first beat, without outliers."""
+        kv, decoder = self.cache.kv, self.reader.decoder
+        stages = decoder.scale_stages, decoder.stages
+        if not isinstance(self.reader, OakenTokenReaderConfig):
+            return kv_read_cycles(*stages, self.mmu.sparse_beats, memory)
+        pieces = -(-record_bytes(1, kv.block, 0) // self.reader.split.chunk_bytes)
+        return kv_token_read_cycles(kv, *stages, self.mmu.token_beats, pieces, memory)
 
     @property
     def request_layout(self) -> data.StructLayout:
@@ -140,6 +153,15 @@ class OakenKvEngine(Block):
                 cache=CacheConfig(kv=KvShape(heads=3, head_dim=64), layers=30, pages=8192)
             ),
             lanes=16,
+        ),
+        "smollm2_token": OakenKvEngineConfig(
+            mmu=PagingMmuConfig(
+                cache=CacheConfig(
+                    kv=KvShape(heads=3, head_dim=64, order="token"), layers=30, pages=8192
+                ),
+                data_bits=512,
+            ),
+            lanes=64,
         ),
         "small": OakenKvEngineConfig(
             mmu=PagingMmuConfig(
@@ -204,9 +226,8 @@ class OakenKvEngine(Block):
 
         So they do from one head to the next, if each head has ``kv_head_cycles()`` of them.
         """
-        decoder, beats = self.config.reader.decoder, self.config.mmu.sparse_beats
         return Timing(
-            latency=kv_read_cycles(decoder.scale_stages, decoder.stages, beats, 1),
+            latency=self.config.read_cycles(1),
             start="a READ",
             end="its first beat of o",
             unit="beat",
@@ -323,7 +344,8 @@ class OakenKvEngine(Block):
         """Vectors through the quantization engine to ``sink`` and the MMU; own statuses."""
         config = self.config
         engine = add(m, "quantizer", OakenQuantEngine(config.quantizer))
-        writer = add(m, "writer", OakenKvWriter(config.writer))
+        writer_of = OakenTokenWriter if config.cache.kv.is_by_token else OakenKvWriter
+        writer = add(m, "writer", writer_of(config.writer))
         look = table.look_up(m, "append", requests)
         seen_layout = data.StructLayout({"request": REQUEST_LAYOUT, "present": 1})
         seen = queue(m, "seen", seen_layout, max(_VECTORS, 2))
@@ -402,11 +424,12 @@ class OakenKvEngine(Block):
         config = self.config
         look = table.look_up(m, "read", requests)
         tracker = add(m, "tracker", OakenKvReads(config.reads))
-        reader = add(m, "reader", OakenKvReader(config.reader))
+        reader_of = OakenTokenReader if config.cache.kv.is_by_token else OakenKvReader
+        reader = add(m, "reader", reader_of(config.reader))
         m.d.comb += [
             tracker.i.valid.eq(look.loaded),
             look.take.eq(tracker.i.ready),
-            tracker.i.p.request.eq(look.request),
+            tracker.i.p.request.eq(_in_parts(m, config.cache.kv, look.request)),
             tracker.i.p.present.eq(look.present),
             tracker.i.p.thresholds.eq(look.thresholds),
             tracker.start.eq(starts.of(look.request.sequence)),
@@ -414,7 +437,7 @@ class OakenKvEngine(Block):
         link(m, tracker.request, sink)
         link(m, mmu.info, tracker.info)
         link(m, tracker.head, reader.head)
-        link_members(m, mmu, reader, ("dense", "sparse", "scale"))
+        link_members(m, mmu, reader, tuple(kind.name for kind in config.cache.kv.kinds))
         link(m, reader.o, self.o)
         link(m, reader.done, tracker.done)
         return tracker, _Waiting(m, "read", requests, config.queue + _HELD, look.take)
@@ -603,6 +626,30 @@ class _Table:
                 ram.write_addr.eq(row),
                 ram.write_data.eq(request.thresholds),
             ]
+
+
+def _in_parts(m: Module, kv: KvShape, request):
+    """A READ as the MMU takes it: ``head`` and ``heads`` are parts; none if they are no parts."""
+    if kv.part_heads == 1:
+        return request
+    parts = Signal(REQUEST_LAYOUT, name="read_in_parts")
+    first = Signal(8, name="read_first_part")
+    count = Signal(8, name="read_parts")
+    known = Signal(name="read_of_whole_parts")
+    m.d.comb += [
+        parts.eq(request),
+        parts.head.eq(first),
+        parts.heads.eq(Mux(known, count, 0)),
+    ]
+    with m.Switch(request.head):
+        for part in range(kv.parts):
+            with m.Case(part * kv.part_heads):
+                m.d.comb += [first.eq(part), known.eq(1)]
+    with m.Switch(request.heads):
+        for part in range(1, kv.parts + 1):
+            with m.Case(part * kv.part_heads):
+                m.d.comb += count.eq(part)
+    return parts
 
 
 def _in_order(thresholds):

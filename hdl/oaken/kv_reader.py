@@ -21,7 +21,7 @@ from hdl.ports import In, Out, Payload
 from hdl.stream.queue import queue
 from hdl.stream.repack import StreamRepack, StreamRepackConfig
 
-_HEADS = 4  # heads accepted and not yet decoded
+HEADS = 4  # heads accepted and not yet decoded
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,6 +67,10 @@ class OakenKvReaderConfig(Config):
         )
 
     @property
+    def done_layout(self) -> data.StructLayout:
+        return Payload(malformed=(1, "a sparse transfer of the read was no sparse record"))
+
+    @property
     def o_layout(self) -> data.StructLayout:
         return Payload(
             x=(data.ArrayLayout(FP16_BITS, self.lanes), "decoded elements, FP16", FP16),
@@ -102,9 +106,7 @@ class OakenKvReader(Block):
                     "Decoded elements, head by head.",
                 ),
                 "done": Out(
-                    stream.Signature(
-                        Payload(malformed=(1, "a sparse transfer of the read was no sparse record"))
-                    ),
+                    stream.Signature(config.done_layout),
                     "Once per read, after its last beat.",
                 ),
             },
@@ -122,24 +124,14 @@ class OakenKvReader(Block):
             m, "scales", OakenScaleBuffer(OakenScaleBufferConfig(depth=config.scale_tokens))
         )
         # Tag of the head now on o, and the ends of reads among the heads not yet done.
-        tags = queue(m, "tags", 8, _HEADS)
-        ends = queue(m, "ends", 1, _HEADS)
+        tags = queue(m, "tags", 8, HEADS)
+        ends = queue(m, "ends", 1, HEADS)
 
         # A head goes to the engine, to both queues and, if it is its read's first, to the scales;
         # to each when it is ready.
         head = self.head.p
-        sinks = (engine.request, tags.i, ends.i, scales.request)
         wanted = (Const(1), Const(1), Const(1), head.first)
-        done = Signal(len(sinks))
-        served = Signal(len(sinks))
-        m.d.comb += self.head.ready.eq(served.all())
-        for k, (sink, want) in enumerate(zip(sinks, wanted, strict=True)):
-            m.d.comb += [
-                sink.valid.eq(self.head.valid & want & ~done[k]),
-                served[k].eq(done[k] | sink.ready | ~want),
-            ]
-            with m.If(self.head.valid):
-                m.d.sync += done[k].eq(served[k] & ~self.head.ready)
+        serve(m, self.head, (engine.request, tags.i, ends.i, scales.request), wanted)
         m.d.comb += [
             engine.request.p.tokens.eq(head.tokens),
             engine.request.p.skip.eq(head.skip),
@@ -169,30 +161,7 @@ class OakenKvReader(Block):
             self.sparse.ready.eq(engine.sparse.ready),
             engine.sparse.p.eq(self.sparse.p),
         ]
-
-        o = engine.o
-        m.d.comb += [
-            self.o.valid.eq(o.valid & tags.o.valid),
-            o.ready.eq(self.o.ready & tags.o.valid),
-            self.o.p.x.eq(o.p.x),
-            self.o.p.error.eq(o.p.error),
-            self.o.p.tag.eq(tags.o.p),
-            self.o.p.last.eq(o.p.last),
-            tags.o.ready.eq(o.valid & self.o.ready & o.p.last),
-        ]
-
-        malformed = Signal()
-        bad = Signal()
-        status = engine.status
-        m.d.comb += [
-            bad.eq(malformed | (status.p.status != Status.OK)),
-            self.done.valid.eq(status.valid & ends.o.valid & ends.o.p),
-            self.done.p.malformed.eq(bad),
-            status.ready.eq(ends.o.valid & (self.done.ready | ~ends.o.p)),
-            ends.o.ready.eq(status.valid & status.ready),
-        ]
-        with m.If(status.valid & status.ready):
-            m.d.sync += malformed.eq(bad & ~ends.o.p)
+        give_decoded(m, engine, tags.o, ends.o, self.o, self.done)
         return m
 
     def _pack(self, m: Module, name: str, source, out_bytes: int):
@@ -213,3 +182,47 @@ class OakenKvReader(Block):
             pack.i.p.last.eq(source.p.last),
         ]
         return pack.o
+
+
+def serve(m: Module, source, sinks, wanted) -> None:
+    """A word of ``source`` goes to each of ``sinks`` that wants it, when that one is ready."""
+    done = Signal(len(sinks))
+    served = Signal(len(sinks))
+    m.d.comb += source.ready.eq(served.all())
+    for k, (sink, want) in enumerate(zip(sinks, wanted, strict=True)):
+        m.d.comb += [
+            sink.valid.eq(source.valid & want & ~done[k]),
+            served[k].eq(done[k] | sink.ready | ~want),
+        ]
+        with m.If(source.valid):
+            m.d.sync += done[k].eq(served[k] & ~source.ready)
+
+
+def give_decoded(m: Module, engine: OakenDequantEngine, tags, ends, o, done) -> None:
+    """Beats of ``engine`` with their tags to ``o``; a read's statuses, in one, to ``done``.
+
+    tags: one word per head. ends: one per head, whether it is the last of its read.
+    """
+    beat = engine.o
+    m.d.comb += [
+        o.valid.eq(beat.valid & tags.valid),
+        beat.ready.eq(o.ready & tags.valid),
+        o.p.x.eq(beat.p.x),
+        o.p.error.eq(beat.p.error),
+        o.p.tag.eq(tags.p),
+        o.p.last.eq(beat.p.last),
+        tags.ready.eq(beat.valid & o.ready & beat.p.last),
+    ]
+
+    malformed = Signal()
+    bad = Signal()
+    status = engine.status
+    m.d.comb += [
+        bad.eq(malformed | (status.p.status != Status.OK)),
+        done.valid.eq(status.valid & ends.valid & ends.p),
+        done.p.malformed.eq(bad),
+        status.ready.eq(ends.valid & (done.ready | ~ends.p)),
+        ends.ready.eq(status.valid & status.ready),
+    ]
+    with m.If(status.valid & status.ready):
+        m.d.sync += malformed.eq(bad & ~ends.p)

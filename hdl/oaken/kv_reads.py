@@ -42,10 +42,11 @@ class OakenKvReads(Block):
     """READs to the MMU, whole or head by head; the thresholds of its heads; one status per READ.
 
     Each READ has a place until the MMU has ended it. The MMU sees the number of the place as the
-    tag. A READ of several heads and of more than ``scale_tokens`` tokens is split into heads. How a
-    READ is requested is settled once. A split READ and a TRIM or FREE exclude each other. No piece
-    follows the first before the MMU accepts that one. So all heads have the same tokens, or
-    the READ is refused and gives no words.
+    tag. A READ of several heads and of more than ``scale_tokens`` tokens is split into heads. In
+    order token none is split, and ``heads`` of a READ are groups. How a READ is requested is
+    settled once. A split READ and a TRIM or FREE exclude each other. No piece follows the first
+    before the MMU accepts that one. So all heads have the same tokens, or the READ is refused and
+    gives no words.
 
     A READ ends when the MMU has ended it and, if it was accepted, its last beat was taken. Its
     status is the MMU's, with these changes:
@@ -72,9 +73,7 @@ class OakenKvReads(Block):
                 "info": In(info, "Heads of accepted READs."),
                 "head": Out(stream.Signature(config.reader.head_layout), "Heads to decode."),
                 "done": In(
-                    stream.Signature(
-                        Payload(malformed=(1, "a sparse transfer of the read was no sparse record"))
-                    ),
+                    stream.Signature(config.reader.done_layout),
                     "Accepted READs whose last beat was taken.",
                 ),
                 "ends": In(stream.Signature(STATUS_LAYOUT), "Statuses from the MMU."),
@@ -115,12 +114,11 @@ class OakenKvReads(Block):
         is_final = Signal()
         go = Signal()
         piece = Signal(REQUEST_LAYOUT)
+        # In order token each record has its scales, so no READ is split.
+        is_long = request.token > self.start + config.reader.scale_tokens
+        is_split_up = (request.heads > 1) & is_long & (request.head + request.heads <= heads)
         m.d.comb += [
-            split_now.eq(
-                (request.heads > 1)
-                & (request.token > self.start + config.reader.scale_tokens)
-                & (request.head + request.heads <= heads)
-            ),
+            split_now.eq(0 if config.reader.kv.is_by_token else is_split_up),
             self.is_split.eq(settled & split),
             is_final.eq(~split | (done_heads == request.heads - 1)),
             piece.eq(request),

@@ -223,7 +223,7 @@ class OakenKvWriter(Block):
         ]
         with m.If(self.dense.valid & self.dense.ready):
             m.d.sync += beat.eq(Mux(last, 0, beat + 1))
-        return _word_queue(m, "dense_words", pack.o, config.data_bits, config.dense_words)
+        return word_queue(m, "dense_words", pack.o, config.data_bits, config.dense_words)
 
     def _sparse(self, m: Module):
         """(words of the sparse records, their sizes), head by head."""
@@ -259,11 +259,11 @@ class OakenKvWriter(Block):
         ]
         with m.If(self.sparse.valid & self.sparse.ready):
             m.d.sync += [block.eq(Mux(last, 0, block + 1)), total.eq(Mux(last, 0, size))]
-        words = _word_queue(m, "sparse_words", pack.o, config.data_bits, config.sparse_words)
+        words = word_queue(m, "sparse_words", pack.o, config.data_bits, config.sparse_words)
         return words, sizes.o
 
 
-def _word_queue(m: Module, name: str, source, width: int, depth: int):
+def word_queue(m: Module, name: str, source, width: int, depth: int):
     """A queue of the words that the repacker ``source`` gives; in a RAM where it is long."""
     storage = "memory" if depth >= 8 else "flipflop"
     words = queue(m, name, payload_layout(width), max(depth, 3), storage=storage)

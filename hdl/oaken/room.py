@@ -11,6 +11,8 @@ from hdl.oaken.quant_engine import OakenQuantEngine
 from hdl.oaken.scale_buffer import OakenScaleBuffer
 from hdl.oaken.sparse_chunks import OakenSparseChunks
 from hdl.oaken.token_parameters import OakenTokenParameters
+from hdl.oaken.token_split import OakenTokenSplit
+from hdl.oaken.token_writer import OakenTokenWriter
 from hdl.oaken.zero_insert import OakenZeroInsert
 from hdl.oaken.zero_remove import OakenZeroRemove
 from hdl.registry import Room, registered
@@ -28,6 +30,8 @@ BLOCKS = registered(
     OakenScaleBuffer,
     OakenSparseChunks,
     OakenTokenParameters,
+    OakenTokenSplit,
+    OakenTokenWriter,
     OakenZeroInsert,
 )
 

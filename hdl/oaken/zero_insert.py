@@ -16,6 +16,7 @@ from hdl.block import Block, Tier
 from hdl.children import add
 from hdl.fp16.shift import shift_left
 from hdl.kinds import NUMBER
+from hdl.oaken.byte_window import Window, follow_errors
 from hdl.oaken.layouts import OUTLIER_LAYOUT
 from hdl.oaken.sparse_chunks import OakenSparseChunks, OakenSparseChunksConfig
 from hdl.paging.layouts import TOKEN_BITS, word_layout
@@ -151,7 +152,7 @@ class OakenZeroInsert(Block):
         m = Module()
         chunks = add(m, "chunks", OakenSparseChunks(config.chunks))
         link(m, self.sparse, chunks.i)
-        window, place = _Window.of(config), _Place.of(config)
+        window, place = Window.of(config.window_bytes), _Place.of(config)
         o_free = let(m, "o_free", ~self.o.valid | self.o.ready)
         found = _find(m, config, window, place)
         move = _decide(m, config, window, place, found, o_free)
@@ -161,31 +162,9 @@ class OakenZeroInsert(Block):
         _walk(m, place, found, move)
         _begin(m, place, self.request, done)
         enters = _fill(m, window, chunks, place.draining, move)
-        error = _follow_errors(m, window, enters & chunks.o.p.error, move, done)
+        error = follow_errors(m, window, enters & chunks.o.p.error, move, done)
         _give(m, self.o, _spread(m, config.lanes, found), move, error, o_free)
         return m
-
-
-@dataclasses.dataclass(frozen=True)
-class _Window:
-    """``level`` bytes of one transfer from byte 0 on, zeros above."""
-
-    bytes: Signal
-    level: Signal
-    ended: Signal  # the transfer's last byte is there
-    clean: Signal  # bytes from here on came with an error, if ``dirty``
-    dirty: Signal
-
-    @classmethod
-    def of(cls, config: OakenZeroInsertConfig) -> "_Window":
-        size = config.window_bytes
-        return cls(
-            bytes=Signal(8 * size, name="window"),
-            level=Signal(range(size + 1), name="level"),
-            ended=Signal(name="ended"),
-            clean=Signal(range(size + 1), name="clean"),
-            dirty=Signal(name="dirty"),
-        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,7 +229,7 @@ class _Move(NamedTuple):
     exact: Signal  # no byte of the transfer is left over
 
 
-def _find(m: Module, config: OakenZeroInsertConfig, window: _Window, place: _Place) -> _Found:
+def _find(m: Module, config: OakenZeroInsertConfig, window: Window, place: _Place) -> _Found:
     """The entries of this beat, and whether they are sound.
 
     They are those before the first that is not wanted, not there or of another beat. A skipped
@@ -321,7 +300,7 @@ def _prefix(m: Module, bits) -> Signal:
     return run
 
 
-def _decide(m: Module, config, window: _Window, place: _Place, found: _Found, o_free) -> _Move:
+def _decide(m: Module, config, window: Window, place: _Place, found: _Found, o_free) -> _Move:
     """Give a beat, skip, or wait."""
     read = Signal(range(config.lanes + 2))
     go = Signal()
@@ -405,9 +384,8 @@ def _begin(m: Module, place: _Place, request, done) -> None:
         ]
 
 
-def _fill(m: Module, window: _Window, chunks: OakenSparseChunks, draining, move: _Move) -> Signal:
+def _fill(m: Module, window: Window, chunks: OakenSparseChunks, draining, move: _Move) -> Signal:
     """Bytes read leave the window, a chunk enters it. Returns whether one enters.
-
     Bytes of the next transfer enter after the last read of this one.
     """
     bits, chunk = len(window.bytes), len(chunks.o.p.data)
@@ -434,25 +412,6 @@ def _fill(m: Module, window: _Window, chunks: OakenSparseChunks, draining, move:
     with m.If(draining):
         m.d.sync += [window.bytes.eq(0), window.level.eq(0), window.ended.eq(0)]
     return enters
-
-
-def _follow_errors(m: Module, window: _Window, enters, move: _Move, done) -> Value:
-    """Whether a byte read so far for this request came with an error.
-
-    enters: a chunk with an error enters the window after the bytes that are kept.
-    """
-    error = Signal()
-    touched = let(m, "touched", window.dirty & (move.read > window.clean))
-    now_error = let(m, "now_error", error | touched)
-    m.d.sync += [
-        error.eq(now_error),
-        window.clean.eq(Mux(move.read > window.clean, 0, window.clean - move.read)),
-    ]
-    with m.If(done):
-        m.d.sync += [error.eq(0), window.dirty.eq(0)]
-    with m.If(enters & (~window.dirty | done)):
-        m.d.sync += [window.dirty.eq(1), window.clean.eq(move.kept)]
-    return now_error
 
 
 def _spread(m: Module, lanes: int, found: _Found) -> tuple[Value, Value, Value]:

@@ -403,7 +403,7 @@ class PagingMmu(Block):
             with m.Case(Op.APPEND, Op.READ):
                 m.d.comb += has_shape.eq(
                     (request.layer < cache.layers)
-                    & ((op == Op.APPEND) | ((request.heads != 0) & (head_end <= cache.kv.heads)))
+                    & ((op == Op.APPEND) | ((request.heads != 0) & (head_end <= cache.kv.parts)))
                 )
                 m.d.comb += is_named.eq(has_shape)
             with m.Case(Op.TRIM, Op.FREE):

@@ -102,7 +102,7 @@ class _Kinds:
             value = Cat(self._is_low(k) for k in variable).any() if variable[1:] else (
                 self._is_low(variable[0])
             )  # fmt: skip
-        first = self.shape.heads * len(inner)
+        first = self.shape.parts * len(inner)
         for k, kind in enumerate(self.shape.per_vector):
             if kind.is_fixed == ((first + k) % len(inner) in variable):
                 value = Mux(self.slot == first + k, int(not kind.is_fixed), value)
@@ -119,7 +119,7 @@ class _Kinds:
         value = None
         for k, kind in reversed(inner):
             value = value_of(kind) if value is None else Mux(self._is_low(k), value_of(kind), value)
-        first = self.shape.heads * len(self.shape.per_head)
+        first = self.shape.parts * len(self.shape.per_head)
         for k, kind in enumerate(self.shape.per_vector):
             if wanted(kind):
                 own = value_of(kind)

@@ -5,6 +5,7 @@ All words read are compared with golden.
 """
 
 import argparse
+import dataclasses
 import json
 
 from rich.console import Console
@@ -33,6 +34,16 @@ def main(arguments: list[str] | None = None) -> int:
         return report(options)
 
 
+def configurations() -> list[OakenKvEngineConfig]:
+    """Returns SmolLM2's cache in order head, the same in order token, and with wider words."""
+    configs = BLOCKS["oaken_kv_engine"].configs
+    head, wide = configs["smollm2"], configs["smollm2_token"]
+    assert isinstance(head, OakenKvEngineConfig)
+    assert isinstance(wide, OakenKvEngineConfig)
+    mmu = dataclasses.replace(head.mmu, cache=wide.cache)
+    return [head, dataclasses.replace(head, mmu=mmu), wide]
+
+
 def _append_cycles(config: OakenKvEngineConfig, appends: int, latency: int) -> int:
     """Golden's cycles from the first beat of a train of APPENDs to the end of its last status."""
     kv, word_bytes = config.cache.kv, config.mmu.word_bytes
@@ -46,25 +57,33 @@ def _append_cycles(config: OakenKvEngineConfig, appends: int, latency: int) -> i
 
 def _read_cycles(config: OakenKvEngineConfig, beats: int, latency: int) -> int:
     """Golden's cycles from the first READ to the end of the last status, all at full rate."""
-    decoder = config.reader.decoder
-    first = timing.kv_read_cycles(
-        decoder.scale_stages, decoder.stages, config.mmu.sparse_beats, latency
-    )
     block = OakenKvEngine(config)
     block._MustUse__silence = True  # nothing elaborates it
     full = block.timing
-    return first + beats * full.interval + full.delay("from a READ's last beat to its status")
+    after = full.delay("from a READ's last beat to its status")
+    return config.read_cycles(latency) + beats * full.interval + after
+
+
+def _predictions(config: OakenKvEngineConfig, run: tuple[int, ...], beats: int) -> dict:
+    """Golden's cycles of each traffic. In order token an APPEND's depend on its outliers."""
+    appends, _, _, latency = run
+    read, append = timing.kv_read_cycles, {}
+    if config.cache.kv.is_by_token:
+        read = timing.kv_token_read_cycles
+    else:
+        append = predicted(timing.kv_append_cycles, _append_cycles(config, appends, latency))
+    return {
+        "appends": append,
+        "reads": predicted(read, _read_cycles(config, beats, latency)),
+        "both": {},
+    }
 
 
 def _figures(config: OakenKvEngineConfig, run: tuple[int, ...], cycles: dict) -> list[Figure]:
     appends, reads, tokens, latency = run
     beats = reads * tokens * config.cache.kv.elements // config.lanes
     written = appends * config.cache.kv.elements // config.lanes
-    golden = {
-        "appends": predicted(timing.kv_append_cycles, _append_cycles(config, appends, latency)),
-        "reads": predicted(timing.kv_read_cycles, _read_cycles(config, beats, latency)),
-        "both": {},
-    }
+    golden = _predictions(config, run, beats)
     bounds = {"appends": written, "reads": beats, "both": max(written, beats)}
     parameters = {"appends": appends, "reads": reads, "tokens": tokens, "memory_latency": latency}
     return [
@@ -87,35 +106,34 @@ def report(options: argparse.Namespace) -> int:
     from tb.oaken.support.overlap import overlap_script  # torch, only now
 
     figures = []
-    config = BLOCKS["oaken_kv_engine"].configs["smollm2"]
-    assert isinstance(config, OakenKvEngineConfig)
-    kv = config.cache.kv
-    model = build_model(OakenKvEngine(config))
-    sizes = f"{kv.heads} heads of {kv.head_dim}, {config.lanes} lanes"
     headings = (
-        "APPENDs", "READs", "tokens of a READ", "latency of memory", "cycles: APPENDs", "READs",
-        "both", "beats of o per cycle: READs", "both",
+        "order", "lanes", "bits of a word", "APPENDs", "READs", "tokens of a READ",
+        "latency of memory", "cycles: APPENDs", "READs", "both", "beats of o per cycle: READs",
+        "both",
     )  # fmt: skip
     lines = [
-        f"smollm2: {sizes}, words of {config.mmu.data_bits} bits; every READ of all heads.",
+        "smollm2: 3 heads of 64; every READ of all heads.",
         "",
         f"| {' | '.join(headings)} |",
-        "| ---: " * len(headings) + "|",
+        "| --- " + "| ---: " * (len(headings) - 1) + "|",
     ]
-    for appends, reads, tokens, latency in RUNS:
-        phases = overlap_script(config, 1, appends, reads, tokens)
-        params = {"scripts": {"overlap": phases}, "latency": latency}
-        work = run_model(
-            model, "tb.oaken.tb_kv_engine", config=config, params=params, testcase="overlap"
-        )
-        cycles = json.loads((work / "overlap.json").read_text())
-        figures += _figures(config, (appends, reads, tokens, latency), cycles)
-        beats = reads * tokens * kv.elements // config.lanes
-        lines.append(
-            f"| {appends} | {reads} | {tokens} | {latency} | {cycles['appends']} "
-            f"| {cycles['reads']} | {cycles['both']} | {beats / cycles['reads']:.2f} "
-            f"| {beats / cycles['both']:.2f} |"
-        )
+    for config in configurations():
+        kv, word = config.cache.kv, config.mmu.data_bits
+        model = build_model(OakenKvEngine(config))
+        for appends, reads, tokens, latency in RUNS:
+            phases = overlap_script(config, 1, appends, reads, tokens)
+            params = {"scripts": {"overlap": phases}, "latency": latency}
+            work = run_model(
+                model, "tb.oaken.tb_kv_engine", config=config, params=params, testcase="overlap"
+            )
+            cycles = json.loads((work / "overlap.json").read_text())
+            figures += _figures(config, (appends, reads, tokens, latency), cycles)
+            beats = reads * tokens * kv.elements // config.lanes
+            lines.append(
+                f"| {kv.order} | {config.lanes} | {word} | {appends} | {reads} | {tokens} "
+                f"| {latency} | {cycles['appends']} | {cycles['reads']} | {cycles['both']} "
+                f"| {beats / cycles['reads']:.2f} | {beats / cycles['both']:.2f} |"
+            )
     text = "\n".join(lines)
     Console().print(text, highlight=False, soft_wrap=True)
     write_page(options.page, {"kv_rates": text + "\n"})

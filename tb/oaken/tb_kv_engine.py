@@ -5,7 +5,6 @@
 any base.
 """
 
-import functools
 import itertools
 import json
 from pathlib import Path
@@ -13,13 +12,11 @@ from pathlib import Path
 import cocotb
 from cocotb.triggers import FallingEdge
 
-from golden.oaken import timing
-from golden.oaken.format import SCALE_BYTES
-from hdl.oaken.inlier_quantizer import OakenInlierQuantizer
 from tb.axi.support.host import PagedRamHost
 from tb.bench import config, params
 from tb.contract import block_timing
 from tb.oaken.support.kv_host import Expected
+from tb.oaken.support.kv_rates import rates
 
 SOURCES = ("request", "kv", "axi__r", "axi__b")
 SINKS = ("o", "status", "axi__ar", "axi__aw", "axi__w")
@@ -338,53 +335,44 @@ async def full_rate(dut):
 
     Shown to fail: with the queue of READs in a RAM, a cycle slower.
     """
-    expected, kv = block_timing(), config.cache.kv
+    expected, kv, cycles = block_timing(), config.cache.kv, rates(config)
     assert (expected.start, expected.end) == ("a READ", "its first beat of o")
-    decoder = config.reader.decoder
-    first = functools.partial(
-        timing.kv_read_cycles, decoder.scale_stages, decoder.stages, config.mmu.sparse_beats
-    )
-    assert first(1) == expected.latency
+    assert cycles.first(1) == expected.latency
     after = expected.delay("from a READ's last beat to its status")
     for latency in (1, 2, 20):
         host = await Host(dut, "full_rate", latency).start()
-        *_, lone, train, token, heads, head, reads = [
-            await host.phase(phase) for phase in SCRIPTS["rates"]
-        ]
+        flows = [await host.phase(phase) for phase in SCRIPTS["rates"]]
         host.running.cancel()
+        lone, train, token, parts, short = flows[4:9]
+        part, reads = flows[-2:]
 
-        # APPENDs: the scales of token k take one word of memory or two.
-        words = [
-            -(-(k * SCALE_BYTES % config.mmu.word_bytes + SCALE_BYTES) // config.mmu.word_bytes)
-            for k in range(6)
-        ]
-        alone = [
-            timing.kv_append_latency(
-                config.lanes, OakenInlierQuantizer.SCALE_STAGES, kv.slots, count, latency
-            )
-            for count in words
-        ]
+        # APPENDs: the last record of token k takes one word of memory, or more.
         vector = kv.elements // config.lanes
         for flow, k in ((lone, 1), (train, 2)):
             beats, ends = flow.cycles["kv"], flow.cycles["status"]
             assert beats[:vector] == list(range(beats[0], beats[0] + vector))
-            assert ends[0] - beats[vector - 1] == alone[k], (latency, k)
+            if flow is lone or not kv.is_by_token:
+                assert ends[0] - beats[vector - 1] == cycles.lone(k, latency), (latency, k)
         steps = [b - a for a, b in itertools.pairwise(train.cycles["status"])]
-        assert steps == [timing.kv_append_cycles(kv.slots, n, latency) for n in words[3:]], latency
+        assert steps == [cycles.step(k, latency) for k in (3, 4, 5)], latency
 
-        # READs: of one token of one head, of all heads; then trains of full heads.
+        # READs: of one token of one part, of all parts; then trains of full parts.
         beats = token.cycles["o"]
-        assert beats[0] - token.cycles["request"][0] == first(latency), latency
-        per_head = kv.head_dim // config.lanes
-        begun = heads.cycles["o"][::per_head]
-        assert len(begun) == kv.heads
+        assert beats[0] - token.cycles["request"][0] == cycles.first(latency), latency
+        per_part = kv.elements // kv.parts // config.lanes
+        begun = parts.cycles["o"][::per_part]
+        assert len(begun) == kv.parts
         steps = [b - a for a, b in itertools.pairwise(begun)]
-        assert max(steps) == timing.kv_head_cycles(), steps
-        for flow in (head, reads):
+        assert not steps or max(steps) == max(cycles.between_parts(), per_part), steps
+        if kv.is_by_token and latency <= 2:  # there are places for all READs
+            begun = short.cycles["o"][::vector]
+            steps = {b - a for a, b in itertools.pairwise(begun)}
+            assert steps == {max(cycles.between_reads(), vector)}, steps
+        for flow in (part, reads):
             beats = flow.cycles["o"]
             steps = {b - a for a, b in itertools.pairwise(beats)}
             assert steps == {expected.interval}, (latency, steps)
-        for flow in (token, heads, head, reads):
+        for flow in (token, parts, part, reads):
             beats, ends = flow.cycles["o"], flow.cycles["status"]
             last = beats[len(beats) // len(ends) - 1 :: len(beats) // len(ends)]
             assert [end - beat for beat, end in zip(last, ends, strict=True)] == [after] * len(ends)

@@ -9,6 +9,7 @@ import random
 
 import numpy as np
 
+from golden.oaken.format import DENSE_BITS, SCALE_BYTES, sparse_slot
 from golden.oaken.kv_engine import Answer, KvEngine, Request
 from golden.paging.format import Op, PageOp, Status
 from golden.paging.pages import PageCommand
@@ -89,6 +90,14 @@ class Script:
         answer = self.golden.table.command(command)
         assert answer.status == Status.OK
         return self.base + answer.page * self.config.cache.page_bytes + answer.offset
+
+    def count_place(self, sequence: int, layer: int, kv: int, part: int, token: int) -> int:
+        """Address of the first count byte that READ requests of a part."""
+        shape = self.config.cache.kv
+        if shape.is_by_token:
+            at = self.place(sequence, layer, kv, part, token)
+            return at + SCALE_BYTES + shape.block * DENSE_BITS // 8
+        return self.place(sequence, layer, kv, sparse_slot(part), token)
 
     def request(self, op: Op, **fields) -> Answer:
         """Append a request to the phase; golden's answer."""
@@ -277,11 +286,12 @@ def random_script(config, seed: int, phases: int, base: int = 0) -> list[dict]:
                     tokens[where] = tokens.get(where, 0) + 1
             elif complete:
                 where = rng.choice(list(complete))
-                head = rng.randrange(kv.heads)
+                part, size = rng.randrange(kv.parts), kv.part_heads
                 token = (
                     complete[where] if rng.random() < 0.7 else rng.randrange(complete[where] + 1)
                 )
-                script.read(*where, token, head, rng.randrange(1, kv.heads - head + 1))
+                parts = rng.randrange(1, kv.parts - part + 1)
+                script.read(*where, token, part * size, parts * size)
         plenty = script.golden.free_pages > cache.pages // 3
         if not plenty:
             script.wait()
