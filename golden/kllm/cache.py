@@ -3,17 +3,11 @@
 Words are FP16 bit patterns, int64.
 
     APPEND   a vector becomes the next K or V of a sequence: golden.oaken.kv_engine
-    ATTEND   o = softmax(q K^T) V over the tokens of a sequence up to the query's own
+    ATTEND   o = softmax(q K^T) V over the tokens of a sequence up to the query's own:
+             golden.attention.stream; q has the scaling in it
 
-The scores are exact before their rounding; q has the scaling in it. Exponentials and reciprocals
-are those of golden.attention.softmax:
-
-    s = rne16(q . k)
-    m = max s;  e = exp(rne16(s - m));  S = sum e
-    o = rne16(rne32(sum e * v) * rne32(1 / rne32(S)))
-
-Both sums are exact. So the tokens may come in any order, and a token's words do not depend on the
-others of its batch.
+All sums of ATTEND are exact. So the tokens may come in any order, and a token's words do not depend
+on the others of its batch.
 """
 
 import dataclasses
@@ -22,13 +16,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from golden.attention.softmax import row_weights
+from golden.attention.stream import attend
 from golden.fp16.format import FP16
-from golden.fp16.limbs import Limbs
-from golden.fp16.ops import is_special
 from golden.kllm.isa import CommandStatus
-from golden.million.output import outputs
-from golden.million.window import window_scores, window_sums
 from golden.oaken.config import CacheConfig
 from golden.oaken.kv_engine import Answer, KvEngine, Request
 from golden.paging.format import Kv, Op, Status
@@ -50,33 +40,12 @@ _STATUS = {
 }
 
 
-_EXACT = 64  # rows whose products are summed in float64 without a rounding
-
-
 @dataclasses.dataclass(frozen=True)
 class Place:
     """A place of the batch: the sequence that a token belongs to, and its position there."""
 
     sequence: int
     position: int
-
-
-def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """(o (queries, d) words, bad (queries,)) of the queries that share the rows of K and of V.
-
-    q : (queries, d); k, v : (tokens, d), finite, one token at least
-    bad : NaN or infinity in q, a score beyond FP16, or all scores -infinity; o is canonical NaN
-    """
-    odd = is_special(q).any(-1)
-    q = torch.where(odd[:, None], 0, q)
-    scores = window_scores(q, k, torch.zeros(len(q), dtype=torch.int64), torch.zeros(len(k)))
-    weight, _, part = row_weights(scores.T, scores.T[:, :0])
-    bad = part.bad | odd
-    none = Limbs(torch.zeros_like(q), torch.zeros_like(q))
-    total = none
-    for some in torch.arange(len(v)).split(_EXACT):
-        total = total.plus(window_sums(weight[:, some], v[some]))
-    return outputs(none, 0, total, part.total, bad), bad
 
 
 class CacheUnit:
@@ -139,20 +108,19 @@ class CacheUnit:
         self, place: Place, queries: Tensor, layer: int
     ) -> tuple[Tensor | None, CommandStatus]:
         kv = self.config.kv
-        cached: list[Tensor] = []
+        rows: list[Tensor] = []
         for side in Kv:
             answer = self._request(Op.READ, place.position + 1, place, layer, side)
             status = _STATUS[answer.status]
+            if status & CommandStatus.BUS_ERROR:
+                return torch.full_like(queries, FP16.canonical_nan), status
             if status:
-                none = torch.full_like(queries, FP16.canonical_nan)
-                return none if status & CommandStatus.BUS_ERROR else None, status
-            cached.append(torch.tensor(answer.words))
-        group = queries.reshape(kv.heads, -1, kv.head_dim)
-        found = [attend(q, k, v) for q, k, v in zip(group, *cached, strict=True)]
-        o = torch.cat([each.flatten() for each, _ in found])
-        if any(bool(bad.any()) for _, bad in found):
-            return o, CommandStatus.NONFINITE
-        return o, CommandStatus(0)
+                return None, status
+            rows.append(torch.tensor(answer.words).transpose(0, 1))
+        q = queries.reshape(kv.heads, -1, kv.head_dim)
+        made = attend(q, *rows, max_rows=self.config.max_tokens)
+        status = CommandStatus.NONFINITE if made.status else CommandStatus(0)
+        return made.words.flatten(), status
 
     def _request(
         self, op: Op, token: int, place: Place, layer: int, kv: int, vector: Sequence[int] = ()

@@ -10,16 +10,13 @@ Shown to fail:
 
 import dataclasses
 
-import numpy as np
 import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.fp16 import functions
-from golden.fp16.format import FP32
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.kllm.assembler import Assembler, AssemblyError
-from golden.kllm.cache import CacheUnit, Place, attend
+from golden.kllm.cache import CacheUnit, Place
 from golden.kllm.config import MachineConfig
 from golden.kllm.isa import CommandStatus, Opcode, Unit, encode
 from golden.kllm.layer.compiler import compile_layer
@@ -30,7 +27,6 @@ from golden.llm.kllm.reference import reference
 from golden.oaken.config import CacheConfig, KvShape
 from golden.oaken.kv_engine import Request
 from golden.paging.format import Kv, Op, Status
-from tests.exact import exact, rounded
 from tests.kllm.test_layer import SMALL, relative, tiny, tiny_quantized
 
 THRESHOLDS = bits_from_float(torch.tensor([-2.0, -0.02, 0.02, 2.0])).tolist()
@@ -60,49 +56,6 @@ def opened(made: CacheUnit) -> int:
 
 def fp16(values) -> torch.Tensor:
     return bits_from_float(torch.as_tensor(values, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("tokens", [1, 2, 130])
-def test_attention_by_fractions(tokens: int) -> None:
-    """Each rounding once: scores, differences, exponentials, the sum, its reciprocal, the result.
-
-    Exponentials and reciprocals are those of golden.fp16.functions, which have tests of their own.
-    """
-    rng = np.random.default_rng(tokens)
-    size = 32
-    q, k, v = (
-        fp16(rng.normal(0, scale, (rows, size)) * 2.0 ** rng.integers(-6, 2, (rows, size)))
-        for rows, scale in ((3, 1), (tokens, 1), (tokens, 4))
-    )
-    made, bad = attend(q, k, v)
-    assert not bad.any()
-    queries, keys, values = (
-        [[exact(word) for word in row] for row in each.tolist()] for each in (q, k, v)
-    )
-    for query, words in zip(queries, made, strict=True):
-        scores = [
-            rounded(sum(a * b for a, b in zip(query, key, strict=True))) for key in keys
-        ]  # fmt: skip
-        largest = max(scores, key=exact)
-        weight = [
-            exact(functions.exp(rounded(exact(s) - exact(largest))).item()) for s in scores
-        ]  # fmt: skip
-        inverse = exact(rounded(1 / exact(rounded(sum(weight), FP32), FP32), FP32), FP32)
-        for i, word in enumerate(words.tolist()):
-            n = sum(w * row[i] for w, row in zip(weight, values, strict=True))
-            assert word == rounded(exact(rounded(n, FP32), FP32) * inverse)
-
-
-def test_queries_without_a_result() -> None:
-    """NaN, infinity, and a score beyond FP16: this query alone is NaN."""
-    k, v = fp16(np.full((2, 16), 2.0)), fp16(np.ones((2, 16)))
-    good = np.full(16, 0.5)
-    q = fp16(np.stack([good, np.where(np.arange(16) == 3, np.nan, good), good * 1e4,
-                       np.where(np.arange(16) == 5, -np.inf, good)]))  # fmt: skip
-    made, bad = attend(q, k, v)
-    assert bad.tolist() == [False, True, True, True]
-    assert (made[bad] == 0x7E00).all()
-    assert (made[0] == 0x3C00).all()
 
 
 def history(made: CacheUnit, sequence: int, k: torch.Tensor, v: torch.Tensor, layer=0) -> None:
@@ -255,6 +208,28 @@ def test_memory_faults_and_a_full_cache() -> None:
         token += 1
     assert results[0].status == CommandStatus.CAPACITY
     assert token == CACHE.max_tokens
+
+
+@pytest.mark.parametrize("word", [0x7E00, 0xFC00, 0x7BFF])
+def test_a_query_without_a_result(word: int) -> None:
+    """NaN, infinity, scores beyond FP16: NaN for this query of the first token alone."""
+    asm, (k, v, q, o) = program()
+    machine = Machine(PAGED)
+    machine.cache = unit()
+    machine.cache.batch[:2] = [Place(opened(machine.cache), 0) for _ in range(2)]
+    for vector in (k, v, q):
+        for t in range(3):
+            machine.state.write(vector.token(t).row, fp16(torch.full((vector.length,), 1.0)))
+    queries = torch.full((q.length,), 0x3C00)
+    queries[32:64] = word
+    machine.state.write(q.row, queries)
+    results = machine.run(asm.words())
+    assert [result.status for result in results] == [0, 0, CommandStatus.NONFINITE]
+    made = [machine.state.read(o.token(t).row, o.length) for t in range(2)]
+    assert (made[0][32:64] == 0x7E00).all()
+    rest = torch.cat((made[0][:32], made[0][64:], made[1]))
+    assert len(rest.unique()) == 1
+    assert float_from_bits(rest[0]).item() == pytest.approx(1, abs=0.1)
 
 
 def test_a_layer_without_thresholds() -> None:
