@@ -227,6 +227,8 @@ def test_hex_keeps_addresses(tmp_path: Path) -> None:
         (["--layer", "1", "--tokens", "0"], "--tokens must be at least 1, --context"),
         (["--layer", "1", "--set", "ports.ports=0"], "PortShape.ports must be 1..64, not 0"),
         (["--layer", "1", "--option", "glu=x"], "LayerOptions.glu must be index or exact"),
+        (["--layer", "1", "--option", "cache=oaken"],
+         "--option cache must be indices without --all, not oaken"),
         (["--layer", "1", "--context", "9999"], "the text has"),
         (["--layer", "1", "--calibration", "none"], "no calibration at none"),
         (["--layer", "1", "--calibration", "none", "--option", "fuse=false"],

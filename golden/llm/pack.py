@@ -388,6 +388,8 @@ def _pack(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     path = None if options.model == "smollm2" else Path(options.model)
     checkpoint.check_layers([options.layer], checkpoint.layer_count(path), "layer")
     layout = laid_out(options, config)
+    if not layout.lanes_attend:
+        raise ConfigError(f"--option cache must be indices without --all, not {layout.cache}")
     end = options.context + options.tokens
     if (stated := checkpoint.stated(path)) is not None:
         layer_program(chip_layer(stated, end), layout, config, options.tokens, options.context)
