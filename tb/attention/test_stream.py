@@ -6,7 +6,8 @@ Shown to fail with:
 - a run without its end; K of two jobs without a gap, a gap after every stretch of rows
 - an empty stretch that stays open, a beat taken in its first turn
 - a bad word of q only in the last beat, kept for the next job, or of the job before or after
-- bad words of the queries of head 0 alone
+- of head 0 for all: words of q, weights, queries of outputs, bad words; heads in the other order
+- a row complete, or its weights taken, with its first head
 - an infinity recognised by four bits of its exponent; the last lane of a row not looked at
 - queries of one job held instead of two, or of three; queries released by V
 - words of q, or weights, of the first turn for all; scores in the other order of turns
