@@ -61,7 +61,7 @@ def token_writer(block_beats: int, blocks: int) -> Timing:
 
 def token_split(ahead: int) -> Timing:
     """The timing from a word to the first block that it completes; the longer queue is a RAM."""
-    return Timing(latency=4 if ahead >= 8 else 3, start="i", end="dense", unit="block")
+    return Timing(latency=4 if ahead >= 4 else 3, start="i", end="dense", unit="block")
 
 
 def dequant_engine(scale_stages: int, stages: int) -> Timing:

@@ -23,7 +23,7 @@ from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import Queue, queue
 
-_RAM_FROM = 8  # blocks of a queue from which on it is a RAM
+_RAM_FROM = 4  # blocks of a queue from which on it is a RAM
 _SCALES = 3  # words of scale between this block and its user
 
 

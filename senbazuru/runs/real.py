@@ -41,6 +41,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--ratios", default="4/90/6", help="outer/middle/inner in percent")
     parser.add_argument("--tokens", type=int, default=8, help="tokens to store, from 2 on")
     parser.add_argument("--layers", help='layers to store, such as "0,5-7"; all if none')
+    parser.add_argument(
+        "--order", choices=("head", "token"), default="head", help="order of the cache's records"
+    )
     parser.add_argument("--pause", type=float, default=0.0, help="chance of a pause on every bus")
     options = parser.parse_args(arguments)
     return report(options)
@@ -150,7 +153,8 @@ def report(options: argparse.Namespace) -> int:
 
     console = Console()
     say = elapsed(lambda line: console.print(line, highlight=False))
-    config = BLOCKS["oaken_kv_engine"].configs["smollm2"]
+    name = {"head": "smollm2", "token": "smollm2_token"}[options.order]
+    config = BLOCKS["oaken_kv_engine"].configs[name]
     assert isinstance(config, OakenKvEngineConfig)
     try:
         if not 0 <= options.pause < 1:

