@@ -118,7 +118,8 @@ class CacheUnit:
                 return None, status
             rows.append(torch.tensor(answer.words).transpose(0, 1))
         q = queries.reshape(kv.heads, -1, kv.head_dim)
-        made = attend(q, *rows, max_rows=self.config.max_tokens)
+        k, v = rows
+        made = attend(q, k, v, self.config.max_tokens)
         status = CommandStatus.NONFINITE if made.status else CommandStatus(0)
         return made.words.flatten(), status
 
