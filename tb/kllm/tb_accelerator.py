@@ -9,7 +9,7 @@ import pytest
 from cocotb.triggers import FallingEdge, ReadOnly
 
 from golden.axi.format import REGISTERS
-from golden.kllm.isa import COMMAND_WORDS, COMMANDS, CommandStatus
+from golden.kllm.isa import COMMAND_WORDS, COMMANDS, CommandStatus, Unit
 from tb.bench import config, params
 from tb.contract import block_timing
 from tb.kllm.support.host import Host
@@ -18,6 +18,7 @@ from tb.kllm.support.reports import compare
 from tb.simulate.ports import stream_port
 
 ABORTED = int(CommandStatus.ABORTED)
+FRESH = (0,) * len(Unit)  # commands of each unit after reset
 EARLY = int(CommandStatus.MALFORMED | CommandStatus.DEPENDENCY)
 
 
@@ -32,7 +33,7 @@ def prepare(host, program):
         memory.data, memory.errors = bytearray(data), dict(errors)
 
 
-async def execute(host, program, base=(0,) * 5, **options):
+async def execute(host, program, base=FRESH, **options):
     """Run a program; all that comes until nothing more does is what golden says."""
     prepare(host, program)
     words, results = rebase(program["words"], base), program["results"]
@@ -55,12 +56,12 @@ async def abort(host, program, at, **options) -> tuple[list[int], int]:
     results = program["results"][:n]
     reported = sorted((report.tag, report.unit) for report in got)
     assert reported == sorted((tag, unit) for tag, unit, _ in results), f"abort at {at}"
-    found = {unit: [] for unit in range(5)}
+    found = {int(unit): [] for unit in Unit}
     for report in got:
         found[report.unit].append((report.tag, report.status))
     words = program["words"][: COMMAND_WORDS * n]
     due = 0
-    ends = dict.fromkeys(range(5), False)
+    ends = dict.fromkeys(map(int, Unit), False)
     for number, (tag, unit, status) in enumerate(results):
         if words[COMMAND_WORDS * number] & 0xFF not in COMMANDS:
             found[unit].remove((tag, status))
