@@ -19,6 +19,7 @@ from tb.simulate.ports import stream_port
 
 ABORTED = int(CommandStatus.ABORTED)
 FRESH = (0,) * len(Unit)  # commands of each unit after reset
+POLL = 6  # cycles from one read of a status to the next
 EARLY = int(CommandStatus.MALFORMED | CommandStatus.DEPENDENCY)
 
 
@@ -219,6 +220,24 @@ async def loads_at_full_rate(dut):
     end = timing.delay("from its final data__r to idle")
     for row in rows:
         assert is_idle[row : row + end + 1] == [False] * end + [True]
+
+
+@cocotb.test()
+async def functions_at_full_rate(dut):
+    """Each FUNCTION begins in the cycle after the status of the one before it.
+
+    The host finds a status when it polls, at most ``POLL`` cycles later.
+    """
+    host = Host(dut, config)
+    await host.reset()
+    host.data.data = bytearray(params["data"])
+    got, _ = await host.run(params["words"], 1 + len(params["apart"]))
+    assert not any(report.status for report in got)
+    first, *others = (report.cycle for report in got[1:])
+    due = first
+    for cycle, cycles in zip(others, params["apart"][1:], strict=True):
+        due += cycles + 1
+        assert abs(cycle - due) <= POLL, f"{cycle}, not {due}"
 
 
 @cocotb.test()
