@@ -273,6 +273,8 @@ def load_units(folder: Path = FOLDER) -> list[Unit]:
 
 
 def _flat(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    if configuration.get("functions", 1) != 1:  # it came after the first runs
+        raise ConfigError(f"functions must be 1, not {configuration['functions']!r}")
     machine = configuration["machine"]
     lane, slot = machine["lane"], machine["slot"]
     return {

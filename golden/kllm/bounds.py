@@ -6,7 +6,8 @@
     MATMUL        the largest of: port words / ports; per job (group and token) the beats, in
                   integer mode their digits, the words that the reducers (if any) and the outlier
                   path take; columns outputs
-    FUNCTION      tokens * length / function_width; SOFTMAX three times that; FUNCTION length
+    FUNCTION      tokens * length / function_width; SOFTMAX three times that; the command FUNCTION
+                  length / functions
     READ          8 words per row; READ_SLOT its words
     codebooks     their words or rows
 
@@ -39,12 +40,14 @@ class Rates:
     """The numbers that a bound depends on, in addition to the MachineConfig.
 
     macs: of a lane's reducer, None: a lane that selects has none; function_width: elements per
-    cycle of the functional unit; integer_lanes: quotients per cycle of QUANTIZE_INTEGER.
+    cycle of the functional unit; integer_lanes: quotients per cycle of QUANTIZE_INTEGER;
+    functions: elements per cycle of FUNCTION.
     """
 
     macs: int | None = None
     function_width: int = 8
     integer_lanes: int = 4
+    functions: int = 1
 
 
 Operands = Mapping[str, int]
@@ -151,7 +154,7 @@ CYCLES: dict[Opcode, Count] = {
     Opcode.AXPY: _elementwise(),
     Opcode.ROTARY: _rotary,
     Opcode.SOFTMAX: _elementwise(passes=3),
-    Opcode.FUNCTION: lambda o, _config, _rates: (o["length"], "elements"),
+    Opcode.FUNCTION: lambda o, _config, rates: (_ceil(o["length"], rates.functions), "elements"),
     Opcode.FUNCTION_CODEBOOK: lambda _o, _config, _rates: (1, "rows"),
     Opcode.ACTIVATE: _elementwise(),
     Opcode.GLU: _elementwise(width_max=8),

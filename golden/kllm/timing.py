@@ -15,8 +15,8 @@ from golden.timing import Timing
 _ROW = 16  # elements
 
 
-def vector_lanes(width: int) -> Timing:
-    """``width`` elements per cycle."""
+def vector_lanes(width: int, functions: int = 1) -> Timing:
+    """``width`` elements per cycle, ``functions`` of those that leave as elements."""
     return Timing(
         latency=5,
         interval=Fraction(_ROW, width),
@@ -26,7 +26,7 @@ def vector_lanes(width: int) -> Timing:
             ("from weight to o", 4),
             ("from a to score", 1),
             ("from a to element", 1),
-            ("per row of elements", _ROW),
+            ("per row of elements", _ROW // functions),
         ),
     )
 
@@ -58,15 +58,15 @@ def slot_fill(bits_a: int, slots: int, function: int) -> int:
     return max(entries + function, (slots - 1) * 2 * entries) + 1
 
 
-def result_rows(width: int) -> Timing:
-    """``width`` elements per cycle."""
+def result_rows(width: int, functions: int = 1) -> Timing:
+    """``width`` elements per cycle, ``functions`` of those that come as elements."""
     return Timing(
         latency=1,
         interval=Fraction(_ROW, width),
         start="the last word of a row",
         end="write",
         unit="row",
-        delays=(("per row of elements", _ROW), ("from walk to the first word", 1)),
+        delays=(("per row of elements", _ROW // functions), ("from walk to the first word", 1)),
     )
 
 
@@ -219,12 +219,14 @@ class FunctionCycles:
     bits_a : bits of an index
     stages : registers of an operator of the element functions
     answer : cycles from a request to its answer, the same for all clients; 1 to 4
+    functions : elements per cycle of FUNCTION
     """
 
     width: int
     bits_a: int
     stages: int
     answer: int
+    functions: int = 1
 
     @property
     def refused(self) -> int:
@@ -259,9 +261,11 @@ class FunctionCycles:
         return self.refused + 1 + (tokens - bad) * (written + 2) + bad * (largest + 2)
 
     def function(self, rows: int, name: str) -> int:
-        """FUNCTION: one element per cycle, those after the length too."""
-        start = self._walk + vector_lanes(self.width).delay("from a to element")
-        return start + _ROW * rows - 1 + function_cycles(self.stages)[name] + 3
+        """FUNCTION: ``functions`` elements per cycle, those after the length too."""
+        lanes = vector_lanes(self.width, self.functions)
+        start = self._walk + lanes.delay("from a to element")
+        passes = rows * lanes.delay("per row of elements")
+        return start + passes - 1 + function_cycles(self.stages)[name] + 3
 
     def slots(
         self, outliers: list[int], name: str, second: list[int] | None = None

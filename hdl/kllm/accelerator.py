@@ -23,6 +23,7 @@ from hdl.block import Block
 from hdl.children import add
 from hdl.kllm.dispatcher import KllmDispatcher, KllmDispatcherConfig
 from hdl.kllm.engine import ROW, slot_client
+from hdl.kllm.function.pipeline import FUNCTIONS
 from hdl.kllm.function.unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
 from hdl.kllm.lane.array import KllmLaneArray, KllmLaneArrayConfig
 from hdl.kllm.lane.config import KllmPeLaneConfig
@@ -73,6 +74,7 @@ class KllmAcceleratorConfig(Config):
         40, 32, 64, "bits of a byte address, 33 and those of a port's bytes at least"
     )
     width: int = choice(8, (4, 8, 16), "elements per cycle of the functional unit")
+    functions: int = choice(1, FUNCTIONS, "elements per cycle of FUNCTION")
     queue: int = bounded(4, 3, 64, "commands waiting for each unit")
 
     def __post_init__(self) -> None:
@@ -146,6 +148,7 @@ class KllmAcceleratorConfig(Config):
             vectors=self.machine.vectors,
             slot=self.machine.slot,
             width=self.width,
+            functions=self.functions,
             softmax_elements=self.machine.softmax_elements,
         )
 

@@ -95,6 +95,7 @@ def _report(
         macs=None if config.build.counter == "select" else config.lane.macs,
         function_width=config.width,
         integer_lanes=config.quantizer_config.integer_lanes,
+        functions=config.functions,
     )
     issued = dict.fromkeys(Unit, 0)
     total = least = least_ahead = 0

@@ -105,6 +105,7 @@ def rates(config: KllmAcceleratorConfig) -> Rates:
         macs=None if config.build.counter == "select" else config.lane.macs,
         function_width=config.width,
         integer_lanes=config.quantizer_config.integer_lanes,
+        functions=config.functions,
     )
 
 
@@ -154,7 +155,7 @@ def predicted(
     timings = Timings.fitted(latency=latency, command=host.command, poll=host.poll)
     units = Units(
         counter=config.build.counter, macs=config.build.macs, function_width=config.width,
-        queue=config.queue,
+        functions=config.functions, queue=config.queue,
     )  # fmt: skip
     cycles = CommandCycles(config.machine, units, timings)
     first = dict.fromkeys(Unit, 0)

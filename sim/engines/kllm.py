@@ -66,7 +66,7 @@ _Answer = TypeVar("_Answer")
 class KllmSettings(Config):
     """machine, set: a named machine of golden.kllm.config, and fields of it that differ.
 
-    counter, macs, function_width, integer_lanes, queue, online: of sim.kllm.units.Units
+    counter, macs, function_width, functions, integer_lanes, queue, online: of sim.kllm.units.Units
     scores, glu, fuse, share: of golden.kllm.layer.shape.LayerOptions
     scores: ``cheapest`` takes the faster of direct and index, context by context
     chunk: most tokens of a program; 0: as many as fit
@@ -77,6 +77,7 @@ class KllmSettings(Config):
     counter: str = "select"
     macs: int = 32
     function_width: int = 8
+    functions: int = 1
     integer_lanes: int = 4
     queue: int = 4
     online: bool = True
@@ -99,6 +100,7 @@ class KllmSettings(Config):
             counter=self.counter,
             macs=self.macs,
             function_width=self.function_width,
+            functions=self.functions,
             integer_lanes=self.integer_lanes,
             queue=self.queue,
             online=self.online,
@@ -141,6 +143,7 @@ class Kllm(Engine):
         "counter",
         "macs",
         "function_width",
+        "functions",
         "integer_lanes",
         "queue",
         "online",

@@ -69,6 +69,7 @@ class Units(Config):
     )
     macs: int = power_of_two(32, 1, 256, "of a reducer; flipflop alone has one")
     function_width: int = choice(8, (4, 8, 16), "elements per cycle")
+    functions: int = choice(1, (1, 2, 4, 8), "elements per cycle of FUNCTION")
     function_stages: int = bounded(2, 1, 8, "registers of an operator")
     integer_lanes: int = power_of_two(4, 1, ROW_ELEMENTS, "dividers")
     threshold_multipliers: int = bounded(5, 1, 15, "thresholds scaled per cycle")
@@ -197,12 +198,13 @@ class CommandCycles:
         self.lane = units.lane(machine)
         self.quantizer = units.quantizer(machine)
         self.function = FunctionCycles(
-            units.function_width, machine.bits_a, units.function_stages, 2
+            units.function_width, machine.bits_a, units.function_stages, 2, units.functions
         )
         self.rates = Rates(
             None if units.counter == "select" else units.macs,
             units.function_width,
             units.integer_lanes,
+            units.functions,
         )
         self._jobs = functools.cache(self._job_cycles)
 

@@ -9,7 +9,7 @@ import pytest
 from cocotb.triggers import FallingEdge, ReadOnly
 
 from golden.axi.format import REGISTERS
-from golden.kllm.isa import COMMAND_WORDS, COMMANDS, CommandStatus
+from golden.kllm.isa import COMMAND_WORDS, COMMANDS, CommandStatus, Unit
 from tb.bench import config, params
 from tb.contract import block_timing
 from tb.kllm.support.host import Host
@@ -18,6 +18,8 @@ from tb.kllm.support.reports import compare
 from tb.simulate.ports import stream_port
 
 ABORTED = int(CommandStatus.ABORTED)
+FRESH = (0,) * len(Unit)  # commands of each unit after reset
+POLL = 6  # cycles from one read of a status to the next
 EARLY = int(CommandStatus.MALFORMED | CommandStatus.DEPENDENCY)
 
 
@@ -32,7 +34,7 @@ def prepare(host, program):
         memory.data, memory.errors = bytearray(data), dict(errors)
 
 
-async def execute(host, program, base=(0,) * 5, **options):
+async def execute(host, program, base=FRESH, **options):
     """Run a program; all that comes until nothing more does is what golden says."""
     prepare(host, program)
     words, results = rebase(program["words"], base), program["results"]
@@ -55,12 +57,12 @@ async def abort(host, program, at, **options) -> tuple[list[int], int]:
     results = program["results"][:n]
     reported = sorted((report.tag, report.unit) for report in got)
     assert reported == sorted((tag, unit) for tag, unit, _ in results), f"abort at {at}"
-    found = {unit: [] for unit in range(5)}
+    found = {int(unit): [] for unit in Unit}
     for report in got:
         found[report.unit].append((report.tag, report.status))
     words = program["words"][: COMMAND_WORDS * n]
     due = 0
-    ends = dict.fromkeys(range(5), False)
+    ends = dict.fromkeys(map(int, Unit), False)
     for number, (tag, unit, status) in enumerate(results):
         if words[COMMAND_WORDS * number] & 0xFF not in COMMANDS:
             found[unit].remove((tag, status))
@@ -218,6 +220,24 @@ async def loads_at_full_rate(dut):
     end = timing.delay("from its final data__r to idle")
     for row in rows:
         assert is_idle[row : row + end + 1] == [False] * end + [True]
+
+
+@cocotb.test()
+async def functions_at_full_rate(dut):
+    """Each FUNCTION begins in the cycle after the status of the one before it.
+
+    The host finds a status when it polls, at most ``POLL`` cycles later.
+    """
+    host = Host(dut, config)
+    await host.reset()
+    host.data.data = bytearray(params["data"])
+    got, _ = await host.run(params["words"], 1 + len(params["apart"]))
+    assert not any(report.status for report in got)
+    first, *others = (report.cycle for report in got[1:])
+    due = first
+    for cycle, cycles in zip(others, params["apart"][1:], strict=True):
+        due += cycles + 1
+        assert abs(cycle - due) <= POLL, f"{cycle}, not {due}"
 
 
 @cocotb.test()

@@ -11,6 +11,7 @@ from cocotb.triggers import ClockCycles, with_timeout
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiReadBus, AxiSlaveRead
 
 from golden.axi.format import ID_WORD, REGISTERS, RESP_OKAY, RESP_SLVERR
+from golden.kllm.isa import Unit
 from tb.axi.support.buses import pauses, reset, start_clock
 from tb.bench import config, params
 from tb.kllm.support.host import Report
@@ -112,7 +113,7 @@ async def programs(dut, chance):
     start_clock(dut)
     await reset(dut)
     assert await chip.read("ID") == (ID_WORD, RESP_OKAY)
-    base = [0] * 5
+    base = [0] * len(Unit)
     for program in params["programs"]:
         await with_timeout(cocotb.start_soon(chip.execute(program, base)), 10, "ms")
         base = [a + b for a, b in zip(base, counted(program["words"]), strict=True)]

@@ -149,6 +149,8 @@ class Machine:
         ("mixed", 0.1, 0.8, 3),
         ("faults", 0.0, 0.0, 2),
         ("faults", 0.3, 0.3, 8),
+        ("chains", 0.0, 0.0, 1),
+        ("chains", 0.2, 0.6, 6),
     ]
 )
 async def programs(dut, case):

@@ -31,6 +31,7 @@ from golden.kllm.isa import (
     COMMANDS,
     FAILED,
     CommandStatus,
+    Function,
     Opcode,
     Unit,
     decode,
@@ -38,11 +39,14 @@ from golden.kllm.isa import (
 )
 from golden.kllm.machine import Machine
 from golden.kllm.programs import Program, random_program
+from golden.kllm.timing import FunctionCycles
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
+from hdl.kllm.function.pipeline import KllmFunctionPipelineConfig
 from hdl.kllm.room import BLOCKS
 from tb.kllm.support.rebase import counted, rebase
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
+WIDE = dataclasses.replace(SMALL, functions=8)
 FIXED = dataclasses.replace(SMALL, machine=dataclasses.replace(SMALL.machine, product="fixed16"))
 
 
@@ -92,22 +96,22 @@ def as_vectors(
     }
 
 
-def products(program: Program) -> int:
-    """Commands of MATMUL that give a product."""
+def done(program: Program, opcode: Opcode) -> int:
+    """Commands of ``opcode`` that give a result."""
     opcodes = [word & 0xFF for word in program.words[::COMMAND_WORDS]]
     return sum(
-        opcode == Opcode.MATMUL and not result.status & FAILED
-        for opcode, result in zip(opcodes, program.results, strict=True)
+        each == opcode and not result.status & FAILED
+        for each, result in zip(opcodes, program.results, strict=True)
     )
 
 
-def programs(seed, number, commands, faults, least=2, config=SMALL):
-    """Random programs with at least so many products: many have none."""
+def programs(seed, number, commands, faults, least=2, config=SMALL, opcode=Opcode.MATMUL):
+    """Random programs with at least so many results of ``opcode``: many have none."""
     drawn = (
         random_program(config.machine, seed=1000 * seed + n, commands=commands, faults=faults)
         for n in itertools.count()
     )
-    return list(itertools.islice((p for p in drawn if products(p) >= least), number))
+    return list(itertools.islice((p for p in drawn if done(p, opcode) >= least), number))
 
 
 def with_bus_error(program: Program, port: int | None, resp: int, rng) -> dict | None:
@@ -196,6 +200,48 @@ def test_programs_with_products_in_fixed_point(seed):
         seed, "programs", FIXED,
         faulty=programs(seed + 600, 2, 40, True, config=FIXED),
         clean=programs(seed + 700, 2, 40, False, config=FIXED),
+    )  # fmt: skip
+
+
+@pytest.mark.telling("programs")
+@pytest.mark.parametrize("testcase", ["programs", "abort_at_random", "reset_at_random"])
+def test_functions_side_by_side(testcase, seed):
+    """Shown to fail: elements 0 and 1 of eight exchanged.
+
+    Programs of many FUNCTIONs, with products or not.
+    """
+    faulty, clean = (
+        programs(seed + 800 + 100 * faults, 2, 60, faults, 5, WIDE, Opcode.FUNCTION)
+        for faults in (True, False)
+    )
+    run(seed, testcase, WIDE, faulty=faulty, clean=clean)
+
+
+def test_functions_at_full_rate(seed):
+    """One LOAD, then FUNCTIONs of most of the vector memory, each function twice.
+
+    Shown to fail: cycles of 4 side by side.
+    """
+    rows = WIDE.machine.vectors.rows - 8
+    functions = (*Function, *Function)
+    given = [(Opcode.LOAD, {"address": 0, "dst": 0, "rows": rows})]
+    given += [
+        (Opcode.FUNCTION, {"function": f, "src": 0, "dst": 0, "length": 16 * rows - 5})
+        for f in functions
+    ]
+    words = [
+        word
+        for tag, (opcode, operands) in enumerate(given)
+        for word in encode(opcode, tag, {Unit.LOAD: 1} if tag else {}, operands)
+    ]
+    stages = KllmFunctionPipelineConfig().stages
+    cycles = FunctionCycles(WIDE.width, WIDE.machine.bits_a, stages, 2, WIDE.functions)
+    apart = [cycles.function(rows, f.name) for f in functions]
+    rng = np.random.default_rng(seed)
+    tb.simulate.run.run_model(
+        model(WIDE), "tb.kllm.tb_accelerator", config=WIDE, seed=seed,
+        testcase="functions_at_full_rate",
+        params={"words": [int(w) for w in words], "data": rng.bytes(32 * rows), "apart": apart},
     )  # fmt: skip
 
 

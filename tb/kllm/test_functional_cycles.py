@@ -6,6 +6,7 @@ elements; every word is equal to golden.kllm.functional.execute.
 
 Shown to fail with:
 
+- elements of FUNCTION taken one per cycle where 8 are side by side
 - cycles of slots that are one less than those of the hardware
 - a slot fetch that refuses 1,024 rows of entries
 """
@@ -142,7 +143,7 @@ def cycles_of(memory, opcode, o, cycles: FunctionCycles, bad: int = 0) -> tuple[
 
 
 def timed(config, answer) -> FunctionCycles:
-    return FunctionCycles(config.width, config.slot.bits_a, STAGES, answer)
+    return FunctionCycles(config.width, config.slot.bits_a, STAGES, answer, config.functions)
 
 
 def params_of(memory, program, name) -> dict:
@@ -155,7 +156,7 @@ def params_of(memory, program, name) -> dict:
     }
 
 
-@pytest.mark.telling("width_4")
+@pytest.mark.telling("width_4", "width_8_functions_8")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_cycles(name, seed):
     config = CONFIGS[name]

@@ -13,6 +13,9 @@ Shown to fail:
 - a golden that keeps an outlier that is a NaN.
 """
 
+import dataclasses
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -50,6 +53,12 @@ CONFIGS = {
         slot=SlotShape(slots=12, elements=600, outliers_max=600, bits_a=2, integer_bits=0),
     ),
 }  # fmt: skip
+CONFIGS |= {
+    f"width_{width}_functions_{functions}": dataclasses.replace(
+        CONFIGS[f"width_{width}"], functions=functions
+    )
+    for width, functions in ((4, 2), (4, 8), (8, 8), (16, 8))
+}
 LENGTHS = [1, 15, 16, 17, 31, 32, 100, 576]
 INF, NAN, NEGATIVE_INF = 0x7C00, 0x7E00, 0xFC00
 # Cycles besides the passes over the elements, the same for all data: the checks of a command, its
@@ -413,7 +422,7 @@ def cycles(program):
     codebooks(program)
     add_bound = {
         Opcode.BINARY: length // width, Opcode.AXPY: length // width,
-        Opcode.SOFTMAX: 3 * length // width, Opcode.FUNCTION: length,
+        Opcode.SOFTMAX: 3 * length // width, Opcode.FUNCTION: length // config.functions,
     }  # fmt: skip
     x = [(row, words_of(rng.normal(0, 1, length))) for row in (0, 100)]
     one = {
@@ -452,6 +461,18 @@ def cycles(program):
     program.step(Opcode.GLU, glu, (), bound, name)
 
 
+def chains(program):
+    """Each function on the results of another one, at odd lengths, one right after the other."""
+    rng = program.rng
+    order = [f for pair in itertools.permutations(Function, 2) for f in pair]
+    for n, f in enumerate(order):
+        length = int(rng.choice([1, 3, 7, 9, 15, 17, 31, 33, 47, 99]))
+        pokes = [(0, vectors_of(rng, 112))] if n % 8 == 0 else []
+        src = 8 * (n % 2)
+        operands = {"function": int(f), "src": src, "dst": 8 - src, "length": length}
+        program.step(Opcode.FUNCTION, operands, pokes)
+
+
 def resets(program):
     for opcode, length in [(opcode, 100) for opcode in OPCODES]:
         add_command(program, opcode, length, in_place=False)
@@ -462,7 +483,7 @@ def machine_params(config, seed):
     slots, descriptors, entries, outliers = make_slots(config, rng)
     vector = rng.integers(0, 1 << 16, (config.vectors.rows, 16))
     programs = {}
-    for fill in (mixed, faults, cycles):
+    for fill in (mixed, faults, cycles, chains):
         program = Program(config, rng, slots, vector)
         fill(program)
         programs[fill.__name__] = program.steps
@@ -481,7 +502,7 @@ def machine_params(config, seed):
     }
 
 
-@pytest.mark.telling("width_4", "width_16")
+@pytest.mark.telling("width_4", "width_4_functions_8", "width_16")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_functional_unit(name, seed):
     config = CONFIGS[name]

@@ -8,6 +8,8 @@ Shown to fail with:
 - ``idle`` before the last row was taken
 - a row overwritten in a stall
 - words taken without a walk
+- a row that ends after one of several transfers too many, or a place that advances by one word
+- the first word of a transfer taken for all
 - no words of the next row taken while a row waits
 - a bit of the token's number, or of the step's, stuck at 0 (the longest walks alone)
 - bit 12 of the step's number stuck at 0 (widths 8 and 16 alone)
@@ -25,10 +27,14 @@ from hdl.kllm.function.result_rows import KllmResultRows, KllmResultRowsConfig
 from tb.simulate.run import simulate
 
 CONFIGS = {f"width_{width}": KllmResultRowsConfig(width=width) for width in (4, 8, 16)}
+CONFIGS |= {
+    f"width_{width}_functions_{functions}": KllmResultRowsConfig(width=width, functions=functions)
+    for width, functions in ((4, 8), (8, 2), (16, 4))
+}
 WALKS = 40
 
 
-def make_walk(rng, width: int, kind: int, extent: tuple[int, int] | None = None) -> dict:
+def make_walk(rng, config, kind: int, extent: tuple[int, int] | None = None) -> dict:
     """A walk, the words that it takes, and the rows that it writes. kind 1: pairs; 2: single.
 
     extent: (tokens, steps), with a stride of 3; None: up to 4 of each.
@@ -51,7 +57,7 @@ def make_walk(rng, width: int, kind: int, extent: tuple[int, int] | None = None)
     walk = {"rows": rows, "tail": tail, "single": int(single)}
     if pair and rng.random() < 0.5:
         walk["tail"] = int(rng.integers(1, 16))  # does not count
-    size = 1 if single else width
+    size = config.functions if single else config.width
     return {
         "walk": result_walk_layout.const(walk).as_bits(),
         "source": "element" if single else "i",
@@ -64,11 +70,12 @@ def make_walk(rng, width: int, kind: int, extent: tuple[int, int] | None = None)
 def test_result_rows(name, seed):
     rng = np.random.default_rng([seed, 84])
     kinds = [0, 1, 2, *rng.integers(0, 3, WALKS - 3).tolist()]
-    walks = [make_walk(rng, CONFIGS[name].width, kind) for kind in kinds]
+    config = CONFIGS[name]
+    walks = [make_walk(rng, config, kind) for kind in kinds]
     # Every bit of the number of a token, and of that of a step: four words per cycle are slow.
-    most = (1 << 13) - 1 if CONFIGS[name].width > 4 else (1 << 11) - 1
-    longest = [make_walk(rng, CONFIGS[name].width, 0, extent) for extent in ((255, 1), (1, most))]
+    most = (1 << 13) - 1 if config.width > 4 else (1 << 11) - 1
+    longest = [make_walk(rng, config, 0, extent) for extent in ((255, 1), (1, most))]
     simulate(
-        KllmResultRows(CONFIGS[name]), "tb.kllm.tb_result_rows",
+        KllmResultRows(config), "tb.kllm.tb_result_rows",
         params={"walks": walks, "longest": longest}, seed=seed,
     )  # fmt: skip

@@ -480,3 +480,9 @@ def test_layer_15_of_smollm2(request) -> None:
         assert relative(run.value, expected) < 0.12
         update = expected - inputs.x[32:].double()
         assert float((run.value - expected).norm() / update.norm()) < 0.37
+
+
+@pytest.mark.parametrize(("functions", "cycles"), [(1, 33), (2, 17), (8, 5)])
+def test_bound_of_functions_side_by_side(functions: int, cycles: int) -> None:
+    rates = Rates(functions=functions)
+    assert CYCLES[Opcode.FUNCTION]({"length": 33}, SMALL, rates) == (cycles, "elements")

@@ -11,6 +11,7 @@ from golden.kllm.bounds import Rates, ahead_max, bounds, schedule, waits
 from golden.kllm.config import MACHINES, LaneShape, MachineConfig, PortShape, outlier_count
 from golden.kllm.isa import (
     Binary,
+    Function,
     MatmulMode,
     Norm,
     Opcode,
@@ -22,11 +23,12 @@ from golden.kllm.isa import (
 from golden.kllm.layer.program import check_room, layer_program
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 from golden.kllm.product import ProductCase, product_program
-from golden.kllm.timing import matmul_ticket
+from golden.kllm.timing import FunctionCycles, matmul_ticket
 from hdl.kllm.accelerator import KllmLaneBuild
-from hdl.kllm.function.pipeline import KllmFunctionPipelineConfig
+from hdl.kllm.function.pipeline import FUNCTIONS, KllmFunctionPipelineConfig
 from hdl.kllm.room import BLOCKS
 from sim.engine import engine_of
+from sim.engines.kllm import KllmSettings
 from sim.kllm.schedule import Placed, _Reading, timeline
 from sim.kllm.units import CommandCycles, Timings, Units, crowded, slot_words
 from sim.model import find_model
@@ -67,6 +69,7 @@ def test_units_are_those_of_hdl(name, counter, bits_a):
     assert ours.norms.delay(what) == theirs.norms.delay(what)
     assert units.function_stages == KllmFunctionPipelineConfig().stages
     assert units.queue == config.queue
+    assert units.functions == config.functions
 
 
 @pytest.mark.parametrize("elements", [256, 4096, 11008, 16383])
@@ -76,6 +79,32 @@ def test_levels_of_the_trees(elements):
     )
     config = dataclasses.replace(ACCELERATORS["table1"].quantizer_config, slot=machine.slot)
     assert Units().quantizer(machine).trees.interval == config.cycles.trees.interval
+
+
+@pytest.mark.parametrize("functions", FUNCTIONS)
+def test_functions_side_by_side(functions):
+    """A chip's settings say how many, and FUNCTION takes so many elements per cycle.
+
+    Shown to fail: cycles or a bound that do not know of ``functions``.
+    """
+    units = KllmSettings(functions=functions).units
+    cycles = CommandCycles(MACHINES["smollm2"], units, TIMINGS)
+    short, long = (
+        cycles.of(Opcode.FUNCTION, {"function": Function.SILU, "length": length})
+        for length in (16, 1536)
+    )
+    assert long - short == 1520 // functions
+    assert cycles.bound(Opcode.FUNCTION, {"length": 1520}) == 1520 // functions
+    # What the benches of the unit and of the accelerator compare with.
+    golden = FunctionCycles(8, 4, KllmFunctionPipelineConfig().stages, 2, functions)
+    assert long == golden.function(96, "SILU")
+    asm = Assembler(MACHINES["smollm2"])
+    source, made = asm.vector(1536), asm.vector(1536)
+    asm.load(address=0, dst=source)
+    for _ in range(2):
+        asm.function(function=Function.SILU, src=source, dst=made)
+    *_, first, second = timeline(asm.words(), cycles, dict.fromkeys(Unit, 0)).placed
+    assert second.end - first.end == TIMINGS.turn + long
 
 
 def parts(machine, context=100, **options):

@@ -288,7 +288,7 @@ def figures(run, **changes):
     }  # fmt: skip
     configuration = {
         "machine": machine, "build": {"counter": f["counter"], "macs": f["macs"]},
-        "width": f["width"],
+        "width": f["width"], "functions": f.get("functions", 1),
     }  # fmt: skip
     given = {name: f[name] for name in calibration._SHAPE} | {"memory_latency": f["latency"]}
     made = [
@@ -328,6 +328,7 @@ def test_figures_become_rows_and_come_back(tmp_path, capsys):
         ),
         ({"figures": figures(load_runs()[0], tokens=[])["figures"]}, "tokens must be 1 or more"),
         ({"figures": figures(load_runs()[0], lanes=-1)["figures"]}, "lanes must be 1..64, not -1"),
+        (figures(load_runs()[0], functions=8), "functions must be 1, not 8"),
     ],
 )
 def test_bad_figures(change, line, tmp_path):

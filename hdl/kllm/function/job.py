@@ -36,7 +36,7 @@ row_walk_layout = Payload(
 result_walk_layout = Payload(
     rows=(row_walk_layout, "rows in their order"),
     tail=(4, "elements of the last row of a token, 0: 16", NUMBER),
-    single=(1, "one element per transfer, not one beat"),
+    single=(1, "elements of functions per transfer, not one beat"),
 )
 
 # A command, decoded. Its fields are constant while it is offered, which is while it runs.

@@ -25,6 +25,8 @@ from hdl.fp16.rsqrt import FpRsqrt, FpRsqrtConfig
 from hdl.fp16.sqrt import FpSqrt, FpSqrtConfig
 from hdl.ports import In, Out, Payload
 
+FUNCTIONS = (1, 2, 4, 8)  # pipelines that take the elements of a row side by side
+
 _ONE16 = FP16.bias << FP16.frac_bits
 _ONE32 = FP32.bias << FP32.frac_bits
 _NEGATIVE_INFINITY = FP16.sign_bit | FP16.infinity

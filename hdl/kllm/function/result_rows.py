@@ -13,6 +13,7 @@ from golden.timing import Timing
 from hdl.block import Block, FieldOf, Tier
 from hdl.kllm.engine import ROW, row_write_layout
 from hdl.kllm.function.job import RowWalk, result_walk_layout
+from hdl.kllm.function.pipeline import FUNCTIONS
 from hdl.ports import In, Out, Payload
 
 
@@ -21,10 +22,11 @@ class KllmResultRowsConfig(Config):
     """Words per beat."""
 
     width: int = choice(8, (4, 8, 16), "words per beat of i")
+    functions: int = choice(1, FUNCTIONS, "words per transfer of element")
 
 
 class KllmResultRows(Block):
-    """16 / width beats of ``i``, or 16 words of ``element``, are one row of ``write``.
+    """16 / width beats of ``i``, or 16 / functions of ``element``, are one row of ``write``.
 
     The rows go to the places of ``walk``, in its order. Elements after the last of a token are
     +0: those from ``tail`` on in its last row. A ``tail`` of 0 keeps them all, as does a walk in
@@ -32,7 +34,7 @@ class KllmResultRows(Block):
     a walk. ``walk`` is ready when the last row has gone to the output register. ``idle`` says in
     addition that it was taken.
 
-    Latency: the last word of a row to its row 1 cycle. Throughput 1 beat or element per cycle.
+    Latency: the last word of a row to its row 1 cycle. Throughput 1 beat of either per cycle.
     ``i.ready`` and ``element.ready`` depend combinationally on ``write.ready``. Nothing rounds.
     Golden: golden.kllm.phases.result_rows.
     """
@@ -49,15 +51,19 @@ class KllmResultRows(Block):
                 FP16,
             )
         )
+        element = Payload(
+            y=(
+                data.ArrayLayout(FP16.bits, config.functions),
+                "FP16 words, the first element first",
+                FP16,
+            )
+        )
         super().__init__(
             config,
             {
                 "walk": In(stream.Signature(result_walk_layout), "Rows to write."),
                 "i": In(stream.Signature(beat), "Words of rows, width at a time."),
-                "element": In(
-                    stream.Signature(Payload(y=(FP16.bits, "FP16 word", FP16))),
-                    "Words of rows, one at a time.",
-                ),
+                "element": In(stream.Signature(element), "Words of rows, functions at a time."),
                 "write": Out(stream.Signature(row_write_layout), "Rows of results."),
                 "idle": Out(1, "Every row of every walk was taken."),
             },
@@ -65,10 +71,10 @@ class KllmResultRows(Block):
 
     @property
     def timing(self) -> Timing:
-        return result_rows(self.config.width)
+        return result_rows(self.config.width, self.config.functions)
 
     def elaborate(self, platform) -> Module:
-        m, width = Module(), self.config.width
+        m, width, functions = Module(), self.config.width, self.config.functions
         start = Signal()
         row_done = Signal()
         tail = Signal(4, reset_less=True)
@@ -84,7 +90,7 @@ class KllmResultRows(Block):
         put = Signal()
         put_ready = Signal()
         row_end = Signal()
-        last_place = Mux(single, ROW_ELEMENTS - 1, ROW_ELEMENTS - width)
+        last_place = Mux(single, ROW_ELEMENTS - functions, ROW_ELEMENTS - width)
         m.d.comb += [
             start.eq(self.walk.valid & self.walk.ready),
             self.walk.ready.eq(walk.done),
@@ -102,8 +108,11 @@ class KllmResultRows(Block):
         for e in range(ROW_ELEMENTS):
             word = Signal(FP16.bits, name=f"word_{e}")
             m.d.comb += word.eq(result[e])
-            with m.If(Mux(single, place == e, place == e // width * width)):
-                m.d.comb += word.eq(Mux(single, self.element.p.y, self.i.p.word[e % width]))
+            first, first_single = e // width * width, e // functions * functions
+            with m.If(Mux(single, place == first_single, place == first)):
+                m.d.comb += word.eq(
+                    Mux(single, self.element.p.y[e % functions], self.i.p.word[e % width])
+                )
             with m.If(put):
                 m.d.sync += result[e].eq(word)
             # Position 15 is never before a tail.
@@ -111,7 +120,7 @@ class KllmResultRows(Block):
             beyond = walk.last_step & ~walk.pair & (tail != 0) & ~within
             m.d.comb += written[e].eq(Mux(beyond, 0, word))
         with m.If(put):
-            m.d.sync += place.eq(Mux(row_end, 0, place + Mux(single, 1, width)))
+            m.d.sync += place.eq(Mux(row_end, 0, place + Mux(single, functions, width)))
         with m.If(self.write.ready):
             m.d.sync += write_valid.eq(0)
         with m.If(row_done):

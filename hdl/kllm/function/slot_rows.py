@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config, bounded, nested
+from golden.config import Config, bounded, choice, nested
 from golden.fp16.format import FP16
 from golden.index.timing import table as table_rows
 from golden.kllm.isa import ROW_ELEMENTS, Function
@@ -17,7 +17,11 @@ from hdl.fp16.mul import FpMul, FpMulConfig
 from hdl.index.table import IndexTable, IndexTableConfig
 from hdl.kinds import NUMBER, index_of, mask_of
 from hdl.kllm.engine import ROW
-from hdl.kllm.function.pipeline import KllmFunctionPipeline, KllmFunctionPipelineConfig
+from hdl.kllm.function.pipeline import (
+    FUNCTIONS,
+    KllmFunctionPipeline,
+    KllmFunctionPipelineConfig,
+)
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 
@@ -30,6 +34,7 @@ class KllmSlotRowsConfig(Config):
         IndexTableConfig, "bits of an index, integers, look-ups per cycle"
     )
     rows: int = bounded(256, 1, 1024, "most rows of a slot")
+    functions: int = choice(1, FUNCTIONS, "function pipelines, words per transfer of element")
 
     @property
     def shape_layout(self) -> data.StructLayout:
@@ -48,8 +53,9 @@ class KllmSlotRows(Block):
         rows[0] = f(rne16(scale[0] * codebook[0][entry])), or f(x) where the mask says outlier
         rows[1] =   rne16(scale[1] * codebook[1][entry]),  or   x
 
-    One function pipeline serves the entries of table 0, then the outliers of slot 0, or, without
-    ``shape.slots``, the words of ``element``. The parent keeps ``shape`` constant in a command.
+    The first function pipeline serves the entries of table 0, then the outliers of slot 0. Without
+    ``shape.slots``, ``functions`` pipelines serve the words of ``element`` side by side. They
+    always move together. The parent keeps ``shape`` constant in a command.
 
     ``load`` and ``row`` transfer together: the first 2**bits_a words of the row become a codebook.
     ``fill`` stays offered while the tables are filled, which ends with its transfer. No row of the
@@ -73,6 +79,8 @@ class KllmSlotRows(Block):
         row = stream.Signature(Payload(word=(ROW, "16 FP16 words, element 0 first", FP16)))
         word = stream.Signature(Payload(word=(FP16.bits, "FP16 word", FP16)))
         scales = Payload(scale=(data.ArrayLayout(FP16.bits, 2), "FP16 scale of each slot", FP16))
+        single = data.ArrayLayout(FP16.bits, config.functions)
+        text = "FP16 words, the first element first"
         super().__init__(
             config,
             {
@@ -95,11 +103,9 @@ class KllmSlotRows(Block):
                 "outliers": In(word, "Outliers of each slot.").array(2),
                 "rows": Out(row, "Words of each slot.").array(2),
                 "element": In(
-                    stream.Signature(Payload(x=(FP16.bits, "FP16 word", FP16))), "Single words."
+                    stream.Signature(Payload(x=(single, text, FP16))), "Words of no slot."
                 ),
-                "y": Out(
-                    stream.Signature(Payload(y=(FP16.bits, "FP16 word", FP16))), "Their functions."
-                ),
+                "y": Out(stream.Signature(Payload(y=(single, text, FP16))), "Their functions."),
             },
         )
 
@@ -158,9 +164,9 @@ class KllmSlotRows(Block):
             pipeline.i.p.function.eq(shape.function),
             tables[0].table.p.word.eq(pipeline.o.p.y),
             tables[0].outlier.p.word.eq(pipeline.o.p.y),
-            self.y.p.y.eq(pipeline.o.p.y),
         ]
         link(m, self.outliers[1], tables[1].outlier)
+        self._functions(m, pipeline)
 
         # What the pipeline works on.
         source, sink = self.outliers[0], tables[0].outlier
@@ -182,12 +188,28 @@ class KllmSlotRows(Block):
         with m.Else():
             m.d.comb += [
                 pipeline.i.valid.eq(self.element.valid),
-                pipeline.i.p.x.eq(self.element.p.x),
+                pipeline.i.p.x.eq(self.element.p.x[0]),
                 self.element.ready.eq(pipeline.i.ready),
                 self.y.valid.eq(pipeline.o.valid),
                 pipeline.o.ready.eq(self.y.ready),
             ]
         return m
+
+    def _functions(self, m: Module, first: KllmFunctionPipeline) -> None:
+        """Adds the other pipelines. Their valid and ready are the first one's.
+
+        So their words leave with its words. Only those of ``element`` are used.
+        """
+        m.d.comb += self.y.p.y[0].eq(first.o.p.y)
+        for k in range(1, self.config.functions):
+            pipeline = add(m, f"functions_{k}", KllmFunctionPipeline(KllmFunctionPipelineConfig()))
+            m.d.comb += [
+                pipeline.i.valid.eq(first.i.valid),
+                pipeline.i.p.function.eq(first.i.p.function),
+                pipeline.i.p.x.eq(self.element.p.x[k]),
+                pipeline.o.ready.eq(first.o.ready),
+                self.y.p.y[k].eq(pipeline.o.p.y),
+            ]
 
     def _mask(self, m: Module, k: int, table: IndexTable) -> None:
         """``entries[k]`` to the table, with the mask of elements after the last cleared."""

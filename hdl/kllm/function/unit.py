@@ -31,7 +31,7 @@ from hdl.kllm.engine import (
 )
 from hdl.kllm.function.control import KllmFunctionControl, KllmFunctionControlConfig
 from hdl.kllm.function.decode import KllmFunctionDecode, KllmFunctionDecodeConfig
-from hdl.kllm.function.pipeline import KllmFunctionPipelineConfig
+from hdl.kllm.function.pipeline import FUNCTIONS, KllmFunctionPipelineConfig
 from hdl.kllm.function.result_rows import KllmResultRows, KllmResultRowsConfig
 from hdl.kllm.function.row_reader import KllmRowReader, KllmRowReaderConfig
 from hdl.kllm.function.slot_fetch import KllmSlotFetch, KllmSlotFetchConfig
@@ -50,6 +50,7 @@ class KllmFunctionalUnitConfig(Config):
     vectors: VectorShape = nested(VectorShape, "the vector memory")
     slot: SlotShape = nested(SlotShape, "the slots")
     width: int = choice(8, (4, 8, 16), "elements per cycle")
+    functions: int = choice(1, FUNCTIONS, "elements per cycle of FUNCTION")
     softmax_elements: int = bounded(4096, ROW_ELEMENTS, K_MAX, "longest row of SOFTMAX")
 
     @property
@@ -86,7 +87,7 @@ class KllmFunctionalUnitConfig(Config):
 
     @property
     def slot_words(self) -> KllmSlotRowsConfig:
-        return KllmSlotRowsConfig(table=self.table, rows=self.slot.rows)
+        return KllmSlotRowsConfig(table=self.table, rows=self.slot.rows, functions=self.functions)
 
     @property
     def entries(self) -> KllmSlotFetchConfig:
@@ -108,7 +109,7 @@ class KllmFunctionalUnitConfig(Config):
 
     @property
     def lanes(self) -> KllmVectorLanesConfig:
-        return KllmVectorLanesConfig(width=self.width)
+        return KllmVectorLanesConfig(width=self.width, functions=self.functions)
 
     @property
     def softmax(self) -> AttentionSoftmaxConfig:
@@ -117,7 +118,7 @@ class KllmFunctionalUnitConfig(Config):
 
     @property
     def results(self) -> KllmResultRowsConfig:
-        return KllmResultRowsConfig(width=self.width)
+        return KllmResultRowsConfig(width=self.width, functions=self.functions)
 
 
 class KllmFunctionalUnit(Block):
@@ -136,13 +137,13 @@ class KllmFunctionalUnit(Block):
     writes is undefined. ``outliers`` of a descriptor is the number of ones in its slot's masks
     within its length, at most ``outliers_max``.
 
-    Rates, elements per cycle: ``width`` for BINARY, AXPY, ROTARY and ACTIVATE; FUNCTION 1;
-    SOFTMAX three passes of width. GLU has width, at most 8, as one client reads both slots. A row
-    with more outliers than 16 / width takes a cycle for each, of both slots together. Requests
-    run ahead of their use by ``rows_ahead`` rows. They are made only when there is room for the
-    answer, so answers are always accepted at once. No combinational path leads from an input to
-    an output. The phases are blocks of hdl.kllm.function and AttentionSoftmax; this block joins
-    them. Source: KLLM, sections III-C and IV-A. Golden: golden.kllm.functional.execute.
+    Rates, elements per cycle: ``width`` for BINARY, AXPY, ROTARY and ACTIVATE; ``functions`` for
+    FUNCTION; SOFTMAX three passes of width. GLU has width, at most 8, as one client reads both
+    slots. A row with more outliers than 16 / width takes a cycle for each, of both slots together.
+    Requests run ahead of their use by ``rows_ahead`` rows. They are made only when there is room
+    for the answer, so answers are always accepted at once. No combinational path leads from an
+    input to an output. The phases are blocks of hdl.kllm.function and AttentionSoftmax; this block
+    joins them. Source: KLLM, sections III-C and IV-A. Golden: golden.kllm.functional.execute.
     """
 
     golden = "golden.kllm.functional:execute"
@@ -178,10 +179,11 @@ class KllmFunctionalUnit(Block):
         ``FunctionCycles`` has the cycles of each command.
         """
         stages = KllmFunctionPipelineConfig().stages
-        cycles = FunctionCycles(self.config.width, self.config.slot.bits_a, stages, 1)
+        config = self.config
+        cycles = FunctionCycles(config.width, config.slot.bits_a, stages, 1, config.functions)
         return Timing(
             latency=cycles.rows(1),
-            interval=Fraction(1, self.config.width),
+            interval=Fraction(1, config.width),
             start="command",
             end="status",
             unit="element",

@@ -18,6 +18,7 @@ from hdl.fp16.convert import convert
 from hdl.fp16.fma import FpFma, FpFmaConfig
 from hdl.fp16.mul import FpMul, FpMulConfig
 from hdl.kllm.engine import ROW
+from hdl.kllm.function.pipeline import FUNCTIONS
 from hdl.ports import In, Out, Payload
 
 _ONE = FP16.bias << FP16.frac_bits
@@ -30,6 +31,7 @@ class KllmVectorLanesConfig(Config):
     """Number of lanes."""
 
     width: int = choice(8, (4, 8, 16), "elements per cycle")
+    functions: int = choice(1, FUNCTIONS, "elements per transfer of element")
 
     @property
     def beats(self) -> int:
@@ -46,12 +48,22 @@ class KllmVectorLanesConfig(Config):
             )
         )
 
+    @property
+    def element_layout(self) -> data.StructLayout:
+        return Payload(
+            x=(
+                data.ArrayLayout(FP16.bits, self.functions),
+                "FP16 words, the first element first",
+                FP16,
+            )
+        )
+
 
 class KllmVectorLanes(Block):
     """Rows of 16 words in, beats of ``width`` results out, by ``operation``.
 
         COPY        rne16(a)                              SCORE    a, to score
-        SUM         rne16(scalar * a + b)                 ELEMENT  a, to element, one by one
+        SUM         rne16(scalar * a + b)                 ELEMENT  a, to element, some at a time
         PRODUCT     rne16(a * b)                          SCALE    rne16(weight * scale)
         DIFFERENCE  rne16(a - scalar)
         ROTATE      of two rows of each: rne16(a0 b0 - a1 b1), then rne16(a1 b0 + a0 b1)
@@ -61,10 +73,10 @@ class KllmVectorLanes(Block):
     ``operation``, ``scalar`` and ``scale`` constant while words are inside.
 
     Latency: row to its first result 5 cycles, weight to its result 4. Throughput: ``width``
-    elements per cycle, ELEMENT 1 per cycle. ``a.ready`` and ``b.ready`` depend combinationally
-    on ``o.ready``, ``score.ready``, ``element.ready`` and the other's valid, ``weight.ready`` on
-    ``o.ready``. NaN is canonical but for SCORE and ELEMENT. Source: KLLM, section III-C. Golden:
-    golden.kllm.phases.lanes.
+    elements per cycle, ELEMENT ``functions`` per cycle. ``a.ready`` and ``b.ready`` depend
+    combinationally on ``o.ready``, ``score.ready``, ``element.ready`` and the other's valid,
+    ``weight.ready`` on ``o.ready``. NaN is canonical but for SCORE and ELEMENT. Source: KLLM,
+    section III-C. Golden: golden.kllm.phases.lanes.
 
     A lane is an exact product FP16 x FP16 to FP32 and a fused FP16 x FP32 + FP32 to FP16. A row
     takes 16 / width cycles, and the next one follows without a gap. ROTATE takes two rows of each
@@ -89,8 +101,7 @@ class KllmVectorLanes(Block):
                 "weight": In(beat, "Words to scale."),
                 "score": Out(beat, "Words of a, for the maximum."),
                 "element": Out(
-                    stream.Signature(Payload(x=(FP16.bits, "FP16 word", FP16))),
-                    "Words of a, one by one.",
+                    stream.Signature(config.element_layout), "Words of a, functions at a time."
                 ),
                 "o": Out(beat, "Results."),
             },
@@ -98,11 +109,11 @@ class KllmVectorLanes(Block):
 
     @property
     def timing(self) -> Timing:
-        return vector_lanes(self.config.width)
+        return vector_lanes(self.config.width, self.config.functions)
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
-        width, beats = config.width, config.beats
+        width, beats, functions = config.width, config.beats, config.functions
         operation = self.operation
         pair = Signal()
         single = Signal()
@@ -132,7 +143,7 @@ class KllmVectorLanes(Block):
         is_low = Signal()
         takes = Signal()
         load = Signal()
-        most = Mux(single, ROW_ELEMENTS - 1, Mux(pair, 2 * beats - 1, beats - 1))
+        most = Mux(single, ROW_ELEMENTS // functions - 1, Mux(pair, 2 * beats - 1, beats - 1))
         m.d.comb += [
             last_beat.eq(beat == most),
             is_low.eq(pair & ~low_valid),
@@ -165,7 +176,7 @@ class KllmVectorLanes(Block):
         m.d.comb += [
             self.score.valid.eq(work_valid & scores),
             self.element.valid.eq(work_valid & single),
-            self.element.p.x.eq(Array(work_a[e] for e in range(ROW_ELEMENTS))[beat[:4]]),
+            Value.cast(self.element.p.x).eq(Cat(_slice(work_a, beat, functions))),
             lanes_valid.eq(Mux(scales, self.weight.valid, work_valid & ~scores & ~single)),
             self.weight.ready.eq(scales & lanes_ready),
             work_ready.eq(
