@@ -9,11 +9,11 @@ import pytest
 from cocotb.triggers import FallingEdge, ReadOnly
 
 from golden.axi.format import REGISTERS
-from golden.kllm.isa import COMMAND_WORDS, COMMANDS, CommandStatus, Unit
+from golden.kllm.isa import COMMAND_WORDS, CommandStatus, Unit
 from tb.bench import config, params
 from tb.contract import block_timing
 from tb.kllm.support.host import Host
-from tb.kllm.support.rebase import counted, rebase
+from tb.kllm.support.rebase import UNIT_OF, counted, rebase
 from tb.kllm.support.reports import compare
 from tb.simulate.ports import stream_port
 
@@ -64,10 +64,10 @@ async def abort(host, program, at, **options) -> tuple[list[int], int]:
     due = 0
     ends = dict.fromkeys(map(int, Unit), False)
     for number, (tag, unit, status) in enumerate(results):
-        if words[COMMAND_WORDS * number] & 0xFF not in COMMANDS:
+        if words[COMMAND_WORDS * number] & 0xFF not in UNIT_OF:
             found[unit].remove((tag, status))
     for number, (tag, unit, status) in enumerate(results):
-        if words[COMMAND_WORDS * number] & 0xFF not in COMMANDS:
+        if words[COMMAND_WORDS * number] & 0xFF not in UNIT_OF:
             continue
         assert found[unit][0][0] == tag, f"abort at {at}: unit {unit}, {found[unit][0]} for {tag}"
         _, ended = found[unit].pop(0)

@@ -6,7 +6,10 @@ assembled for the state after reset must be counted from the present counters.
 
 from collections.abc import Sequence
 
-from golden.kllm.isa import AFTER_BITS, COMMAND_WORDS, COMMANDS, Opcode, Unit
+from golden.kllm.isa import AFTER_BITS, COMMAND_WORDS, COMMANDS, Unit
+
+# Units of the opcodes that the accelerator knows: it has no unit CACHE.
+UNIT_OF = {int(opcode): each.unit for opcode, each in COMMANDS.items() if each.unit < Unit.CACHE}
 
 
 def counted(words: Sequence[int]) -> list[int]:
@@ -14,8 +17,8 @@ def counted(words: Sequence[int]) -> list[int]:
     counts = [0] * len(Unit)
     for first in range(0, len(words), COMMAND_WORDS):
         opcode = words[first] & 0xFF
-        if opcode in COMMANDS:
-            counts[COMMANDS[Opcode(opcode)].unit] += 1
+        if opcode in UNIT_OF:
+            counts[UNIT_OF[opcode]] += 1
     return counts
 
 
