@@ -32,7 +32,6 @@ from golden.kllm.isa import (
     OutlierMode,
     Unit,
     decode,
-    row_count,
 )
 
 
@@ -143,13 +142,13 @@ def _rotary(o: Operands, _config: MachineConfig, rates: Rates) -> Cycles:
     return _ceil(o["heads"] * o["head_size"], rates.function_width), "elements"
 
 
-def _append(o: Operands, config: MachineConfig, _rates: Rates) -> Cycles:
-    return o["tokens"] * row_count(config.cache.kv.elements), "rows"
+def _rows_read(opcode: Opcode) -> Count:
+    """The rows that the command reads. ATTEND does not say how many tokens are cached."""
 
+    def count(o: Operands, config: MachineConfig, _rates: Rates) -> Cycles:
+        return sum(rows for _, rows in COMMANDS[opcode].access(o, config).reads("rows")), "rows"
 
-def _attend(o: Operands, config: MachineConfig, _rates: Rates) -> Cycles:
-    """Its queries alone: the command does not say how many tokens are cached."""
-    return o["tokens"] * row_count(o["heads"] * config.cache.kv.head_dim), "rows"
+    return count
 
 
 # Cycles of each command at least, and what takes them.
@@ -170,8 +169,8 @@ CYCLES: dict[Opcode, Count] = {
     Opcode.GLU: _elementwise(width_max=8),
     Opcode.READ: lambda o, _config, _rates: (8 * o["rows"], "rows"),
     Opcode.READ_SLOT: lambda _o, _config, _rates: (4, "words"),  # its head; the slot has the length
-    Opcode.APPEND: _append,
-    Opcode.ATTEND: _attend,
+    Opcode.APPEND: _rows_read(Opcode.APPEND),
+    Opcode.ATTEND: _rows_read(Opcode.ATTEND),
 }
 
 

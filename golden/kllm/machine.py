@@ -373,34 +373,25 @@ class Machine:
 
     # Unit.CACHE
 
-    def _cache_fault(self, tokens: int, layer: int, spans: Sequence[tuple[int, int, int]]) -> bool:
-        """Whether a command is out of range; spans: first row, stride and rows of a token."""
-        return (
-            not 1 <= tokens <= self.config.batch
-            or layer >= self.config.cache.layers
-            or any(
-                first + (tokens - 1) * stride + rows > self.config.vector_rows
-                for first, stride, rows in spans
-            )
-        )
+    def _beyond(self, opcode: Opcode, o: dict[str, int]) -> bool:
+        """Whether a command of the unit is out of range."""
+        refused = COMMANDS[opcode].refusal(o, self.config, {"rows": self.config.vector_rows})
+        fits = o["tokens"] <= self.config.batch and o["layer"] < self.config.cache.layers
+        return refused is not None or not fits
 
-    def _append(self, src: int, stride: int, tokens: int, layer: int, kv: int) -> CommandStatus:
+    def _append(self, **o: int) -> CommandStatus:
         assert self.cache is not None
-        elements = self.config.cache.kv.elements
-        if self._cache_fault(tokens, layer, [(src, stride, row_count(elements))]):
+        if self._beyond(Opcode.APPEND, o):
             return CommandStatus.RANGE
-        x = self._tokens(src, stride, tokens, elements)
-        return self.cache.append(list(x), layer, kv)
+        x = self._tokens(o["src"], o["stride"], o["tokens"], self.config.cache.kv.elements)
+        return self.cache.append(list(x), o["layer"], o["kv"])
 
     def _attend(self, **o: int) -> CommandStatus:
         assert self.cache is not None
-        kv, tokens, heads = self.config.cache.kv, o["tokens"], o["heads"]
-        length = heads * kv.head_dim
-        rows = row_count(length)
-        spans = [(o["src"], o["stride"], rows), (o["dst"], o["dst_stride"], rows)]
-        if not heads or heads % kv.heads or self._cache_fault(tokens, o["layer"], spans):
+        kv = self.config.cache.kv
+        if self._beyond(Opcode.ATTEND, o) or o["heads"] % kv.heads:
             return CommandStatus.RANGE
-        q = self._tokens(o["src"], o["stride"], tokens, length)
+        q = self._tokens(o["src"], o["stride"], o["tokens"], o["heads"] * kv.head_dim)
         made, status = self.cache.attend(list(q), o["layer"])
         for t, words in enumerate(made):
             if words is not None:

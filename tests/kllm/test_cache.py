@@ -41,10 +41,7 @@ OAKEN = LayerOptions(cache="oaken", center=True)
 def unit(config: MachineConfig = PAGED) -> CacheUnit:
     """A cache with thresholds for each layer."""
     made = CacheUnit(config.cache, config.batch)
-    for layer in range(config.cache.layers):
-        for kv in Kv:
-            request = Request(Op.THRESHOLDS, layer=layer, kv=kv, thresholds=THRESHOLDS)
-            assert made.request(request).status == Status.OK
+    made.begin(torch.tensor(THRESHOLDS).expand(config.cache.layers, len(Kv), -1))
     return made
 
 
@@ -259,20 +256,15 @@ def test_range(opcode: Opcode, wrong: dict[str, int]) -> None:
     cached.batch[0] = Place(opened(cached), 0)
     machine = Machine(PAGED)
     machine.cache = cached
-    good = {"src": 0, "stride": 4, "tokens": 1, "layer": 1}
+    append = {"src": 0, "stride": 4, "tokens": 1, "layer": 1}
     if opcode == Opcode.APPEND:
-        good |= {"kv": 0}
+        good = append | {"kv": 0}
     else:
-        good |= {"dst": 100, "dst_stride": 4, "heads": 2}
-        first = encode(Opcode.APPEND, 0, {}, {**good_append(), "kv": 0})
-        second = encode(Opcode.APPEND, 0, {}, {**good_append(), "kv": 1})
+        good = append | {"dst": 100, "dst_stride": 4, "heads": 2}
+        first, second = (encode(Opcode.APPEND, 0, {}, append | {"kv": kv}) for kv in Kv)
         assert not any(result.status for result in machine.run(first + second))
     assert machine.run(encode(opcode, 1, {}, good | wrong))[0].status == CommandStatus.RANGE
     assert not machine.run(encode(opcode, 2, {}, good))[0].status
-
-
-def good_append() -> dict[str, int]:
-    return {"src": 0, "stride": 4, "tokens": 1, "layer": 1}
 
 
 def test_a_machine_without_the_unit() -> None:

@@ -42,10 +42,11 @@ def compile_model(model: QuantizedModel, layout: ModelLayout) -> ModelImage:
     ports = [
         np.zeros(layout.words * config.port_bits // 8, np.uint8) for _ in range(config.ports.ports)
     ]
-    thresholds = []
+    thresholds: list[Tensor] = []
     for memory, layer in zip(layout.layers, model.layers, strict=True):
         check_layer_widths(layer, config)
-        thresholds.append(layer.thresholds)
+        if layer.thresholds is not None:
+            thresholds.append(layer.thresholds)
         write_vectors(rows, memory.place, constants(layer, config))
         write_weights(ports, config, memory.image, layer)
     head = model.head
@@ -71,7 +72,5 @@ def compile_model(model: QuantizedModel, layout: ModelLayout) -> ModelImage:
         stride = -(-length // ROW_ELEMENTS)
         flat = rows[first : first + count * stride].reshape(count, -1)
         flat[:, :length] = table.numpy()
-    found = [each for each in thresholds if each is not None]
-    return ModelImage(
-        layout, rows.reshape(-1).view(np.uint8), ports, torch.stack(found) if found else None
-    )
+    stacked = torch.stack(thresholds) if thresholds else None
+    return ModelImage(layout, rows.reshape(-1).view(np.uint8), ports, stacked)
