@@ -1,6 +1,7 @@
 """Blocks of KLLM by name."""
 
 from hdl.kllm.accelerator import KllmAccelerator
+from hdl.kllm.batch import KllmBatch
 from hdl.kllm.dispatcher import KllmDispatcher
 from hdl.kllm.documents import DOCUMENTS
 from hdl.kllm.function.control import KllmFunctionControl
@@ -86,6 +87,7 @@ BLOCKS = registered(
     KllmFunctionControl,
     KllmFunctionDecode,
     KllmFunctionalUnit,
+    KllmBatch,
     KllmDispatcher,
     KllmReadback,
     KllmOutlier,
