@@ -102,6 +102,7 @@ class MachineConfig(Shape):
     replay_beats: int = bounded(256, 1, K_MAX, "longest tokens that may share weights, in beats")
     batch: int = bounded(0, 0, 64, "most tokens of a command of the cache unit; 0: no such unit")
     cache: CacheConfig = nested(CacheConfig, "K and V of the cache unit")
+    queries: int = bounded(0, 0, 8, "query heads of each KV head in ATTEND; 0: any number")
 
     def __post_init__(self) -> None:
         if self.lane.columns % ROW_ELEMENTS:

@@ -2,6 +2,7 @@
 
 from hdl.kllm.accelerator import KllmAccelerator
 from hdl.kllm.batch import KllmBatch
+from hdl.kllm.cache.engine import KllmCache
 from hdl.kllm.dispatcher import KllmDispatcher
 from hdl.kllm.documents import DOCUMENTS
 from hdl.kllm.function.control import KllmFunctionControl
@@ -88,6 +89,7 @@ BLOCKS = registered(
     KllmFunctionDecode,
     KllmFunctionalUnit,
     KllmBatch,
+    KllmCache,
     KllmDispatcher,
     KllmReadback,
     KllmOutlier,
