@@ -3,6 +3,7 @@
 from hdl.kllm.accelerator import KllmAccelerator
 from hdl.kllm.batch import KllmBatch
 from hdl.kllm.cache.engine import KllmCache
+from hdl.kllm.cache.host import KllmCacheHost
 from hdl.kllm.dispatcher import KllmDispatcher
 from hdl.kllm.documents import DOCUMENTS
 from hdl.kllm.function.control import KllmFunctionControl
@@ -90,6 +91,7 @@ BLOCKS = registered(
     KllmFunctionalUnit,
     KllmBatch,
     KllmCache,
+    KllmCacheHost,
     KllmDispatcher,
     KllmReadback,
     KllmOutlier,

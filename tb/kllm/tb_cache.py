@@ -2,14 +2,15 @@
 
 ``params``: "scripts" and "ends", each with "steps" (the words of every stream, by command, and the
 batch) and "rows" (the memory before). The engine gives the status of an APPEND when it has the
-request and the vector. It gives ``o`` of an attend when it has the queries of the next one too, or
-the attend ends a run: K of the next one comes before V.
+request and the vector. It gives ``o`` of an attend when it has the queries of the next one too, as
+K of the next one comes before V. The last attend of a run needs its own queries alone.
 """
 
 from itertools import accumulate
 
 import cocotb
 
+from golden.kllm.format import NO_OP
 from golden.paging.format import Op
 from hdl.kllm.cache.config import cache_request_layout, cache_status_layout
 from tb.bench import config, params
@@ -19,7 +20,6 @@ from tb.simulate.ports import Signal
 SERVED = ("row_row", "ended", "o", "attended")
 SINKS = ("row_request", "write", "request", "kv", "attend", "q", "status")
 SLOWEST = 7  # cycles from a request to its answer, at most
-NO_OP = 15
 REFUSED = block_timing().delay("from a command out of range to its status")
 ENDS = block_timing().delay("from the last word of ended or attended to status")
 
@@ -30,7 +30,7 @@ def field(layout, name: str, word: int) -> int:
 
 
 class Engine:
-    """What the unit's users do, in a run of ``steps``: a queue of answers for each stream."""
+    """The memory and the engine in a run of ``steps``: a queue of answers for each stream."""
 
     def __init__(self, steps, rows, rng, slow: bool) -> None:
         self.steps, self.rows, self.rng, self.slow = steps, dict(rows), rng, slow
@@ -89,7 +89,7 @@ class Engine:
         self.given["ended"] -= 1
 
     def release(self) -> None:
-        """What can be answered now."""
+        """Answers all that has what it needs."""
         taken, given, size = self.taken, self.given, config.attended_rows
         while given["ended"] < min(taken["request"], taken["vectors"]):
             self.answer("ended", [self.ended[given["ended"]]])

@@ -7,6 +7,7 @@ from amaranth.hdl import Value
 from amaranth.lib import stream
 
 from golden.kllm.config import VectorShape
+from golden.kllm.format import NO_OP
 from golden.kllm.isa import CACHE_STATUS, CommandStatus, Opcode
 from golden.oaken.config import CacheConfig, KvShape
 from golden.paging.format import Op, Status
@@ -37,7 +38,6 @@ from hdl.stream.link import link
 from hdl.stream.widen import StreamWiden, StreamWidenConfig
 from hdl.walk import Walk
 
-_NO_OP = 15  # an op that the cache refuses
 _STATUS_BITS = len(CommandStatus)
 _ROW_BITS = 16
 _DUE_BITS = 4  # of the number of rows that the memory has not answered
@@ -209,7 +209,7 @@ class KllmCache(Block):
         ]
         link(m, self.host_request, host)
         with m.If(~is_host_op):
-            m.d.comb += host.p.op.eq(_NO_OP)
+            m.d.comb += host.p.op.eq(NO_OP)
         link(m, merged.o, self.request)
         asked = Signal()
         m.d.comb += [
@@ -219,7 +219,7 @@ class KllmCache(Block):
         return asked
 
     def _read(self, m: Module, job: "_Job", tokens: "_Tokens") -> Value:
-        """Rows of each token to ``kv`` or ``q``. 1 while some are on the way."""
+        """Rows of each token to ``kv`` or ``q``. 1 while some are to come."""
         config = self.config
         rows = _Rows(m, "read_rows", config, tokens, job.is_append)
         due = Signal(_DUE_BITS)
