@@ -96,7 +96,9 @@ class Engine:
         while given["o"] < taken["attend"]:
             n = given["o"]
             needed = n + 1 if self.is_last[n] else n + 2
-            if taken["attend"] < needed or taken["q"] < size * needed:
+            # One that is refused needs no queries, and takes them all the same.
+            is_void = self.o[n][0] >> config.o_layout["void"].offset & 1
+            if taken["attend"] < needed or (taken["q"] < size * needed and not is_void):
                 break
             self.answer("o", self.o[n])
         while given["attended"] < taken["o"] // size:
