@@ -40,13 +40,21 @@ def prepare(host, program):
 
 
 async def requests(host, program, **options) -> None:
-    """The host's requests before the program: FREEs of what may be open are answered anyhow."""
-    given = program["requests"]
-    if not given:
-        return
-    answers = await host.request([words for words, _ in given], **options)
-    for (words, answer), got in zip(given, answers, strict=True):
-        assert got == answer or words[0] & 0xFF == Op.FREE, f"{words}: {got:#x}, not {answer:#x}"
+    """The host's requests before the program. FREEs of what may be open are answered anyhow.
+
+    The FREEs are complete before the next request: THRESHOLDS are refused while one is open.
+    Answers of several ops may overtake each other.
+    """
+    given = {words[0] >> 8 & 0xFF: (words, answer) for words, answer in program["requests"]}
+    is_free = {tag: words[0] & 0xFF == Op.FREE for tag, (words, _) in given.items()}
+    for first in (True, False):
+        some = [tag for tag in given if is_free[tag] == first]
+        answers = await host.request([given[tag][0] for tag in some], **options)
+        got = {answer & 0xFF: answer for answer in answers}
+        assert sorted(got) == sorted(some)
+        for tag in some:
+            words, answer = given[tag]
+            assert got[tag] == answer or first, f"{words}: {got[tag]:#x}, not {answer:#x}"
 
 
 def parts(program) -> list[dict]:
