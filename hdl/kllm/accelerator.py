@@ -270,12 +270,12 @@ class KllmAccelerator(Block):
     """Runs programs of golden.kllm.isa: the decoder layers of an LLM on K-Means-quantized data.
 
     Five engines (load, quantize, matmul, function, read) work on a vector memory of FP16 rows and
-    on slots of quantized tokens. With a batch there is a sixth: K and V of several sequences in
-    pages of the memory at ``kv``, from address 0 on, and attention over them. The dispatcher
-    starts each command when the commands that it waits for are complete. So quantization, matrix
-    products and functions of different tokens or heads overlap. Weights stream over
-    ``machine.ports`` AXI4 read ports, striped word by word (golden.kllm.format). Constants and
-    tokens stream over one more port of 256 bits.
+    on slots of quantized tokens. With a batch there is a sixth, the cache. It has K and V of
+    several sequences in pages of the memory at ``kv``, from address 0 on, and attends to them. The
+    dispatcher starts each command when the commands that it waits for are complete. So
+    quantization, matrix products and functions of different tokens or heads overlap. Weights
+    stream over ``machine.ports`` AXI4 read ports, striped word by word (golden.kllm.format).
+    Constants and tokens stream over one more port of 256 bits.
 
     The host writes command words to COMMAND. It takes one word per command from STATUS, and the
     words of READ from READBACK (golden.axi.format). A host that takes none stops the engines, and

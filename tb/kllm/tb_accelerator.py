@@ -79,7 +79,7 @@ def parts(program) -> list[dict]:
 
 
 async def begin(host, part, **options) -> None:
-    """What the host does before a part: its batch, and what the pages' memory answers."""
+    """Writes the batch of a part, and sets what the pages' memory answers."""
     if host.pages is not None:
         await host.run(part["batch"], to=BATCH, **options)
         host.pages.response = part["response"]
