@@ -24,6 +24,8 @@ import pytest
 
 import tb.simulate.run
 from golden.axi.format import RESP_DECERR, RESP_OKAY, RESP_SLVERR
+from golden.kllm.assembler import Assembler
+from golden.kllm.cache import Place
 from golden.kllm.config import MachineConfig, PortShape, SlotShape, VectorShape
 from golden.kllm.engines import answer_word, place_words, request_words
 from golden.kllm.format import groups, weight_port_words
@@ -31,17 +33,20 @@ from golden.kllm.isa import (
     COMMAND_WORDS,
     COMMANDS,
     FAILED,
+    ROW_ELEMENTS,
     CommandStatus,
     Function,
     Opcode,
     Unit,
     decode,
     encode,
+    row_count,
 )
 from golden.kllm.machine import Machine
-from golden.kllm.programs import Program, random_program
+from golden.kllm.programs import Program, Step, random_program
 from golden.kllm.timing import FunctionCycles
-from golden.paging.format import Op, Status
+from golden.oaken.kv_engine import Request
+from golden.paging.format import Kv, Op, Status
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from hdl.kllm.function.pipeline import KllmFunctionPipelineConfig
 from hdl.kllm.room import BLOCKS
@@ -274,6 +279,61 @@ def test_cache(testcase, seed):
     run(seed, testcase, CACHED, faulty=faulty, clean=clean)
 
 
+def full_program(seed: int) -> Program:
+    """APPENDs until no page is free, and beyond the longest sequence; ATTENDs all the while.
+
+    Sequence 0 is full early; the others go on until the pages are.
+    """
+    config, rng = CACHED.machine, np.random.default_rng([seed, 61])
+    cache, size = config.cache, row_count(config.cache.kv.elements)
+    rows = config.batch * row_count(config.queries * cache.kv.elements)
+    data = rng.normal(0, 1, (rows, ROW_ELEMENTS)).astype("<f2").view(np.uint8).reshape(-1)
+    weights = [np.zeros(config.ports.bits // 8, np.uint8) for _ in range(config.ports.ports)]
+    machine, assembler = Machine(config, data, weights), Assembler(config)
+    requests, steps, results = [], [], []
+    for layer in range(cache.layers):
+        for kv in Kv:
+            words = np.array([-2, -0.1, 0.1, 2]).astype(np.float16).view(np.uint16).tolist()
+            requests.append(Request(Op.THRESHOLDS, layer=layer, kv=kv, thresholds=words))
+    requests += [Request(Op.OPEN)] * cache.sequences
+    answered = [(each, machine.cache.request(each).status) for each in requests]
+
+    def command(opcode, operands):
+        assembler.emit(opcode, operands)
+        results.append(machine.step(assembler.parts[-1][-COMMAND_WORDS:]))
+
+    command(Opcode.LOAD, {"address": 0, "rows": rows, "dst": 0})
+    heads = cache.kv.heads * config.queries
+    for position in range(cache.max_tokens + 1):
+        batch = [Place(sequence, position) for sequence in range(config.batch)]
+        machine.cache.batch = list(batch)
+        steps.append(Step(len(results), tuple(batch), Status.OK))
+        for layer in range(cache.layers):
+            one = {"tokens": config.batch, "layer": layer}
+            for kv in Kv:
+                command(Opcode.APPEND, {"src": 0, "stride": size, "kv": int(kv)} | one)
+        attended = row_count(heads * cache.kv.head_dim)
+        places = {"src": 0, "stride": attended, "dst": rows, "dst_stride": attended}
+        command(Opcode.ATTEND, places | {"heads": heads, "tokens": config.batch, "layer": 0})
+        command(Opcode.READ, {"src": rows, "rows": rows})
+    assert any(each.status & CommandStatus.CAPACITY for each in results)
+    assert not machine.cache.engine.free_pages
+    return Program(
+        words=assembler.words(), data=data, weights=weights, data_faults=set(),
+        weight_faults=[set() for _ in weights], results=results, readback=machine.readback,
+        vector=machine.vector, requests=tuple(answered), steps=tuple(steps),
+    )  # fmt: skip
+
+
+def test_full_pages(seed):
+    """No page is free: CAPACITY of the tokens that need one, and the others go on.
+
+    The next program frees all, and finds the cache as new.
+    """
+    clean = programs(seed + 970, 1, 40, False, 2, CACHED, Opcode.ATTEND)
+    run(seed, "programs", CACHED, faulty=[full_program(seed)], clean=clean)
+
+
 def test_functions_at_full_rate(seed):
     """One LOAD, then FUNCTIONs of most of the vector memory, each function twice.
 
@@ -393,6 +453,8 @@ def machine(**fields) -> dict:
             machine(ports=PortShape(ports=1, bits=32)),
             "machine.ports must be more or wider at these",
         ),
+        (machine(batch=1), "machine.queries must be 1..8, not 0"),
+        (machine(batch=1, queries=1), "engine.mmu.cache.kv.order must be token, not 'head'"),
     ],
 )
 def test_rejects(wrong, message):
