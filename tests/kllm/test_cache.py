@@ -267,6 +267,36 @@ def test_range(opcode: Opcode, wrong: dict[str, int]) -> None:
     assert not machine.run(encode(opcode, 2, {}, good))[0].status
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_order_of_the_cache_changes_no_bit(groups: int) -> None:
+    """A cache of records by token attends as one of records by head.
+
+    Shown to fail: heads of a group taken for tokens.
+    """
+    made = []
+    for kv in (CACHE.kv, dataclasses.replace(CACHE.kv, order="token", groups=groups)):
+        config = dataclasses.replace(PAGED, cache=dataclasses.replace(CACHE, kv=kv))
+        cached = unit(config)
+        past = torch.randn(2, 5, 64, generator=torch.Generator().manual_seed(4))
+        sequence = opened(cached)
+        history(cached, sequence, *past, layer=1)
+        cached.batch[0] = Place(sequence, 5)
+        results, words, _ = step(cached, 8)
+        assert not any(result.status for result in results)
+        made.append(words[0])
+    assert made[0].any()
+    assert torch.equal(*made)
+
+
+@pytest.mark.parametrize("heads", [2, 4, 6])
+def test_queries_of_a_machine(heads: int) -> None:
+    """``queries`` above 0 is the one number of query heads."""
+    machine = Machine(dataclasses.replace(PAGED, queries=2))
+    operands = {"src": 0, "stride": 0, "tokens": 1, "layer": 0, "dst": 100, "dst_stride": 0}
+    result = machine.run(encode(Opcode.ATTEND, 0, {}, operands | {"heads": heads}))[0]
+    assert result.status == (CommandStatus(0) if heads == 4 else CommandStatus.RANGE)
+
+
 def test_a_machine_without_the_unit() -> None:
     """Its opcodes are unknown, and the bits of its wait must be zero."""
     words = program()[0].words()
@@ -288,6 +318,7 @@ def test_a_machine_without_the_unit() -> None:
         (SMALL, "batch must be 2"),
         (dataclasses.replace(PAGED, cache=CacheConfig(kv=KvShape(heads=1, head_dim=32, block=32))),
          "cache.kv.heads must be 2"),
+        (dataclasses.replace(PAGED, queries=3), "queries must be 2"),
         (dataclasses.replace(PAGED, cache=dataclasses.replace(CACHE, max_tokens=10)),
          "cache.max_tokens must be 12"),
     ],

@@ -522,6 +522,7 @@ def _check_pages(shape: LayerShape, config: MachineConfig, job: Job) -> None:
     for field, needed, found in (
         ("cache.kv.heads", shape.kv_heads, kv.heads),
         ("cache.kv.head_dim", shape.head_size, kv.head_dim),
+        ("queries", shape.group, config.queries or shape.group),
     ):
         if needed != found:
             raise ConfigError(f"MachineConfig.{field} must be {needed} for this layer, not {found}")
