@@ -60,6 +60,7 @@ async def requests(host, program, **options) -> None:
 def parts(program) -> list[dict]:
     """The program batch by batch: words, results, what is read back, and the batch before it."""
     steps = program["steps"] or [(0, [], RESP_OKAY)]
+    assert not steps[0][0]
     ends = [first for first, _, _ in steps[1:]] + [len(program["results"])]
     found, read = [], 0
     for (first, batch, response), end in zip(steps, ends, strict=True):

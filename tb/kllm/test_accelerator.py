@@ -307,7 +307,7 @@ def full_program(seed: int) -> Program:
     for position in range(cache.max_tokens + 1):
         batch = [Place(sequence, position) for sequence in range(config.batch)]
         machine.cache.batch = list(batch)
-        steps.append(Step(len(results), tuple(batch), Status.OK))
+        steps.append(Step(len(results) if position else 0, tuple(batch), Status.OK))
         for layer in range(cache.layers):
             one = {"tokens": config.batch, "layer": layer}
             for kv in Kv:
