@@ -63,6 +63,7 @@ def errors_script(config, seed: int) -> tuple[list[dict], set, set]:
         around(((mine, top, 5), {}), status=Status.THRESHOLDS)
         around(((mine, top, 6), {}), status=Status.BEYOND_LENGTH)  # of K, which comes first
     around(((mine, 0, 0), {}), status=Status.EMPTY)
+    around(((mine, 0, (1 << 21) - 1), {}), ((kept, 0, 1 << 20), {}), status=Status.BEYOND_LENGTH)
     around(((255, 0, 1), {}), status=Status.SEQUENCE_UNKNOWN)
     around(((mine, 255, 1), {}), status=Status.BAD_REQUEST)
     around(((mine, 0, 6), {}), ((mine, 0, 5), {}), ((mine, 0, 0), {}), ((mine, 9, 0), {}))
