@@ -10,7 +10,7 @@ from hdl.ports import In, Out
 
 
 class OakenAttentionRows(Block):
-    """As many rows as each ``stretch`` says, from the words ``i`` of its READ.
+    """Rows of each ``stretch``, from the words ``i`` of its READ.
 
     Rows of zeros with ``error`` take the place of those that the READ does not give. Rows beyond
     the stretch are discarded. All rows of a READ that gives another number have ``error``. A beat

@@ -1,17 +1,24 @@
 """Runs inside the simulator, started by test_attention.py: attends, requests, and a memory.
 
 ``params``: "scripts", phases by name as golden.oaken.vectors.attention makes them; "before" and
-"runs" of the contract. Addresses of the scripts begin at 0, those of the memory at any base.
+"runs" of the contract. Addresses of the scripts begin at 0, those of the memory at any base. The
+memory has each of "latencies" in ``rates``, which writes rates.json. At those of "kept_up" no beat
+comes late.
 """
+
+import itertools
+import json
+from pathlib import Path
 
 import cocotb
 from cocotb.triggers import FallingEdge
 
+from golden.oaken.timing import kv_token_reads_cycles
 from golden.paging.format import Op, Status
 from hdl.paging.layouts import STATUS_LAYOUT
 from tb.axi.support.host import PagedRamHost
 from tb.bench import config, params
-from tb.contract import Contract
+from tb.contract import Contract, block_timing
 from tb.paging.support.statuses import StatusesToCome
 
 SOURCES = ("request", "kv", "attend", "q", "axi__r", "axi__b")
@@ -19,6 +26,7 @@ SINKS = ("o", "status", "attended", "axi__ar", "axi__aw", "axi__w")
 BUS = ("axi__r", "axi__b", "axi__ar", "axi__aw", "axi__w")
 MEMORY = {"axi__ar": None, "axi__aw": None, "axi__w": None}
 SCRIPTS = params["scripts"]
+DIRECTED = ("errors", "between", "lengths", "beside")
 
 
 def words_of(phases) -> dict[str, list[int]]:
@@ -86,7 +94,7 @@ class Host(PagedRamHost):
 
 
 class Attends(Contract):
-    """Runs of attends on a cache that ``enter`` fills; the memory runs beside the bench."""
+    """Runs of attends on a cache that ``enter`` fills; the memory runs with the bench."""
 
     def __init__(self, before, runs):
         bus = {name: [] for name in BUS}
@@ -143,14 +151,19 @@ class Attends(Contract):
         await bench.run(self.offers(counts), takes, stop_at=cut, **flow)
 
     def check_timing(self, flow, packets=None) -> None:
-        pass
+        """Each attend ends so many cycles after its last word."""
+        counts = [len(end["o"]) for phase in params["runs"] for end in phase["ends"]]
+        after = block_timing().delay("from the last of o to attended")
+        ends = flow.cycles["attended"]
+        for count, end in zip(itertools.accumulate(counts[: len(ends)]), ends, strict=True):
+            assert end == flow.cycles["o"][count - 1] + after
 
 
 contract = Attends(params["before"], params["runs"])
 random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = contract.tests()
 
 
-@cocotb.test()
+@cocotb.test(skip="random" not in SCRIPTS)
 @cocotb.parametrize(
     (
         ("p_idle", "p_stall", "latency"),
@@ -165,14 +178,46 @@ random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = contract.
     )
 )  # fmt: skip
 async def random_script(dut, p_idle, p_stall, latency):
-    """Runs of attends beside APPENDs, TRIMs and FREEs, right and wrong."""
+    """Runs of attends during APPENDs, TRIMs and FREEs, right and wrong."""
     host = await Host(dut, f"random_script {p_stall}", latency).start()
     await host.script("random", p_idle=p_idle, p_stall=p_stall)
 
 
 @cocotb.test()
-@cocotb.parametrize(name=["errors", "between", "lengths", "beside"], p=[0.0, 0.4])
+@cocotb.parametrize(name=[each for each in DIRECTED if each in SCRIPTS], p=[0.0, 0.4])
 async def directed(dut, name, p):
     """Every status and result, changes between two READs, the ends of lengths, other requests."""
     host = await Host(dut, f"{name} {p}").start()
     await host.script(name, p_idle=p, p_stall=p)
+
+
+@cocotb.test(skip="rates" not in SCRIPTS)
+async def rates(dut):
+    """Cycles from an attend to the end of its run, at four latencies of memory.
+
+    They are those of the block's timing where memory keeps up, the rows of a stretch cover what
+    follows it, and a READ its look-ups. No run is faster.
+    """
+    timing, shape, engine = block_timing(), config.stream.shape, config.cache_engine
+    longer = timing.delay("of a run of more groups or attends, plus the beats of all rows")
+    measured = []
+    for latency in params["latencies"]:
+        host = await Host(dut, "rates", latency).start()
+        late = engine.read_cycles(latency) - engine.read_cycles(1)
+        for phase in SCRIPTS["rates"]:
+            flow = await host.phase(phase)
+            if "rates" not in phase:
+                continue
+            (rows, attends), starts = phase["rates"], flow.cycles["attend"][0]
+            whole, jobs = flow.cycles["attended"][-1] - starts, attends * config.groups
+            measured.append((latency, rows, attends, flow.cycles["o"][0] - starts, whole))
+            beats = 2 * rows * shape.beats * jobs
+            due = int(beats * timing.interval) + (timing.latency if jobs == 1 else longer) + late
+            is_covered = shape.interval(rows) == 2 * rows * shape.row
+            has_looked_up = rows * shape.row >= kv_token_reads_cycles(1)
+            if latency in params["kept_up"] and is_covered and has_looked_up:
+                assert whole == due, (latency, rows, attends, whole, due)
+            elif is_covered:
+                assert whole >= due, (latency, rows, attends, whole, due)
+        host.running.cancel()
+    Path("rates.json").write_text(json.dumps(measured))

@@ -1,8 +1,16 @@
-"""OakenAttention against golden.oaken.attention: every word of every attend, every status."""
+"""OakenAttention against golden.oaken.attention: every word of every attend, every status.
+
+Shown to fail, each with one fault in the block:
+
+FAULTS
+"""
+
+import dataclasses
 
 import pytest
 
 from golden.attention.format import Status as JobStatus
+from golden.config import ConfigError
 from golden.oaken.config import CacheConfig, KvShape
 from golden.oaken.vectors.attention import random_script
 from golden.paging.format import Status
@@ -15,6 +23,7 @@ from tb.oaken.support.attention_scripts import (
     errors_script,
     flow_script,
     lengths_script,
+    rates_script,
 )
 from tb.simulate.run import simulate
 
@@ -33,24 +42,69 @@ CONFIGS = {
         ),
         queries=3, macs=48, width=16,
     ),
+    "smollm2": OakenAttentionConfig(  # with tables of a few pages, which take few cycles to set up
+        engine=OakenKvEngineConfig(
+            mmu=PagingMmuConfig(
+                cache=CacheConfig(
+                    kv=KvShape(heads=3, head_dim=64, order="token"),
+                    sequences=2, layers=1, pages=80, max_tokens=512,
+                ),
+                data_bits=512,
+            ),
+            lanes=64,
+        ),
+        queries=3, macs=192,
+    ),
 }  # fmt: skip
+
+
+def longer(tokens: int) -> OakenKvEngineConfig:
+    """The default engine with longer sequences."""
+    engine = OakenAttentionConfig().engine
+    cache = dataclasses.replace(engine.cache, max_tokens=tokens)
+    return dataclasses.replace(engine, mmu=dataclasses.replace(engine.mmu, cache=cache))
+
+
 REFUSED = (Status.BAD_REQUEST, Status.SEQUENCE_UNKNOWN, Status.BEYOND_LENGTH, Status.EMPTY)
 FAILED = (Status.SLAVE_ERROR, Status.DECODE_ERROR, Status.MALFORMED)
+RESULTS = (JobStatus.OK, JobStatus.NONFINITE, JobStatus.OVERFLOW)
+LENGTHS = {"small": (1, 2, 6, 40), "two_groups": (1, 8, 20), "smollm2": (1, 8, 16, 64)}
+KEPT_UP = {"small": (1, 2), "two_groups": (), "smollm2": (1, 2, 20, 40)}  # latencies of memory
 
 
+@pytest.mark.telling("small", "two_groups")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_attention(name, seed):
     config = CONFIGS[name]
     errors, statuses, results = errors_script(config, seed)
     assert {*REFUSED, *FAILED, Status.OK} <= statuses
-    assert {JobStatus.OK, JobStatus.NONFINITE, JobStatus.OVERFLOW} <= results
+    assert set(RESULTS) <= results
     before, runs = flow_script(config, seed)
     scripts = {
         "random": random_script(config, seed, 20),
         "errors": errors,
         "between": between_script(config, seed),
-        "lengths": lengths_script(config, seed),
         "beside": beside_script(config, seed),
+        "rates": rates_script(config, seed, LENGTHS[name], (1, 2, 5)),
     }
-    params = {"scripts": scripts, "before": before, "runs": runs}
+    if config.cache.max_tokens <= 40:
+        scripts["lengths"] = lengths_script(config, seed)
+    params = {
+        "scripts": scripts, "before": before, "runs": runs, "latencies": (1, 2, 20, 40),
+        "kept_up": KEPT_UP[name],
+    }  # fmt: skip
     simulate(OakenAttention(config), "tb.oaken.tb_attention", params=params, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"engine": OakenKvEngineConfig()}, "engine.mmu.cache.kv.order must be token, not 'head'"),
+        ({"macs": 32}, "macs must be lanes = 64 times a divisor of queries = 1, not 32"),
+        ({"queries": 8}, "heads must be at most 4 with queries = 8, not 8"),
+        ({"engine": longer(32769)}, "engine.mmu.cache.max_tokens must be at most 32768, not 32769"),
+    ],
+)
+def test_rejects(wrong, message):
+    with pytest.raises(ConfigError, match=message):
+        OakenAttentionConfig(**wrong)

@@ -142,7 +142,7 @@ def mild_vector(script: AttentionScript) -> list[int]:
 
 
 def random_script(config, seed: int, phases: int, base: int = 0) -> list[dict]:
-    """Runs of attends beside APPENDs to other vectors, TRIMs and FREEs; wrong ones among them."""
+    """Runs of attends during APPENDs to other vectors, between TRIMs and FREEs; some are wrong."""
     script = AttentionScript(config, seed, base)
     rng, cache = script.rng, config.cache
     lengths = dict.fromkeys(range(cache.sequences), 0)

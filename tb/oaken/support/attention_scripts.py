@@ -27,7 +27,7 @@ def errors_script(config, seed: int) -> tuple[list[dict], set, set]:
     top = cache.layers - 1
     for layer in range(cache.layers):
         for side in Kv:
-            if (layer, side) != (top, Kv.V):
+            if not top or (layer, side) != (top, Kv.V):
                 script.set_thresholds(layer, side)
     script.wait()
     mine, kept = 0, 1
@@ -63,6 +63,7 @@ def errors_script(config, seed: int) -> tuple[list[dict], set, set]:
         around(((mine, top, 5), {}), status=Status.THRESHOLDS)
         around(((mine, top, 6), {}), status=Status.BEYOND_LENGTH)  # of K, which comes first
     around(((mine, 0, 0), {}), status=Status.EMPTY)
+    around(((mine, 0, (1 << 21) - 1), {}), ((kept, 0, 1 << 20), {}), status=Status.BEYOND_LENGTH)
     around(((255, 0, 1), {}), status=Status.SEQUENCE_UNKNOWN)
     around(((mine, 255, 1), {}), status=Status.BAD_REQUEST)
     around(((mine, 0, 6), {}), ((mine, 0, 5), {}), ((mine, 0, 0), {}), ((mine, 9, 0), {}))
@@ -207,7 +208,7 @@ def lengths_script(config, seed: int) -> list[dict]:
 
 
 def beside_script(config, seed: int) -> list[dict]:
-    """A run of attends beside APPENDs to another sequence and other requests."""
+    """A run of attends during APPENDs to another sequence and other requests."""
     script = filled(config, seed, (9, 3))
     for n in range(6):
         script.attend(0, 0, 9 - n, last=n == 5)
@@ -223,7 +224,7 @@ def beside_script(config, seed: int) -> list[dict]:
 
 
 def flow_script(config, seed: int) -> tuple[list[dict], list[dict]]:
-    """(phases before, runs of attends beside APPENDs to another sequence), for the contract."""
+    """(phases before, runs of attends during APPENDs to another sequence), for the contract."""
     script = filled(config, seed, (6, 1))
     before = script.done()
     script.phases = []
@@ -235,3 +236,31 @@ def flow_script(config, seed: int) -> tuple[list[dict], list[dict]]:
         assert script.append(1, 0, Kv.K, token) == Status.OK
         script.wait()
     return before, script.done()
+
+
+def rates_script(config, seed: int, lengths: Iterable[int], runs: Iterable[int]) -> list[dict]:
+    """Runs of so many attends on all tokens of a sequence, which has so many in turn.
+
+    Vectors are without outliers. Each run is a phase.
+    """
+    script = AttentionScript(config, seed)
+    for side in Kv:
+        script.set_thresholds(0, side)
+    script.wait()
+    script.open()
+    script.wait()
+    middle = fp16([1.0, -1.0] * (config.cache.kv.elements // 2))
+    token = 0
+    for length in sorted(lengths):
+        while token < length:
+            for side in Kv:
+                assert script.append(0, 0, side, token, middle) == Status.OK
+            token += 1
+            if token % 4 == 0 or token == length:
+                script.wait()
+        for attends in runs:
+            for n in range(attends):
+                script.attend(0, 0, length, last=n == attends - 1)
+            script.phases[-1]["rates"] = (length, attends)
+            script.wait()
+    return script.done()
