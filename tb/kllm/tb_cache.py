@@ -214,7 +214,7 @@ async def ends_of_ranges(dut, p_stall):
 
 @cocotb.test()
 async def far_memory(dut):
-    """As many reads without an answer as the unit allows, and none more."""
+    """The unit has ``AHEAD`` reads without an answer, and never more."""
     bench = await golden.started(dut)
     golden.engine.far = True
     await golden.replay(bench)

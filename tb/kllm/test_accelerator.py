@@ -268,10 +268,7 @@ def test_functions_side_by_side(testcase, seed):
 @pytest.mark.telling("programs", "abort_at_random")
 @pytest.mark.parametrize("testcase", ["programs", "abort_at_random", "reset_at_random"])
 def test_cache(testcase, seed):
-    """Programs that append and attend, in batches; the pages' memory refuses some of them all.
-
-    Shown to fail: rows of the cache those of readback; the batch's first place in all.
-    """
+    """Programs that append and attend, in batches; the pages' memory refuses some of them all."""
     faulty, clean = (
         programs(seed + 900 + 100 * faults, 2, 60, faults, 2, CACHED, Opcode.ATTEND)
         for faults in (True, False)
