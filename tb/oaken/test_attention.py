@@ -2,7 +2,14 @@
 
 Shown to fail, each with one fault in the block:
 
-FAULTS
+- V requested although its K was refused, or with the rows of another K;
+- tokens of a READ taken for those of another one, or of K for V;
+- a V with another number of rows than K taken as sound;
+- words of a READ that were discarded end the next one, or are not discarded;
+- the status of V before that of K; of two failed READs, or of the attend before;
+- every failed attend void; words that do not wait for the status of V;
+- a result that stays for the next attend, or that comes with a status;
+- a READ of the user carried out; idle while an attend waits.
 """
 
 import dataclasses

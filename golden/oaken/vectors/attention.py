@@ -123,10 +123,10 @@ def open_all(script: AttentionScript, lengths: dict[int, int]) -> None:
         append_tokens(script, sequence, range(tokens))
 
 
-def append_tokens(script: AttentionScript, sequence: int, tokens: range) -> None:
-    """K and V of all layers."""
+def append_tokens(script: AttentionScript, sequence: int, tokens: range, layers=None) -> None:
+    """K and V of some layers, or of all."""
     for token in tokens:
-        for layer in range(script.config.cache.layers):
+        for layer in range(script.config.cache.layers) if layers is None else layers:
             for side in Kv:
                 words = mild_vector(script)
                 assert script.append(sequence, layer, side, token, words) == Status.OK

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from golden.attention.format import Status as JobStatus
 from golden.oaken.vectors.attention import LARGEST, AttentionScript, append_tokens, open_all
 from golden.oaken.vectors.kv_script import fp16
-from golden.paging.format import Kv, Op, Status
+from golden.paging.format import Kv, Op, PageOp, Status
+from golden.paging.pages import PageCommand
 
 FAILURES = ((2, Status.SLAVE_ERROR), (3, Status.DECODE_ERROR))  # of memory: RESP, status
 
@@ -108,6 +109,14 @@ def errors_script(config, seed: int) -> tuple[list[dict], set, set]:
     assert script.append(mine, 0, Kv.V, 5) == Status.OK
     script.wait()
 
+    # Memory refuses what a READ drops: only its status says so, and no row has an error.
+    append_tokens(script, mine, range(6, 14), layers=(0,))
+    for resp, status in FAILURES:
+        for side, group in places:
+            last = _last_page(script, mine, side, group)
+            around(((mine, 0, 1), {"memory": {(side, group): status}}),
+                   faults=[(last, last + cache.page_bytes, resp)], status=status)  # fmt: skip
+
     # Queries without a result.
     for word, result in ((0x7E00, JobStatus.NONFINITE), (LARGEST, JobStatus.OVERFLOW)):
         for place in ((0, 0), (-1, -1)):
@@ -127,6 +136,17 @@ def errors_script(config, seed: int) -> tuple[list[dict], set, set]:
     script.wait()
     around(((mine, 0, 1), {}), status=Status.SEQUENCE_UNKNOWN)
     return script.done(), script.statuses, script.results
+
+
+def _last_page(script: AttentionScript, sequence: int, side: Kv, group: int) -> int:
+    """Address of the last page of a stream of layer 0, after the one of its first record."""
+    table, size = script.golden.table, script.config.cache.page_bytes
+    found = table.command(PageCommand(PageOp.READ, sequence, 0, side, group, 1))
+    page, pages = found.page, -(-(found.offset + found.bytes) // size)
+    assert pages > 1
+    for _ in range(pages - 1):
+        page = table.command(PageCommand(PageOp.NEXT, page=page)).page
+    return script.base + page * size
 
 
 def between_script(config, seed: int) -> list[dict]:
