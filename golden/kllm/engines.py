@@ -5,7 +5,7 @@ golden.kllm.machine says what a program computes; here is what one engine sees o
 
 from collections.abc import Sequence
 
-from golden.kllm.isa import AFTER_BITS, COMMANDS, CommandStatus, Opcode, Unit, decode
+from golden.kllm.isa import AFTER_BITS, SET, CommandStatus, Unit, decode
 
 
 def screen(words: Sequence[int], issued: Sequence[int]) -> tuple[Unit | None, CommandStatus]:
@@ -13,14 +13,14 @@ def screen(words: Sequence[int], issued: Sequence[int]) -> tuple[Unit | None, Co
 
     words: COMMAND_WORDS; issued: commands of each unit of the machine before this one, modulo
     2**16 or not.
-    The unit is None where the opcode is unknown: reported as of unit 0, counted nowhere. So is the
-    opcode of a unit that the machine does not have; a wait for such a unit is MALFORMED.
+    The unit is None where the opcode is unknown: reported as of unit 0, counted nowhere. So is an
+    opcode that needs a unit that the machine does not have; a wait for such a unit is MALFORMED.
     """
     units = len(issued)
-    known = words[0] & 0xFF in COMMANDS
-    unit = COMMANDS[Opcode(words[0] & 0xFF)].unit if known else None
-    if unit is not None and unit >= units:
+    command = SET.find(words[0])
+    if command is None or not command.known(units):
         return None, CommandStatus.MALFORMED
+    unit = command.unit
     try:
         _, _, after, _ = decode(list(words))
     except ValueError:

@@ -31,6 +31,7 @@ __all__ = [
     "FIRST_OPERAND_WORD",
     "GELU_C0",
     "GELU_C1",
+    "NOBODY",
     "OPERANDS_MAX",
     "ROW_BYTES",
     "ROW_ELEMENTS",
@@ -40,6 +41,7 @@ __all__ = [
     "Command",
     "CommandStatus",
     "Function",
+    "Index",
     "MatmulMode",
     "Norm",
     "Opcode",
@@ -61,6 +63,7 @@ OPERANDS_MAX = COMMAND_WORDS - FIRST_OPERAND_WORD
 AFTER_BITS = 16
 ROW_ELEMENTS = 16  # FP16 words of one row of the vector memory
 ROW_BYTES = 2 * ROW_ELEMENTS  # a row of the vector memory and of the data memory
+NOBODY = (1 << 32) - 1  # what ARGMAX gives of a token without a number
 
 
 def row_count(length: int) -> int:
@@ -86,6 +89,7 @@ class Unit(IntEnum):
 
 class Opcode(IntEnum):
     LOAD = 0x01
+    LOAD_AT = 0x02
     ACTIVATION_CODEBOOK = 0x10
     QUANTIZE = 0x11
     QUANTIZE_INTEGER = 0x12
@@ -101,6 +105,7 @@ class Opcode(IntEnum):
     GLU = 0x37
     READ = 0x40
     READ_SLOT = 0x41
+    ARGMAX = 0x42
     APPEND = 0x50
     ATTEND = 0x51
 
@@ -201,6 +206,13 @@ class Scalar(IntEnum):
     NEGATED_MEAN = 1  # rne16(-mean * rms_reciprocal) of a slot: LayerNorm's shift
 
 
+class Index(IntEnum):
+    """LOAD_AT takes one of these of a token as the index of an entry."""
+
+    TOKEN = 0  # its id
+    POSITION = 1  # its position in its sequence
+
+
 class Function(IntEnum):
     IDENTITY = 0
     RELU = 1
@@ -297,6 +309,20 @@ _TABLE = (
             _value("rows", 16, "rows, 1 at least", least=1),
             _row("dst", "first destination", _writes(_count("rows"))),
         ),
+    ),
+    Command(
+        Opcode.LOAD_AT, Unit.LOAD,
+        "V[dst + t * stride] = entry of the index of place t of the batch, rows each, t < tokens",
+        (
+            _value("address", 32, "row of the data memory where entry 0 begins"),
+            _value("rows", 16, "rows of an entry, 1 at least", least=1),
+            _value("index", 1, "Index", selector=Index),
+            _value("limit", 24, "entries; an index of so many or more has none"),
+            _row("dst", "first destination", _writes(_count("rows"), "stride")),
+            _stride("stride", "rows from token to token"),
+            _TOKENS,
+        ),
+        needs=Unit.CACHE,
     ),
     Command(
         Opcode.ACTIVATION_CODEBOOK, Unit.QUANTIZE,
@@ -474,6 +500,20 @@ _TABLE = (
         Opcode.READ_SLOT, Unit.READ,
         "a slot to the host: length and outliers, scale, then its entries as bytes, four per word",
         (_slot("activation"),),
+    ),
+    Command(
+        Opcode.ARGMAX, Unit.READ,
+        "best[t] = largest of V[src + t * stride] and best[t], t < tokens; at the end ids to host",
+        (
+            _row("src", "first token", _reads(_ELEMENTS, "stride")),
+            _stride("stride", "rows from token to token"),
+            _TOKENS,
+            _LENGTH,
+            _value("first", 24, "id of a token's first element"),
+            _value("begin", 1, "1: what was best before does not count", 1),
+            _value("end", 1, "1: gives an id of each token", 1),
+        ),
+        needs=Unit.CACHE,
     ),
     Command(
         Opcode.APPEND, Unit.CACHE,

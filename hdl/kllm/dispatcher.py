@@ -266,7 +266,7 @@ def _decode(m: Module, words: list[Signal], units: int) -> tuple[Signal, Signal,
     operands = words[FIRST_OPERAND_WORD:]
     m.d.comb += malformed.eq(1)
     with m.Switch(words[0][:8]):
-        for command in (each for each in COMMANDS.values() if each.unit < units):
+        for command in (each for each in COMMANDS.values() if each.known(units)):
             with m.Case(int(command.opcode)):
                 excess = [words[0][8:16].any(), unused_after.any()]
                 for position in range(OPERANDS_MAX):

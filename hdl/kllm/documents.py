@@ -55,7 +55,7 @@ def _selectors() -> str:
     rows = []
     for values in (
         isa.OutlierMode, isa.Norm, isa.MatmulMode, isa.Codebook, isa.Binary, isa.Scalar,
-        isa.Function,
+        isa.Index, isa.Function,
     ):  # fmt: skip
         comments = _members(values)
         for value in values:

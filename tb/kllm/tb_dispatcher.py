@@ -17,9 +17,9 @@ from tb.contract import block_timing
 from tb.kllm.support.commands import command_payload
 
 UNITS = list(Unit)[: config.units]
-KNOWN = [each for each in COMMANDS.values() if each.unit in UNITS]
-UNKNOWN = [0x00, 0x02, 0x13, 0x22, 0x38, 0x42, 0x52, 0xFF]
-UNKNOWN += [int(each.opcode) for each in COMMANDS.values() if each.unit not in UNITS]
+KNOWN = [each for each in COMMANDS.values() if each.known(len(UNITS))]
+UNKNOWN = [0x00, 0x03, 0x13, 0x22, 0x38, 0x43, 0x52, 0xFF]
+UNKNOWN += [int(each.opcode) for each in COMMANDS.values() if each not in KNOWN]
 MASK = 0xFFFF
 EARLY = Unit.MATMUL  # its engine sees a command before the command's waits are fulfilled
 COMMAND, STATUS = [f"command_{u:d}" for u in UNITS], [f"status_{u:d}" for u in UNITS]

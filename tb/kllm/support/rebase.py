@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from golden.kllm.isa import AFTER_BITS, COMMAND_WORDS, COMMANDS, Unit
 
 # Units of the opcodes that the accelerator knows: it has no unit CACHE.
-UNIT_OF = {int(opcode): each.unit for opcode, each in COMMANDS.items() if each.unit < Unit.CACHE}
+UNIT_OF = {int(opcode): each.unit for opcode, each in COMMANDS.items() if each.known(Unit.CACHE)}
 
 
 def counted(words: Sequence[int]) -> list[int]:
