@@ -1,8 +1,8 @@
-"""Commands of a step without a host: LOAD_AT and ARGMAX.
+"""Steps without a host: LOAD_AT, ARGMAX, and one program for all tokens of a model.
 
 Shown to fail:
 
-- the position where the token's id belongs;
+- the position where the token's id belongs, or angles of another token;
 - a limit one entry too high;
 - of equal logits the last one, or the one of a later piece;
 - NaN as the largest number, -0 below +0;
@@ -10,6 +10,8 @@ Shown to fail:
 - a place without a token that keeps its rows.
 """
 
+import dataclasses
+import itertools
 import math
 import random
 
@@ -17,13 +19,19 @@ import numpy as np
 import pytest
 import torch
 
+from golden.config import ConfigError
 from golden.fp16.ops import float_from_bits
 from golden.kllm.argmax import Best, fold, keys
 from golden.kllm.assembler import Assembler, AssemblyError, assemble, disassemble
 from golden.kllm.cache import Place
-from golden.kllm.config import MACHINES
+from golden.kllm.config import MACHINES, VectorShape
 from golden.kllm.isa import NOBODY, CommandStatus, Index, Opcode, Unit, encode
+from golden.kllm.layer.layout import Job
 from golden.kllm.machine import Machine
+from golden.kllm.model.host import ModelHost
+from golden.kllm.model.program import pass_program, pieces, step_program
+from golden.oaken.kv_engine import Request
+from golden.paging.format import Op
 from tests.kllm import model_example as example
 
 PAGED = example.paged()
@@ -223,3 +231,112 @@ def test_waits_of_both() -> None:
     asm.load_at(address=0, rows=2, index=Index.POSITION, limit=9, dst=x)
     waits = [line.split("after=")[1] for line in disassemble(asm.words(), PAGED).splitlines()]
     assert waits == ["none", "LOAD:1", "none", "READ:1"]
+
+
+# A model.
+
+PROMPT = [3, 141, 59]
+
+
+def opened(host: ModelHost) -> int:
+    assert host.machine.cache is not None
+    return host.machine.cache.request(Request(Op.OPEN)).sequence
+
+
+def spoken(image, prompt, steps) -> list[int]:
+    """Greedy tokens of passes whose logits the host reads."""
+    host, made, place = ModelHost(image), [], 0
+    for token in itertools.chain(prompt, made):
+        if len(made) == steps:
+            break
+        logits = host.run(pass_program(image.layout, Job(1, place)), [token]).logits[0]
+        place += 1
+        if place >= len(prompt):
+            made.append(int(torch.argmax(float_from_bits(logits))))
+    return made
+
+
+@pytest.mark.parametrize("head_dim", [32, 64])
+def test_one_program_serves_every_step(head_dim: int) -> None:
+    """Its ids are those of the logits, for a prompt token by token and in one step."""
+    image = example.image(head_dim, cache="oaken")
+    wanted = spoken(image, PROMPT, 8)
+    assert len(set(wanted)) > 1
+    one = step_program(image.layout)
+    host, made = ModelHost(image), list(PROMPT)
+    for place in range(len(PROMPT) + 7):
+        run = host.step(one, [Place(host.sequence, place, made[place])])
+        if place >= len(PROMPT) - 1:
+            made += run.ids
+    assert made[len(PROMPT) :] == wanted
+    host = ModelHost(image)
+    prompt = step_program(image.layout, 3, logits=1)
+    places = [Place(host.sequence, place, token) for place, token in enumerate(PROMPT)]
+    made = host.step(prompt, places).ids
+    for place in range(3, 10):
+        made += host.step(one, [Place(host.sequence, place, made[-1])]).ids
+    assert made == wanted
+
+
+def test_sequences_in_one_step_are_those_alone() -> None:
+    """Other lengths, other tokens, a place that is empty at times: the ids are those alone."""
+    image = example.image(cache="oaken")
+    assert image.layout.config.batch == 4
+    prompts = [[3, 141, 59], [7], [149, 0]]
+    alone = [spoken(image, prompt, 6) for prompt in prompts]
+    host, program = ModelHost(image), step_program(image.layout, 3)
+    sequences = [host.sequence, opened(host), None]
+    texts = [list(prompt) for prompt in prompts]
+    done = [0, 0, 0]
+    for step in range(12):
+        if step == 2:  # one leaves, another joins
+            host.machine.cache.request(Request(Op.FREE, sequences[1]))
+            sequences[1], sequences[2] = None, opened(host)
+        places = [
+            Place(sequence, done[t], texts[t][done[t]])
+            if sequence is not None and done[t] < len(prompts[t]) + 5 else None
+            for t, sequence in enumerate(sequences)
+        ]
+        run = host.step(program, places)
+        for t, place in enumerate(places):
+            if place is not None:
+                done[t] += 1
+                if done[t] >= len(prompts[t]):
+                    texts[t].append(run.ids[t])
+    assert texts[0][3:] == alone[0]
+    assert texts[1][1:] == alone[1][:2]
+    assert texts[2][2:] == alone[2]
+
+
+def test_a_vocabulary_in_pieces() -> None:
+    image = example.image(cache="oaken")
+    narrow = dataclasses.replace(image.layout.config, vectors=VectorShape(rows=40))
+    layout = dataclasses.replace(image.layout, config=narrow)
+    assert len(pieces(layout, 1)) > 1
+    few = dataclasses.replace(image, layout=layout)
+    assert len(disassemble(step_program(layout).words, narrow).split("ARGMAX")) > 2
+    host, whole = ModelHost(few), ModelHost(image)
+    for place, token in enumerate(PROMPT):
+        made = host.step(step_program(layout), [Place(host.sequence, place, token)])
+        same = whole.step(step_program(image.layout), [Place(whole.sequence, place, token)])
+        assert made.ids == same.ids
+
+
+def test_a_step_stops_at_a_failed_command() -> None:
+    image = example.image(cache="oaken")
+    host = ModelHost(image)
+    with pytest.raises(ArithmeticError, match=r"command 0 \(LOAD\): .*RANGE"):
+        host.step(step_program(image.layout), [Place(host.sequence, 0, example.VOCABULARY)])
+    with pytest.raises(ValueError, match="1 places needed, not 2"):
+        host.step(step_program(image.layout), [None, None])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [((0,), "of 1..40 tokens"), ((1, 2), r"logits must be 0\.\.1"), ((5,), "batch must be 5")],
+)
+def test_refused_steps(arguments: tuple[int, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        step_program(example.image(cache="oaken").layout, *arguments)
+    with pytest.raises(ConfigError, match="cache must be oaken"):
+        step_program(example.image().layout)
