@@ -52,7 +52,9 @@ from hdl.kllm.quantize.quantizer import KllmQuantizer
 from hdl.kllm.quantize.scheduler import KllmTokenScheduler
 from hdl.kllm.quantize.splitter import KllmRowSplitter
 from hdl.kllm.quantize.tokens import KllmTokenWalk
+from hdl.kllm.slots.argmax import KllmArgmax
 from hdl.kllm.slots.load import KllmLoad
+from hdl.kllm.slots.load_at import KllmLoadAt
 from hdl.kllm.slots.memory import KllmSlotMemory
 from hdl.kllm.slots.readback import KllmReadback
 from hdl.kllm.weights.buffer import KllmWeightBuffer
@@ -63,6 +65,7 @@ from hdl.registry import Room, registered
 BLOCKS = registered(
     KllmAccelerator,
     KllmLoad,
+    KllmLoadAt,
     KllmMatmul,
     KllmRowGather,
     KllmRowWalk,
@@ -88,6 +91,7 @@ BLOCKS = registered(
     KllmFunctionalUnit,
     KllmDispatcher,
     KllmReadback,
+    KllmArgmax,
     KllmOutlier,
     KllmScaler,
     KllmPeLane,
