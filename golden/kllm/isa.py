@@ -17,6 +17,7 @@ units overlap unless a wait forbids it. Every command gives one status: its tag,
 
 import dataclasses
 import math
+import zlib
 from enum import IntEnum, IntFlag
 from typing import Any
 
@@ -26,21 +27,28 @@ from golden.paging.format import Kv
 __all__ = [
     "AFTER_BITS",
     "COMMANDS",
+    "COMMAND_ROWS",
     "COMMAND_WORDS",
     "FAILED",
     "FIRST_OPERAND_WORD",
     "GELU_C0",
     "GELU_C1",
+    "HEADER_ROWS",
     "NOBODY",
     "OPERANDS_MAX",
+    "PROGRAM_MAGIC",
+    "PROGRAM_MAX",
     "ROW_BYTES",
     "ROW_ELEMENTS",
+    "RUN_CHECKS",
+    "RUN_UNIT",
     "SET",
     "Binary",
     "Codebook",
     "Command",
     "CommandStatus",
     "Function",
+    "Header",
     "Index",
     "MatmulMode",
     "Norm",
@@ -48,9 +56,11 @@ __all__ = [
     "Operand",
     "OutlierMode",
     "Outliers",
+    "RunStatus",
     "Scalar",
     "Statistics",
     "Unit",
+    "command_set_word",
     "decode",
     "encode",
     "row_count",
@@ -142,6 +152,38 @@ FAILED = (
     | CommandStatus.ABORTED
     | CommandStatus.LANE_FAULT
 )
+
+
+# A program in the data memory: a header, then the words of its commands, all little-endian. The
+# header has COMMAND_WORDS words; those that are not named here are 0.
+PROGRAM_MAGIC = 0x52505A53  # "SZPR" in memory
+HEADER_ROWS = COMMAND_ROWS = 4 * COMMAND_WORDS // ROW_BYTES
+PROGRAM_MAX = (1 << 16) - 1  # commands of a program
+RUN_UNIT = 7  # in the answer of a run: no command is to blame
+RUN_CHECKS = 1 << 31  # bit of RUN: the check word is compared before the first command
+
+
+class Header(IntEnum):
+    """The words of a program's header."""
+
+    MAGIC = 0
+    SET = 1  # ``command_set_word``: the command set
+    MACHINE = 2  # golden.kllm.config.MachineConfig.word
+    COMMANDS = 3  # 1..PROGRAM_MAX
+    CHECK = 4  # CRC-32 of the bytes of the commands
+    HEADER_CHECK = 15  # CRC-32 of the bytes of the header before this word
+
+
+class RunStatus(IntFlag):
+    """Why a run has ended, in the answer of RUN_UNIT; 0: every command is done."""
+
+    HEADER = 1 << 0  # no header begins there, or a damaged one; no command began
+    FOREIGN = 1 << 1  # of another command set or machine; no command began
+    DAMAGED = 1 << 2  # the check word is not that of the commands
+    BUS_ERROR = 1 << 7  # SLVERR or DECERR on a read, or beyond the addresses
+    ABORTED = 1 << 9  # ended by an abort
+    OVERFLOW = 1 << 11  # of some command
+    SCALE_NONFINITE = 1 << 12  # of some command
 
 
 class OutlierMode(IntEnum):
@@ -544,3 +586,13 @@ _TABLE = (
 SET = CommandSet(_TABLE, Unit, COMMAND_WORDS, FIRST_OPERAND_WORD, AFTER_BITS)
 COMMANDS: dict[Opcode, Command] = SET.commands
 encode, decode = SET.encode, SET.decode
+
+
+def command_set_word() -> int:
+    """CRC-32 of units, opcodes and operands: another one where a program would mean otherwise."""
+    lines = [
+        f"{int(command.opcode)} {int(command.unit)} "
+        + " ".join(f"{operand.name}:{operand.bits}" for operand in command.operands)
+        for command in COMMANDS.values()
+    ]
+    return zlib.crc32("\n".join([f"{COMMAND_WORDS} {AFTER_BITS}", *lines]).encode())
