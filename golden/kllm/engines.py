@@ -32,3 +32,17 @@ def screen(words: Sequence[int], issued: Sequence[int]) -> tuple[Unit | None, Co
     if any((sent - count) >> AFTER_BITS - 1 & 1 for sent, count in zip(issued, waits, strict=True)):
         return unit, CommandStatus.DEPENDENCY
     return unit, CommandStatus(0)
+
+
+def moved(words: Sequence[int], number: int, base: Sequence[int]) -> list[int]:
+    """The words of a command with the tag ``number``, and ``base[u]`` added to its wait for unit u.
+
+    base: of each unit of the machine.
+    """
+    made = list(words)
+    made[0] = made[0] & 0xFFFF | number << 16
+    for unit, count in enumerate(base):
+        word, place = 1 + unit // 2, AFTER_BITS * (unit % 2)
+        wait = (made[word] >> place) + count & 0xFFFF
+        made[word] = made[word] & ~(0xFFFF << place) | wait << place
+    return made

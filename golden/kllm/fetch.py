@@ -26,8 +26,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from golden.kllm.config import MachineConfig
+from golden.kllm.engines import moved
 from golden.kllm.isa import (
-    AFTER_BITS,
     COMMAND_ROWS,
     COMMAND_WORDS,
     FAILED,
@@ -80,20 +80,6 @@ def program_image(words: Sequence[int], config: MachineConfig) -> bytes:
     header[Header.CHECK] = zlib.crc32(body)
     head = struct.pack(f"<{COMMAND_WORDS}I", *header)[:-4]
     return head + struct.pack("<I", zlib.crc32(head)) + body
-
-
-def moved(words: Sequence[int], number: int, base: Sequence[int]) -> list[int]:
-    """The words of a command with the tag ``number``, and ``base[u]`` added to its wait for unit u.
-
-    base: of each unit of the machine.
-    """
-    made = list(words)
-    made[0] = made[0] & 0xFFFF | number << 16
-    for unit, count in enumerate(base):
-        word, place = 1 + unit // 2, AFTER_BITS * (unit % 2)
-        wait = (made[word] >> place) + count & 0xFFFF
-        made[word] = made[word] & ~(0xFFFF << place) | wait << place
-    return made
 
 
 def read_header(

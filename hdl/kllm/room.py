@@ -3,6 +3,7 @@
 from hdl.kllm.accelerator import KllmAccelerator
 from hdl.kllm.dispatcher import KllmDispatcher
 from hdl.kllm.documents import DOCUMENTS
+from hdl.kllm.fetch import KllmFetch
 from hdl.kllm.function.control import KllmFunctionControl
 from hdl.kllm.function.decode import KllmFunctionDecode
 from hdl.kllm.function.norm_finish import KllmNormFinish
@@ -90,6 +91,7 @@ BLOCKS = registered(
     KllmFunctionDecode,
     KllmFunctionalUnit,
     KllmDispatcher,
+    KllmFetch,
     KllmReadback,
     KllmArgmax,
     KllmOutlier,

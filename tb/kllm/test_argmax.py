@@ -56,6 +56,8 @@ class Maker:
         rng = self.rng
         if n < 16:
             return rng.integers(0, 0x7C00, 16).tolist()
+        if n == 16:
+            return [0x3C00] * 15 + [0x7E00]
         kind = n % 8
         if kind == 0:
             return [int(rng.choice(EDGES))] * 16
@@ -104,6 +106,8 @@ def made(config, seed):
     # The same numbers again: the lowest id, whichever piece comes first.
     for first in (70, 30, 50):
         maker.add(src=16, length=48, first=first, begin=int(first == 70), end=int(first == 50))
+    for length in (15, 16):  # without its NaN and with it
+        maker.add(src=16, length=length)
     for wrong in (
         {"length": 0}, {"tokens": 0}, {"tokens": most + 1}, {"tokens": 255}, {"src": last - 1,
         "length": 17}, {"length": 16 * (last + 1)}, {"stride": 65535, "tokens": 2, "src": 1},

@@ -120,7 +120,7 @@ def test_counts_go_on_from_run_to_run() -> None:
 
 @pytest.mark.parametrize("checks", [0, RUN_CHECKS])
 def test_any_damaged_bit_is_found(seed: int, checks: int) -> None:
-    """Of the header before any command; of the commands with RUN_CHECKS before, else at the end."""
+    """No command runs with a damaged header, nor, with RUN_CHECKS, before damaged commands."""
     image = program_image(loads(1, 2, 1), SMALL)
     rng = random.Random(seed)
     for bit in [*range(0, 512, 7), *(rng.randrange(512, 8 * len(image)) for _ in range(60))]:
