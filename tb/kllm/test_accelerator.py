@@ -23,23 +23,30 @@ import numpy as np
 import pytest
 
 import tb.simulate.run
-from golden.axi.format import RESP_DECERR, RESP_SLVERR
+from golden.axi.format import RESP_DECERR, RESP_OKAY, RESP_SLVERR
+from golden.kllm.assembler import Assembler
+from golden.kllm.cache import Place
 from golden.kllm.config import MachineConfig, PortShape, SlotShape, VectorShape
+from golden.kllm.engines import answer_word, place_words, request_words
 from golden.kllm.format import groups, weight_port_words
 from golden.kllm.isa import (
     COMMAND_WORDS,
     COMMANDS,
     FAILED,
+    ROW_ELEMENTS,
     CommandStatus,
     Function,
     Opcode,
     Unit,
     decode,
     encode,
+    row_count,
 )
 from golden.kllm.machine import Machine
-from golden.kllm.programs import Program, random_program
+from golden.kllm.programs import Program, Step, random_program
 from golden.kllm.timing import FunctionCycles
+from golden.oaken.kv_engine import Request
+from golden.paging.format import Kv, Op, Status
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from hdl.kllm.function.pipeline import KllmFunctionPipelineConfig
 from hdl.kllm.room import BLOCKS
@@ -47,7 +54,13 @@ from tb.kllm.support.rebase import counted, rebase
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
 WIDE = dataclasses.replace(SMALL, functions=8)
+CACHED = BLOCKS["kllm_accelerator"].configs["small_cache"]
 FIXED = dataclasses.replace(SMALL, machine=dataclasses.replace(SMALL.machine, product="fixed16"))
+
+
+RESPONSES = {
+    Status.OK: RESP_OKAY, Status.SLAVE_ERROR: RESP_SLVERR, Status.DECODE_ERROR: RESP_DECERR,
+}  # fmt: skip
 
 
 @functools.cache
@@ -66,6 +79,10 @@ def as_vectors(
     """
     words = [int(word) for word in (program.words if words is None else words)]
     machine = Machine(config.machine, program.data, program.weights)
+    steps = {each.first: each for each in program.steps}
+    for request, status in program.requests:
+        assert machine.cache is not None
+        assert machine.cache.request(request).status == status
     machine.data.faults = set(program.data_faults if data_faults is None else data_faults)
     weight_faults = program.weight_faults if weight_faults is None else weight_faults
     for memory, faults in zip(machine.weights, weight_faults, strict=True):
@@ -73,6 +90,9 @@ def as_vectors(
     results, reads = [], []
     for first in range(0, len(words), COMMAND_WORDS):
         before = len(machine.readback)
+        if step := steps.get(first // COMMAND_WORDS):
+            assert machine.cache is not None
+            machine.cache.batch, machine.cache.memory = list(step.batch), step.memory
         results.append(machine.step(words[first : first + COMMAND_WORDS]))
         reads.append(len(machine.readback) - before)
     if words == program.words and machine.data.faults == program.data_faults:
@@ -93,7 +113,35 @@ def as_vectors(
         "results": [(result.tag, int(result.unit), int(result.status)) for result in results],
         "readback": [int(word) for word in machine.readback],
         "reads": reads,
+        "requests": requests_of(program),
+        "steps": [
+            (step.first, batch_words(step.batch), RESPONSES[step.memory]) for step in program.steps
+        ],
     }
+
+
+def requests_of(program: Program) -> list[tuple[list[int], int]]:
+    """The words of each request of the host, and of its answer."""
+    found, opened = [], 0
+    for tag, (request, status) in enumerate(program.requests):
+        words = request_words(
+            request.op, tag=tag, sequence=request.sequence, layer=request.layer, kv=request.kv,
+            token=request.token, thresholds=request.thresholds,
+        )  # fmt: skip
+        is_open = request.op == Op.OPEN
+        sequence = opened if is_open else request.sequence
+        opened += is_open
+        found.append((words, answer_word(tag, int(status), sequence)))
+    return found
+
+
+def batch_words(batch) -> list[int]:
+    """The words of BATCH for every place."""
+    words: list[int] = []
+    for n, place in enumerate(batch):
+        given = () if place is None else (place.sequence, place.position)
+        words += place_words(n, *given)
+    return words
 
 
 def done(program: Program, opcode: Opcode) -> int:
@@ -217,6 +265,75 @@ def test_functions_side_by_side(testcase, seed):
     run(seed, testcase, WIDE, faulty=faulty, clean=clean)
 
 
+@pytest.mark.telling("programs", "abort_at_random")
+@pytest.mark.parametrize("testcase", ["programs", "abort_at_random", "reset_at_random"])
+def test_cache(testcase, seed):
+    """Programs that append and attend, in batches; the pages' memory refuses some of them all.
+
+    Shown to fail: rows of the cache those of readback; the batch's first place in all.
+    """
+    faulty, clean = (
+        programs(seed + 900 + 100 * faults, 2, 60, faults, 2, CACHED, Opcode.ATTEND)
+        for faults in (True, False)
+    )
+    run(seed, testcase, CACHED, faulty=faulty, clean=clean)
+
+
+def full_program(seed: int) -> Program:
+    """APPENDs until no page is free, and beyond the longest sequence; ATTENDs all the while.
+
+    Sequence 0 is full early; the others go on until the pages are.
+    """
+    config, rng = CACHED.machine, np.random.default_rng([seed, 61])
+    cache, size = config.cache, row_count(config.cache.kv.elements)
+    rows = config.batch * row_count(config.queries * cache.kv.elements)
+    data = rng.normal(0, 1, (rows, ROW_ELEMENTS)).astype("<f2").view(np.uint8).reshape(-1)
+    weights = [np.zeros(config.ports.bits // 8, np.uint8) for _ in range(config.ports.ports)]
+    machine, assembler = Machine(config, data, weights), Assembler(config)
+    requests, steps, results = [], [], []
+    for layer in range(cache.layers):
+        for kv in Kv:
+            words = np.array([-2, -0.1, 0.1, 2]).astype(np.float16).view(np.uint16).tolist()
+            requests.append(Request(Op.THRESHOLDS, layer=layer, kv=kv, thresholds=words))
+    requests += [Request(Op.OPEN)] * cache.sequences
+    answered = [(each, machine.cache.request(each).status) for each in requests]
+
+    def command(opcode, operands):
+        assembler.emit(opcode, operands)
+        results.append(machine.step(assembler.parts[-1][-COMMAND_WORDS:]))
+
+    command(Opcode.LOAD, {"address": 0, "rows": rows, "dst": 0})
+    heads = cache.kv.heads * config.queries
+    for position in range(cache.max_tokens + 1):
+        batch = [Place(sequence, position) for sequence in range(config.batch)]
+        machine.cache.batch = list(batch)
+        steps.append(Step(len(results), tuple(batch), Status.OK))
+        for layer in range(cache.layers):
+            one = {"tokens": config.batch, "layer": layer}
+            for kv in Kv:
+                command(Opcode.APPEND, {"src": 0, "stride": size, "kv": int(kv)} | one)
+        attended = row_count(heads * cache.kv.head_dim)
+        places = {"src": 0, "stride": attended, "dst": rows, "dst_stride": attended}
+        command(Opcode.ATTEND, places | {"heads": heads, "tokens": config.batch, "layer": 0})
+        command(Opcode.READ, {"src": rows, "rows": rows})
+    assert any(each.status & CommandStatus.CAPACITY for each in results)
+    assert not machine.cache.engine.free_pages
+    return Program(
+        words=assembler.words(), data=data, weights=weights, data_faults=set(),
+        weight_faults=[set() for _ in weights], results=results, readback=machine.readback,
+        vector=machine.vector, requests=tuple(answered), steps=tuple(steps),
+    )  # fmt: skip
+
+
+def test_full_pages(seed):
+    """No page is free: CAPACITY of the tokens that need one, and the others go on.
+
+    The next program frees all, and finds the cache as new.
+    """
+    clean = programs(seed + 970, 1, 40, False, 2, CACHED, Opcode.ATTEND)
+    run(seed, "programs", CACHED, faulty=[full_program(seed)], clean=clean)
+
+
 def test_functions_at_full_rate(seed):
     """One LOAD, then FUNCTIONs of most of the vector memory, each function twice.
 
@@ -336,6 +453,8 @@ def machine(**fields) -> dict:
             machine(ports=PortShape(ports=1, bits=32)),
             "machine.ports must be more or wider at these",
         ),
+        (machine(batch=1), "machine.queries must be 1..8, not 0"),
+        (machine(batch=1, queries=1), "engine.mmu.cache.kv.order must be token, not 'head'"),
     ],
 )
 def test_rejects(wrong, message):
