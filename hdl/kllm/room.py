@@ -60,6 +60,7 @@ from hdl.kllm.slots.argmax import KllmArgmax
 from hdl.kllm.slots.load import KllmLoad
 from hdl.kllm.slots.load_at import KllmLoadAt
 from hdl.kllm.slots.memory import KllmSlotMemory
+from hdl.kllm.slots.read_share import KllmReadShare
 from hdl.kllm.slots.readback import KllmReadback
 from hdl.kllm.weights.buffer import KllmWeightBuffer
 from hdl.kllm.weights.stripe import KllmWeightStripe
@@ -70,6 +71,7 @@ BLOCKS = registered(
     KllmAccelerator,
     KllmLoad,
     KllmLoadAt,
+    KllmReadShare,
     KllmMatmul,
     KllmRowGather,
     KllmRowWalk,

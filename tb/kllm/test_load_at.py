@@ -22,9 +22,10 @@ from golden.kllm.config import MachineConfig, VectorShape
 from golden.kllm.isa import ROW_BYTES, CommandStatus, Index, Opcode, encode
 from golden.kllm.machine import Machine, Memory
 from golden.words import alternating, join, layout_word
+from hdl.kllm.batch import entry_layout
 from hdl.kllm.room import BLOCKS
 from hdl.kllm.slots.load import KllmLoad
-from hdl.kllm.slots.load_at import KllmLoadAt, KllmLoadAtConfig, entry_layout
+from hdl.kllm.slots.load_at import KllmLoadAt, KllmLoadAtConfig
 from tb.kllm.support.commands import command_payload, row_of
 from tb.simulate.run import simulate
 

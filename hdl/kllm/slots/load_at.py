@@ -13,20 +13,12 @@ from golden.kllm.isa import ROW_BYTES, CommandStatus, Index, Opcode
 from golden.timing import Timing
 from hdl.block import Block, FieldOf, Tier
 from hdl.kinds import NUMBER, index_of
+from hdl.kllm.batch import entry_layout
 from hdl.kllm.engine import ROW, command_stream, operand, row_write_layout, status_stream
 from hdl.ports import In, Out, Payload
 from hdl.stream.queue import queue
 
 _AHEAD = 4  # tokens whose reads are requested before their rows are written
-
-# A place of the batch.
-entry_layout = Payload(
-    valid=(1, "the place has a token"),
-    sequence=(8, "number of its sequence", index_of("sequences")),
-    position=(21, "its position in the sequence", NUMBER),
-    token=(32, "its id", NUMBER),
-)
-
 
 def place_reader() -> dict:
     """A reader of the batch: ``entry`` is that of place ``index``, in the same cycle."""
