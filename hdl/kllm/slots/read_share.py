@@ -27,8 +27,8 @@ class KllmReadShareConfig(Config):
 class KllmReadShare(Block):
     """``read`` has the reads of all readers in turn; the words of each go to ``o_k``, in order.
 
-    A word that its reader does not take holds up the words of the others. So a reader asks only
-    for words that it takes without waiting for another reader. One word per cycle; no cycle is
+    A word that its reader does not take stalls the words of the others. So a reader requests only
+    words that it takes without waiting for another reader. One word per cycle; no cycle is
     lost from one read to the next. ``i_k.ready`` depends combinationally on ``read.ready`` and on
     every ``i_k.valid``; ``o_k`` on ``data``. Golden: golden.axi.reference.read_words.
     """
