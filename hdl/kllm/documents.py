@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 
 import golden.kllm.isa as isa
 from golden.axi.format import CACHE_REGISTERS, REGISTERS, Register
@@ -55,7 +55,7 @@ def _selectors() -> str:
     rows = []
     for values in (
         isa.OutlierMode, isa.Norm, isa.MatmulMode, isa.Codebook, isa.Binary, isa.Scalar,
-        isa.Function,
+        isa.Index, isa.Function,
     ):  # fmt: skip
         comments = _members(values)
         for value in values:
@@ -64,16 +64,36 @@ def _selectors() -> str:
     return _table(("selector", "value", "name", "meaning"), rows)
 
 
+def _bits(values: type[IntFlag]) -> dict[str, str]:
+    """The comment after each bit of a set of flags."""
+    return dict(re.findall(r"^    (\w+) = 1 << \d+  # (.*)$", inspect.getsource(values), re.M))
+
+
 def _statuses() -> str:
-    comments = dict(
-        re.findall(r"^    (\w+) = 1 << \d+  # (.*)$", inspect.getsource(isa.CommandStatus), re.M)
-    )
+    comments = _bits(isa.CommandStatus)
     rows = [
         (bit.bit_length() - 1, f"`{bit.name}`", "no" if bit & isa.FAILED else "yes",
          comments[str(bit.name)])
         for bit in isa.CommandStatus
     ]  # fmt: skip
     return _table(("bit", "status", "output", "meaning"), rows)
+
+
+def _header() -> str:
+    comments = _members(isa.Header)
+    rows = [
+        (int(word), f"`{word.name}`", comments.get(word.name, f"{isa.PROGRAM_MAGIC:#x}"))
+        for word in isa.Header
+    ]
+    end = "the commands, 16 words each; words that are not named are 0"
+    return _table(("word", "name", "contents"), [*rows, ("16 and on", "", end)])
+
+
+def _run_statuses() -> str:
+    comments = _bits(isa.RunStatus)
+    rows = [(bit.bit_length() - 1, f"`{bit.name}`", comments[str(bit.name)])
+            for bit in isa.RunStatus]  # fmt: skip
+    return _table(("bit", "status", "meaning"), rows)
 
 
 def _register_table(registers: Mapping[str, Register]) -> str:
@@ -93,6 +113,8 @@ DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
         "statuses": _statuses,
     },
     "host.md": {
+        "header": _header,
+        "run_statuses": _run_statuses,
         "registers": lambda: _register_table(REGISTERS),
         "cache_registers": lambda: _register_table(CACHE_REGISTERS),
     },

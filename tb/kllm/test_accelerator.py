@@ -28,12 +28,16 @@ from golden.kllm.assembler import Assembler
 from golden.kllm.cache import Place
 from golden.kllm.config import MachineConfig, PortShape, SlotShape, VectorShape
 from golden.kllm.engines import answer_word, place_words, request_words
+from golden.kllm.fetch import program_image
+from golden.kllm.fetch import run as run_program
 from golden.kllm.format import groups, weight_port_words
 from golden.kllm.isa import (
     COMMAND_WORDS,
     COMMANDS,
     FAILED,
+    ROW_BYTES,
     ROW_ELEMENTS,
+    RUN_CHECKS,
     CommandStatus,
     Function,
     Opcode,
@@ -139,7 +143,7 @@ def batch_words(batch) -> list[int]:
     """The words of BATCH for every place."""
     words: list[int] = []
     for n, place in enumerate(batch):
-        given = () if place is None else (place.sequence, place.position)
+        given = () if place is None else (place.sequence, place.position, place.token)
         words += place_words(n, *given)
     return words
 
@@ -274,6 +278,56 @@ def test_cache(testcase, seed):
         for faults in (True, False)
     )
     run(seed, testcase, CACHED, faulty=faulty, clean=clean)
+
+
+def as_fetched(program: Program, checks: bool) -> dict:
+    """The program as images in the data memory, one for each batch, and what its runs give."""
+    made, config = as_vectors(program, config=CACHED), CACHED.machine
+    machine = Machine(config, program.data, program.weights)
+    assert machine.cache is not None
+    for request, _ in program.requests:
+        machine.cache.request(request)
+    for memory, faults in zip(machine.weights, program.weight_faults, strict=True):
+        memory.faults = set(faults)
+    ends = [step.first for step in program.steps[1:]] + [len(program.results)]
+    data, images = [program.data], []
+    for step, end in zip(program.steps, ends, strict=True):
+        before = counted(program.words[: COMMAND_WORDS * step.first], config.units)
+        words = program.words[COMMAND_WORDS * step.first : COMMAND_WORDS * end]
+        if not words:
+            continue
+        image = program_image(rebase(words, [-count for count in before]), config)
+        row = sum(map(len, data)) // ROW_BYTES
+        data.append(np.frombuffer(image, np.uint8))
+        images.append((step, words, row | RUN_CHECKS * checks))
+    machine.data.data = np.concatenate(data)
+    machine.data.faults = set(program.data_faults)
+    parts = []
+    for step, words, word in images:
+        machine.cache.batch, machine.cache.memory = list(step.batch), step.memory
+        answer = run_program(machine, word)
+        parts.append(
+            {
+                "run": word, "words": words, "answer": answer.word,
+                "readback": list(machine.readback), "batch": batch_words(step.batch),
+                "response": RESPONSES[step.memory],
+            }
+        )  # fmt: skip
+    return made | {"data": machine.data.data.tobytes(), "parts": parts}
+
+
+@pytest.mark.telling("fetched_programs", "abort_of_a_fetched_program")
+@pytest.mark.parametrize("testcase", ["fetched_programs", "abort_of_a_fetched_program"])
+def test_fetched(testcase, seed):
+    """Programs from the data memory: each word read back, and one word for all statuses.
+
+    Shown to fail: the words of LOAD given to the fetch; ``idle`` of the dispatcher alone.
+    """
+    pool = [
+        *programs(seed + 1100, 2, 50, True, 2, CACHED, Opcode.ATTEND),
+        *programs(seed + 1200, 1, 50, False, 2, CACHED, Opcode.ATTEND),
+    ]
+    run(seed, testcase, CACHED, fetched=[as_fetched(each, n == 1) for n, each in enumerate(pool)])
 
 
 def full_program(seed: int) -> Program:
