@@ -29,7 +29,7 @@ from senbazuru.talk.picture import timeline_svg
 from senbazuru.talk.report import BENCH, Limits, limits, predicted_by_host
 from senbazuru.talk.run import Mismatch, Pass, Settings, Talk, made_for
 from senbazuru.talk.sampling import Sampling
-from senbazuru.talk.session import Session, Sizes, alone
+from senbazuru.talk.session import Session, alone
 from tb.simulate.run import ROOT
 
 PAGE = ROOT / "docs" / "talk.md"
@@ -117,7 +117,7 @@ def talk(options: argparse.Namespace) -> int:
         if options.fresh:
             shutil.rmtree(folder, ignore_errors=True)
             kept_file(FOLDER / GOLDEN, made).unlink(missing_ok=True)
-        session = Session.open(folder, made, prompt, Sizes.of(pack.layout))
+        session = Session.open(folder, made, prompt, pack.layout.shape.vocabulary)
         done = len(session.tokens)
         if done > len(prompt):
             say.print(f"going on after {done - len(prompt)} tokens of {_shown(folder)}")

@@ -2,18 +2,17 @@
 
 | request | words after the letter | answer |
 |---|---|---|
-| ``L`` | heads, head_size, layers, then of each head K's word, V's word, row of V's scales | |
-| ``W`` | row, rows, their bytes: the host writes data memory | |
-| ``K`` | layer, context, tokens, count, slots: K and V of tokens go to the images | |
-| ``E`` | port (the last: data), word address, 0 or 1: reads of it give SLVERR | |
+| ``Q`` | words of a request to the cache | ``q`` |
+| ``B`` | count, words of the batch | |
+| ``E`` | port, word address, 0 or 1: reads or writes of it give SLVERR | |
 | ``R`` | the accelerator is reset | ``r`` |
-| ``P`` | layer or -1, context, tokens, abort_at, stop_at, count, words of a program | ``p`` |
+| ``P`` | abort_at, stop_at, count, words of a program | ``p`` |
 | ``S`` | temperature, top_p, draw, tokens, pieces: the next token | ``s`` |
 | ``G`` | a pass begins: its waits count from here, and nothing of it has failed | |
 
-Words are 32 bits, little-endian; addresses and cycles 64, floating point 64. A program that fails
-leaves out those that follow, and the choice of a token. All programs of a pass are sent at once, so
-the loop of cycles has no Python in it.
+Ports are those of the weights, then the data memory, the pages' reads, the pages' writes. Words are
+32 bits, little-endian; addresses and cycles 64, floating point 64. After a program that fails no
+token is chosen. A pass is sent at once, so the loop of cycles has no Python in it.
 """
 
 import contextlib
@@ -27,11 +26,13 @@ from types import TracebackType
 
 import numpy as np
 
+from golden.kllm.cache import Place
 from golden.kllm.isa import FAILED, CommandStatus, Unit
 from golden.kllm.layer.layout import Job
-from golden.kllm.model.host import mask_rows
-from golden.kllm.model.layout import ModelLayout
 from golden.kllm.model.program import PassProgram, pieces
+from golden.llm.kllm.pack import ModelPack
+from golden.oaken.kv_engine import Request
+from golden.paging.format import Kv, Op
 from senbazuru.talk.sampling import Sampling
 
 _PIPE = 1 << 20  # bytes that a pipe holds, so that a pass is sent before its first answer
@@ -41,6 +42,10 @@ NEVER = -1
 
 class DriverError(RuntimeError):
     """The host's program has ended, or reports that hardware breaks a rule; one line."""
+
+
+class CacheRefused(DriverError):
+    """The cache refused a request of the host."""
 
 
 class CommandFailed(DriverError):
@@ -64,11 +69,12 @@ class PartRun:
 
 
 class Driver:
-    """A running host; use it in a ``with``."""
+    """A running host, with one open sequence; use it in a ``with``."""
 
-    def __init__(self, executable: Path, folder: Path, layout: ModelLayout, latency: int) -> None:
-        self.layout = layout
-        command = [str(executable), str(folder), str(latency)]
+    def __init__(self, executable: Path, pack: ModelPack, latency: int) -> None:
+        self.layout, self._thresholds = pack.layout, pack.thresholds
+        self.sequence = 0
+        command = [str(executable), str(pack.folder), str(latency)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -78,7 +84,7 @@ class Driver:
 
     def __enter__(self) -> "Driver":
         try:
-            self._send(self._place())
+            self._begin()
         except DriverError:
             self.close()
             raise
@@ -102,20 +108,32 @@ class Driver:
 
     # Requests.
 
-    def append(self, layer: int, job: Job, slots: np.ndarray) -> None:
-        """K and V of a job's tokens, as a part reads them back, go to the images."""
-        words = np.asarray(slots, dtype="<u4")
-        head = struct.pack("<IIII", layer, job.context, job.tokens, len(words))
-        self._send(b"K" + head + words.tobytes())
+    def request(self, request: Request) -> int:
+        """A request to the cache; the sequence of its answer. CacheRefused: its status."""
+        self._send(b"Q" + np.array(request_words(request), dtype="<u4").tobytes())
+        status, sequence = answer_of(struct.unpack("<I", self._answer(b"q"))[0])
+        if status:
+            raise CacheRefused(f"{Op(request.op).name} of the cache: {status.name}")
+        return sequence
+
+    def begin_sequence(self) -> None:
+        """K and V of all tokens are forgotten, and the next pass has no context."""
+        self.request(Request(Op.FREE, self.sequence))
+        self.sequence = self.request(Request(Op.OPEN))
+
+    def set_batch(self, job: Job) -> None:
+        """The batch of a job's tokens."""
+        self._send(self._batch(job))
 
     def set_error(self, port: int, word: int, is_set: bool = True) -> None:
-        """Reads of a word of a port's memory fail; port: as many as there are for data memory."""
+        """Reads of a word of a port's memory fail; of the last port, writes."""
         self._send(b"E" + struct.pack("<IQB", port, word, is_set))
 
     def reset(self) -> None:
-        """Resets the accelerator; the memories keep what they hold."""
+        """Resets the accelerator, which forgets K and V; the other memories keep what they hold."""
         self._send(b"GR")
         self._answer(b"r")
+        self._begin()
 
     def run(self, words: Sequence[int], *, abort_at: int = NEVER, stop_at: int = NEVER) -> PartRun:
         """A program that is no part of a pass, counted from the state after reset.
@@ -123,7 +141,7 @@ class Driver:
         abort_at: the cycle in which the host writes CONTROL and sends no further word; stop_at: the
         cycle in which the host stops looking, as one that is about to reset.
         """
-        self._send(b"G" + _program(words, NEVER, Job(), abort_at, stop_at))
+        self._send(b"G" + _program(words, abort_at, stop_at))
         return self._part()
 
     def run_pass(
@@ -139,15 +157,11 @@ class Driver:
 
         abort: part, and the cycle in it. CommandFailed: a command failed, after its part is given.
         """
-        job, layers = program.job, self.layout.shape.layers
-        made = [b"G"]
-        for row, rows in mask_rows(program).items():
-            made.append(b"W" + struct.pack("<II", row, len(rows)) + rows.tobytes())
+        made = [b"G", self._batch(program.job)]
         parts = program.with_tokens(tokens)
         for number, words in enumerate(parts):
             abort_at = abort[1] if abort is not None and abort[0] == number else NEVER
-            layer = number if number < layers else NEVER
-            made.append(_program(words, layer, job, abort_at, NEVER))
+            made.append(_program(words, abort_at, NEVER))
         if program.logits:
             outputs = pieces(self.layout, program.logits)
             head = (sampling.temperature, sampling.top_p, draw, program.logits, len(outputs))
@@ -164,15 +178,20 @@ class Driver:
 
     # Words.
 
-    def _place(self) -> bytes:
-        shape, room = self.layout.shape, Job(context=self.layout.shape.context - 1)
-        made = struct.pack("<III", shape.layer.kv_heads, shape.layer.head_size, shape.layers)
-        for layer in self.layout.layers:
-            for head in range(shape.layer.kv_heads):
-                k, v = (layer.image[room.cached(name, 0, head)][0] for name in ("k", "v"))
-                row = layer.place[room.cached("v_scale", 0, head)][0]
-                made += struct.pack("<III", k, v, row)
-        return b"L" + made
+    def _begin(self) -> None:
+        """The thresholds of each layer, and a sequence."""
+        for layer, sides in enumerate(self._thresholds.tolist()):
+            for kv, words in zip(Kv, sides, strict=True):
+                self.request(Request(Op.THRESHOLDS, layer=layer, kv=kv, thresholds=words))
+        self.sequence = self.request(Request(Op.OPEN))
+
+    def _batch(self, job: Job) -> bytes:
+        words = [
+            word
+            for t in range(job.tokens)
+            for word in place_words(t, Place(self.sequence, job.context + t))
+        ]
+        return b"B" + struct.pack("<I", len(words)) + np.array(words, dtype="<u4").tobytes()
 
     def _send(self, request: bytes) -> None:
         try:
@@ -202,8 +221,8 @@ class Driver:
         return PartRun(bool(failed), cycles, status, at, readback, given)
 
 
-def _program(words: Sequence[int], layer: int, job: Job, abort_at: int, stop_at: int) -> bytes:
-    head = struct.pack("<iIIqqI", layer, job.context, job.tokens, abort_at, stop_at, len(words))
+def _program(words: Sequence[int], abort_at: int, stop_at: int) -> bytes:
+    head = struct.pack("<qqI", abort_at, stop_at, len(words))
     return b"P" + head + np.array(words, dtype="<u4").tobytes()
 
 

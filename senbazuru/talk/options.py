@@ -21,7 +21,7 @@ from hdl.kllm.room import BLOCKS
 from tb.simulate.run import ROOT
 
 FOLDER = ROOT / "build" / "talk"
-METHOD = "kllm-w4a4"
+METHOD = "kllm-w4a4:integer_bits=16+oaken"
 SMOLLM2 = "smollm2"
 # Of the standard machine: ports as fast as its four lanes.
 PORTS = ("ports.ports=8", "ports.bits=1024")
@@ -122,7 +122,7 @@ class Options:
         from golden.llm.methods import parse_all
 
         fields = [[type(each).__name__, each.calibration_fields()] for each in parse_all(METHOD)]
-        file = self._named(self._weights, fields, suffix=f"-{METHOD}.safetensors")
+        file = self._named(self._weights, fields, suffix="-calibration.safetensors")
         with _lock(file):
             if not file.exists():
                 self._check_fits()
@@ -176,15 +176,15 @@ class Options:
 
     def _check_fits(self) -> None:
         """ConfigError: the model cannot be packed for the machine."""
-        from golden.kllm.layer.shape import LayerOptions
         from golden.llm.checkpoint import CheckpointError, load
         from golden.llm.eval.command import ARCHITECTURES, quiet
         from golden.llm.kllm.pack import checked_layout
         from golden.llm.methods import parse_all
+        from golden.llm.methods.kllm import Kllm
 
-        (method,) = parse_all(METHOD)
-        names = ("fuse", "scores", "glu", "center")
-        options = LayerOptions(**{name: getattr(method, name) for name in names})
+        method = parse_all(METHOD)[0]
+        assert isinstance(method, Kllm)
+        options = method.layer_options()
         quiet()
         try:
             loaded = load(self._checkpoint, ARCHITECTURES)

@@ -1,5 +1,6 @@
 """Tokens one after another: the pass on hardware, golden next to it, the session on disk."""
 
+import collections
 import contextlib
 import dataclasses
 import time
@@ -96,7 +97,7 @@ class Talk:
         settings, folder = self.settings, self.settings.pack.folder
         with contextlib.ExitStack() as stack:
             self.driver = stack.enter_context(
-                Driver(settings.native.executable, folder, self.layout, settings.latency)
+                Driver(settings.native.executable, settings.pack, settings.latency)
             )
             self.golden: Golden | None = None
             if self._needs_golden:
@@ -110,21 +111,19 @@ class Talk:
         self._stack.close()
 
     def _restore(self) -> None:
-        """K and V of the tokens that are cached already, as their passes read them back.
+        """K and V of the tokens that are cached already: their passes again, on both sides.
 
-        For the tokens alone, golden runs the passes itself: what it compares is all its own.
         Mismatch: a token of the session is not golden's.
         """
+        tokens, greedy = self.session.tokens, Sampling()
         if self.settings.golden:
-            for place, token in enumerate(self.session.tokens):
+            for place, token in enumerate(tokens):
                 self._check_token(place, token, self._kept.tokens.get(place, token))
-        for job, slots in self.session.slots():
-            for layer, words in enumerate(slots):
-                self.driver.append(layer, job, words)
-                if self.golden and self.settings.check:
-                    self.golden.send("append", layer, job, words.tolist())
-                    self.golden.result()
-            if self.golden and not self.settings.check:
+        for job in self.session.jobs():
+            program = pass_program(self.layout, job, 0)
+            some = tokens[job.context : job.context + job.tokens]
+            collections.deque(self.driver.run_pass(program, some, greedy), maxlen=0)
+            if self.golden:
                 self._repeat(job)
         if self.settings.check:
             self._compare_program(fill_program(self.layout), "rows filled at the start")
@@ -184,10 +183,9 @@ class Talk:
         words = logits_of(program, parts[-1].readback).numpy()
         compared = self._compare(program, parts, token, at)
         made = figures(program, parts, settings.config)
-        slots = [part.readback for part in parts[: self.layout.shape.layers]]
         kept = {"tokens": job.tokens, "context": job.context, "logits": logits,
                 "seconds": round(seconds, 2), "compared": compared, **made.describe()}  # fmt: skip
-        session.add(job, slots, token, kept)
+        session.add(token, kept)
         return Pass(job, token, seconds, made, compared, words)
 
     # Comparisons.
