@@ -25,6 +25,7 @@ METHOD = "kllm-w4a4:integer_bits=16+oaken"
 SMOLLM2 = "smollm2"
 # Of the standard machine: ports as fast as its four lanes.
 PORTS = ("ports.ports=8", "ports.bits=1024")
+FUNCTIONS = 4  # elements per cycle of FUNCTION: more are no faster, decision 0325
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +79,8 @@ class Options:
             BLOCKS["kllm_accelerator"].configs[options.config], [f"machine.{each}" for each in sets]
         )
         assert isinstance(config, KllmAcceleratorConfig)
+        build = dataclasses.replace(config.build, coding="sums")
+        config = dataclasses.replace(config, functions=FUNCTIONS, build=build)
         return cls(
             options.model, options.layers, options.calibration, options.context, options.config,
             sets, config, options.pack, options.latency, options.threads,
