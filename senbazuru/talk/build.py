@@ -3,6 +3,9 @@
 import functools
 from pathlib import Path
 
+from golden.axi.format import CACHE_REGISTERS, REGISTERS
+from golden.kllm.engines import request_words
+from golden.paging.format import Op
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from hdl.kllm.lane.engine import KllmPeLane
 from tb.native.build import Native, build_native
@@ -23,8 +26,8 @@ def build_host(config: KllmAcceleratorConfig, threads: int = 1) -> Native:
         "PAGES": cache.pages,
         "CACHE_PAGE_BYTES": cache.page_bytes,
         "KV_BYTES": config.attention_config.engine.mmu.data_bits // 8,
-        "REQUEST_WORDS": REQUEST_WORDS,
-        **{name: register.offset for name, register in CACHE_REGISTERS.items()},
+        "REQUEST_WORDS": len(request_words(Op.OPEN)),
+        **{name: each.offset for name, each in (REGISTERS | CACHE_REGISTERS).items()},
     }
     ports = " ".join(f"X(weights_{n})" for n in range(machine.ports.ports))
     macros = {"WEIGHT_PORTS(X)": ports}

@@ -26,13 +26,13 @@ from types import TracebackType
 
 import numpy as np
 
-from golden.kllm.cache import Place
+from golden.kllm.engines import place_words, request_words
 from golden.kllm.isa import FAILED, CommandStatus, Unit
 from golden.kllm.layer.layout import Job
 from golden.kllm.model.program import PassProgram, pieces
 from golden.llm.kllm.pack import ModelPack
 from golden.oaken.kv_engine import Request
-from golden.paging.format import Kv, Op
+from golden.paging.format import Kv, Op, Status
 from senbazuru.talk.sampling import Sampling
 
 _PIPE = 1 << 20  # bytes that a pipe holds, so that a pass is sent before its first answer
@@ -110,8 +110,13 @@ class Driver:
 
     def request(self, request: Request) -> int:
         """A request to the cache; the sequence of its answer. CacheRefused: its status."""
-        self._send(b"Q" + np.array(request_words(request), dtype="<u4").tobytes())
-        status, sequence = answer_of(struct.unpack("<I", self._answer(b"q"))[0])
+        words = request_words(
+            request.op, sequence=request.sequence, layer=request.layer, kv=request.kv,
+            token=request.token, thresholds=request.thresholds,
+        )  # fmt: skip
+        self._send(b"Q" + np.array(words, dtype="<u4").tobytes())
+        answer = struct.unpack("<I", self._answer(b"q"))[0]
+        status, sequence = Status(answer >> 8 & 0xF), answer >> 16
         if status:
             raise CacheRefused(f"{Op(request.op).name} of the cache: {status.name}")
         return sequence
@@ -189,7 +194,7 @@ class Driver:
         words = [
             word
             for t in range(job.tokens)
-            for word in place_words(t, Place(self.sequence, job.context + t))
+            for word in place_words(t, self.sequence, job.context + t)
         ]
         return b"B" + struct.pack("<I", len(words)) + np.array(words, dtype="<u4").tobytes()
 

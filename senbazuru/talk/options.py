@@ -59,7 +59,7 @@ class Options:
         parser.add_argument(
             "--context", type=whole(2), default=512, help="most tokens of a sequence"
         )
-        parser.add_argument("--config", default="smollm2", choices=machines)
+        parser.add_argument("--config", default="smollm2_cache", choices=machines)
         parser.add_argument(
             "--set", action="append", metavar="FIELD=VALUE",
             help="a field of the machine; by default " + " ".join(PORTS),
