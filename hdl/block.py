@@ -86,6 +86,11 @@ class Block(wiring.Component):
         return None
 
     @property
+    def register_map(self) -> Mapping[str, Any]:
+        """The registers at this configuration."""
+        return type(self).registers
+
+    @property
     def operations(self) -> Operations | None:
         """The operations by which power reports divide the energy."""
         return None

@@ -82,6 +82,29 @@ _MAP = (
 )
 REGISTERS = {register.name: register for register in _MAP}
 
+# Those of a chip with a cache of K and V; docs/host.md has the words.
+_CACHE_MAP = (
+    Register(
+        name="REQUEST",
+        offset=0x1C,
+        access="WO",
+        meaning="pushes a word to `request`, as COMMAND does to `command`",
+    ),
+    Register(
+        name="ANSWER",
+        offset=0x20,
+        access="RO",
+        meaning="pops a word of `answer`; when none waits: 0 and SLVERR",
+    ),
+    Register(
+        name="BATCH",
+        offset=0x24,
+        access="WO",
+        meaning="pushes a word to `batch`, as COMMAND does to `command`",
+    ),
+)
+CACHE_REGISTERS = {register.name: register for register in _CACHE_MAP}
+
 
 def levels_word(command_room: int, status_words: int, readback_words: int) -> int:
     """The word of LEVELS: room for commands, words waiting."""

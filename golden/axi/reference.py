@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from golden.axi.format import (
+    CACHE_REGISTERS,
     ID_WORD,
     PAGE_BYTES,
     REGISTERS,
@@ -96,15 +97,31 @@ def write_packet(
 
 
 class RegisterModel:
-    """The register file between bus accesses: what each answers, and what the queues hold."""
+    """The register file between bus accesses: what each answers, and what the queues hold.
 
-    def __init__(self, version: int, command_depth: int):
+    cache_depth : words of each queue of CACHE_REGISTERS; 0: there are no such registers
+    """
+
+    def __init__(self, version: int, command_depth: int, cache_depth: int = 0):
         self.version, self.command_depth = version, command_depth
+        self.request: deque[int] = deque()
+        self.answer: deque[int] = deque()
+        self.batch: deque[int] = deque()
         self.command: deque[int] = deque()
         self.status: deque[int] = deque()
         self.readback: deque[int] = deque()
         self.aborts = 0
         self.idle = 0
+        # By offset: queues that the host writes, with their depths, and those that it reads.
+        self._written = {REGISTERS["COMMAND"].offset: (self.command, command_depth)}
+        self._read = {
+            REGISTERS["STATUS"].offset: self.status,
+            REGISTERS["READBACK"].offset: self.readback,
+        }
+        if cache_depth:
+            for name, queue in (("REQUEST", self.request), ("BATCH", self.batch)):
+                self._written[CACHE_REGISTERS[name].offset] = queue, cache_depth
+            self._read[CACHE_REGISTERS["ANSWER"].offset] = self.answer
 
     def write(self, address: int, word: int, strobes: int = 0xF) -> int:
         """The response; ``address`` within the register file, its low two bits ignored."""
@@ -112,13 +129,11 @@ class RegisterModel:
         if offset == REGISTERS["CONTROL"].offset:
             self.aborts += word & strobes & 1
             return RESP_OKAY
-        if (
-            offset == REGISTERS["COMMAND"].offset
-            and strobes == 0xF
-            and len(self.command) < self.command_depth
-        ):
-            self.command.append(word)
-            return RESP_OKAY
+        if offset in self._written and strobes == 0xF:
+            queue, depth = self._written[offset]
+            if len(queue) < depth:
+                queue.append(word)
+                return RESP_OKAY
         return RESP_SLVERR
 
     def read(self, address: int) -> tuple[int, int]:
@@ -134,7 +149,6 @@ class RegisterModel:
         }
         if offset in plain:
             return plain[offset], RESP_OKAY
-        for name, queue in (("STATUS", self.status), ("READBACK", self.readback)):
-            if offset == REGISTERS[name].offset and queue:
-                return queue.popleft(), RESP_OKAY
+        if self._read.get(offset):
+            return self._read[offset].popleft(), RESP_OKAY
         return 0, RESP_SLVERR

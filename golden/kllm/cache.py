@@ -18,26 +18,10 @@ from torch import Tensor
 
 from golden.attention.stream import attend
 from golden.fp16.format import FP16
-from golden.kllm.isa import CommandStatus
+from golden.kllm.isa import CACHE_STATUS, CommandStatus
 from golden.oaken.config import CacheConfig
 from golden.oaken.kv_engine import Answer, KvEngine, Request
 from golden.paging.format import Kv, Op, Status
-
-_STATUS = {
-    Status.OK: CommandStatus(0),
-    Status.BAD_REQUEST: CommandStatus.RANGE,
-    Status.SEQUENCE_UNKNOWN: CommandStatus.SLOT_MISMATCH,
-    Status.THRESHOLDS: CommandStatus.CODEBOOK_MISSING,
-    Status.TOKEN_ORDER: CommandStatus.SLOT_MISMATCH,
-    Status.LENGTH_LIMIT: CommandStatus.CAPACITY,
-    Status.BEYOND_LENGTH: CommandStatus.SLOT_MISMATCH,
-    Status.EMPTY: CommandStatus.SLOT_MISMATCH,
-    Status.NONFINITE: CommandStatus.NONFINITE,
-    Status.OUT_OF_PAGES: CommandStatus.CAPACITY,
-    Status.SLAVE_ERROR: CommandStatus.BUS_ERROR,
-    Status.DECODE_ERROR: CommandStatus.BUS_ERROR,
-    Status.MALFORMED: CommandStatus.BUS_ERROR,
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +69,7 @@ class CacheUnit:
             if place is None:
                 continue
             answer = self._request(Op.APPEND, place.position, place, layer, kv, vector.tolist())
-            status |= _STATUS[answer.status]
+            status |= CACHE_STATUS[answer.status]
         return status
 
     def attend(self, q: Sequence[Tensor], layer: int) -> tuple[list[Tensor | None], CommandStatus]:
@@ -111,12 +95,14 @@ class CacheUnit:
         rows: list[Tensor] = []
         for side in Kv:
             answer = self._request(Op.READ, place.position + 1, place, layer, side)
-            status = _STATUS[answer.status]
+            status = CACHE_STATUS[answer.status]
             if status & CommandStatus.BUS_ERROR:
                 return torch.full_like(queries, FP16.canonical_nan), status
             if status:
                 return None, status
-            rows.append(torch.tensor(answer.words).transpose(0, 1))
+            # Part by part: of a head, or in order token of a group of heads.
+            parts = torch.tensor(answer.words).transpose(0, 1)
+            rows.append(parts.reshape(-1, kv.heads, kv.head_dim))
         q = queries.reshape(kv.heads, -1, kv.head_dim)
         k, v = rows
         made = attend(q, k, v, self.config.max_tokens)

@@ -1,6 +1,7 @@
 """Sizes of a KLLM accelerator that software must know: what programs and images depend on."""
 
 import dataclasses
+from typing import Any
 
 from golden.config import Shape, bounded, choice, nested
 from golden.index.format import INT_BITS, K_MAX
@@ -12,7 +13,7 @@ from golden.kllm.format import (
     kmeans_packet_length,
 )
 from golden.kllm.isa import ROW_ELEMENTS, Unit
-from golden.oaken.config import CacheConfig
+from golden.oaken.config import CacheConfig, KvShape
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,6 +103,7 @@ class MachineConfig(Shape):
     replay_beats: int = bounded(256, 1, K_MAX, "longest tokens that may share weights, in beats")
     batch: int = bounded(0, 0, 64, "most tokens of a command of the cache unit; 0: no such unit")
     cache: CacheConfig = nested(CacheConfig, "K and V of the cache unit")
+    queries: int = bounded(0, 0, 8, "query heads of each KV head in ATTEND; 0: any number")
 
     def __post_init__(self) -> None:
         if self.lane.columns % ROW_ELEMENTS:
@@ -217,6 +219,12 @@ def outlier_count(length: int, share: float = 0.005) -> int:
     return max(1, round(share * length))
 
 
+def _cached(machine: MachineConfig, batch: int, queries: int, **cache: Any) -> MachineConfig:
+    """The machine with a unit CACHE, for models of ``queries`` query heads to a KV head."""
+    shape = CacheConfig(**cache)
+    return dataclasses.replace(machine, batch=batch, queries=queries, cache=shape)
+
+
 MACHINES = {
     "table1": MachineConfig(),
     "smollm2": MachineConfig(
@@ -236,3 +244,13 @@ MACHINES = {
         replay_beats=16,
     ),
 }
+MACHINES |= {
+    "smollm2_cache": _cached(
+        MACHINES["smollm2"], 8, 3, kv=KvShape(heads=3, head_dim=64, order="token"), sequences=8,
+        layers=30, pages=65536, max_tokens=512,
+    ),
+    "small_cache": _cached(
+        MACHINES["small"], 3, 2, kv=KvShape(heads=2, head_dim=32, block=32, order="token"),
+        sequences=3, layers=3, pages=40, page_bytes=256, max_tokens=16,
+    ),
+}  # fmt: skip

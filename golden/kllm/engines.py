@@ -4,7 +4,9 @@ golden.kllm.machine says what a program computes; here is what one engine sees o
 """
 
 from collections.abc import Sequence
+from typing import Any
 
+from golden.kllm.format import FURTHEST, NO_OP
 from golden.kllm.isa import AFTER_BITS, COMMANDS, CommandStatus, Opcode, Unit, decode
 
 
@@ -32,3 +34,70 @@ def screen(words: Sequence[int], issued: Sequence[int]) -> tuple[Unit | None, Co
     if any((sent - count) >> AFTER_BITS - 1 & 1 for sent, count in zip(issued, waits, strict=True)):
         return unit, CommandStatus.DEPENDENCY
     return unit, CommandStatus(0)
+
+
+def place_words(
+    place: int, sequence: int | None = None, position: int = 0, token: int = 0
+) -> list[int]:
+    """The words with which the host sets a place of the batch; sequence None: without a token."""
+    valid = sequence is not None
+    return [place | int(valid) << 8 | (sequence or 0) << 16, position, token]
+
+
+def batch_table(words: Sequence[int], places: int) -> list[tuple[int, int, int] | None]:
+    """(sequence, position, token) of each place after ``words``; None: it has no token.
+
+    Three words set a place; those of a place that is not complete have no effect, and neither have
+    those of a place beyond ``places``. Positions of 2**21 - 2 and more are one: no token has it.
+    """
+    table: list[tuple[int, int, int] | None] = [None] * places
+    whole = len(words) - len(words) % 3
+    for first, position, token in zip(*(words[n:whole:3] for n in range(3)), strict=True):
+        place, valid, sequence = first & 0xFF, first >> 8 & 1, first >> 16 & 0xFF
+        if place < places:
+            found = (sequence, min(position, FURTHEST), token)
+            table[place] = found if valid else None
+    return table
+
+
+def request_words(
+    op: int,
+    *,
+    tag: int = 0,
+    sequence: int = 0,
+    layer: int = 0,
+    kv: int = 0,
+    token: int = 0,
+    thresholds: Sequence[int] = (0, 0, 0, 0),
+) -> list[int]:
+    """The words of REQUEST for a request to the cache."""
+    first, second, third, fourth = thresholds
+    return [
+        op | tag << 8 | sequence << 16 | layer << 24,
+        token | kv << 31,
+        first | second << 16,
+        third | fourth << 16,
+    ]
+
+
+def request_of(words: Sequence[int]) -> dict[str, Any]:
+    """The fields of a request as the cache takes it; op 15 where bits are set that must be 0.
+
+    It refuses op 15: BAD_REQUEST. An op above 15 is one.
+    """
+    first, second, *pairs = words
+    is_wide = first & 0xF0 or second & 0x7FE0_0000
+    return {
+        "op": NO_OP if is_wide else first & 0xFF,
+        "tag": first >> 8 & 0xFF,
+        "sequence": first >> 16 & 0xFF,
+        "layer": first >> 24,
+        "kv": second >> 31,
+        "token": second & (1 << 21) - 1,
+        "thresholds": [half for pair in pairs for half in (pair & 0xFFFF, pair >> 16)],
+    }
+
+
+def answer_word(tag: int, status: int, sequence: int) -> int:
+    """The word of ANSWER to a request."""
+    return tag | status << 8 | sequence << 16

@@ -14,6 +14,11 @@ FIXED_PRODUCTS = {"fixed16": 16, "fixed12": 12}
 PRODUCTS = ("rounded", *FIXED_PRODUCTS)  # the words of the product codebook that a packet carries
 ALL_PRODUCTS = (*PRODUCTS, "exact")  # what golden computes with
 
+# A position of the batch that no token has, with room for one after it in 21 bits.
+FURTHEST = (1 << 21) - 2
+
+NO_OP = 15  # an op of no request: the cache refuses it
+
 # The sparse sum is an integer times 2**grid.
 GRID_SPARSE = -48  # FP16 activation times FP16 centroid
 

@@ -21,10 +21,11 @@ from enum import IntEnum, IntFlag
 from typing import Any
 
 from golden.isa import Command, CommandSet, Operand, Operands, Size, Touch, Value
-from golden.paging.format import Kv
+from golden.paging.format import Kv, Status
 
 __all__ = [
     "AFTER_BITS",
+    "CACHE_STATUS",
     "COMMANDS",
     "COMMAND_WORDS",
     "FAILED",
@@ -137,6 +138,24 @@ FAILED = (
     | CommandStatus.ABORTED
     | CommandStatus.LANE_FAULT
 )
+
+
+# The bits that a status of the cache means. A command's requests end with no other status.
+CACHE_STATUS = {
+    Status.OK: CommandStatus(0),
+    Status.BAD_REQUEST: CommandStatus.RANGE,
+    Status.SEQUENCE_UNKNOWN: CommandStatus.SLOT_MISMATCH,
+    Status.THRESHOLDS: CommandStatus.CODEBOOK_MISSING,
+    Status.TOKEN_ORDER: CommandStatus.SLOT_MISMATCH,
+    Status.LENGTH_LIMIT: CommandStatus.CAPACITY,
+    Status.BEYOND_LENGTH: CommandStatus.SLOT_MISMATCH,
+    Status.EMPTY: CommandStatus.SLOT_MISMATCH,
+    Status.NONFINITE: CommandStatus.NONFINITE,
+    Status.OUT_OF_PAGES: CommandStatus.CAPACITY,
+    Status.SLAVE_ERROR: CommandStatus.BUS_ERROR,
+    Status.DECODE_ERROR: CommandStatus.BUS_ERROR,
+    Status.MALFORMED: CommandStatus.BUS_ERROR,
+}
 
 
 class OutlierMode(IntEnum):

@@ -388,8 +388,9 @@ class Machine:
 
     def _attend(self, **o: int) -> CommandStatus:
         assert self.cache is not None
-        kv = self.config.cache.kv
-        if self._beyond(Opcode.ATTEND, o) or o["heads"] % kv.heads:
+        kv, queries = self.config.cache.kv, self.config.queries
+        wanted = kv.heads * queries if queries else o["heads"]
+        if self._beyond(Opcode.ATTEND, o) or o["heads"] % kv.heads or o["heads"] != wanted:
             return CommandStatus.RANGE
         q = self._tokens(o["src"], o["stride"], o["tokens"], o["heads"] * kv.head_dim)
         made, status = self.cache.attend(list(q), o["layer"])

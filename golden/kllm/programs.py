@@ -5,6 +5,7 @@ was not written, and no command's rows overlap in a forbidden way. Operands are 
 and slots, so that almost every command depends on others.
 """
 
+import copy
 import dataclasses
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 
 from golden.index.nearest import midpoints
 from golden.kllm.assembler import Assembler, accesses, overlap
+from golden.kllm.cache import Place
 from golden.kllm.config import MachineConfig
 from golden.kllm.image import weight_image
 from golden.kllm.isa import (
@@ -28,13 +30,28 @@ from golden.kllm.isa import (
     Opcode,
     OutlierMode,
     Scalar,
+    Unit,
     row_count,
 )
 from golden.kllm.machine import Machine, Result
 from golden.kllm.vectors.requests import codebook_packet, integer_packet
+from golden.oaken.kv_engine import Request
+from golden.paging.format import Kv, Op, Status
 
 Bytes = np.ndarray
 _EARLY = CommandStatus.MALFORMED | CommandStatus.DEPENDENCY | CommandStatus.RANGE
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """Commands from number ``first`` on have this batch; ``memory``: what the pages' memory does.
+
+    The host writes the batch when all commands before it are complete.
+    """
+
+    first: int
+    batch: tuple[Place | None, ...]
+    memory: Status
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +59,8 @@ class Program:
     """words: the commands; data, weights: the memories; *_faults: word addresses that give errors.
 
     results, readback, vector, slots: what ``Machine.run`` gives and leaves.
+    requests: those of the host before the first command, each with its status on a machine without
+    a sequence; steps: the batches. Both are empty on a machine without a cache.
     """
 
     words: list[int]
@@ -52,6 +71,8 @@ class Program:
     results: list[Result]
     readback: list[int]
     vector: torch.Tensor
+    requests: tuple[tuple[Request, Status], ...] = ()
+    steps: tuple[Step, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +95,8 @@ class _Maker:
         self.constants: dict[str, list[int]] = {"activation": [], "kmeans": [], "integer": []}
         constant_rows = self._constants()
         self.first = len(constant_rows)  # rows of the vector memory with values, from here
-        self.rows = min(config.vector_rows, self.first + 48)
+        # An ATTEND needs queries and outputs of a whole batch.
+        self.rows = min(config.vector_rows, self.first + (96 if config.batch else 48))
         if self.rows - self.first < 16:
             raise ValueError(f"vector_rows must be {self.first + 16} or more for random programs")
         spare = 3 * (self.rows - self.first)  # rows of values in data memory
@@ -89,6 +111,13 @@ class _Maker:
         self.assembler = Assembler(config)
         self.results: list[Result] = []
         self.readback: list[int] = []
+        self.requests: list[tuple[Request, Status]] = []
+        self.steps: list[Step] = []
+        self.layer = 0  # of which the batch has the next positions
+        self.due: list[tuple[Opcode, int]] = []  # commands that the batch is for, and K or V
+        if config.batch:
+            self._open()
+            self.rebatch()
         self._emit(Opcode.LOAD, {"address": 0, "rows": self.rows, "dst": 0})
 
     # Memories.
@@ -154,6 +183,89 @@ class _Maker:
             address += size
         return images, [np.concatenate(port) for port in ports]
 
+    # The cache.
+
+    def _request(self, op: Op, **fields) -> Status:
+        assert self.machine.cache is not None
+        request = Request(op, **fields)
+        status = self.machine.cache.request(request).status
+        self.requests.append((request, status))
+        return status
+
+    def _open(self) -> None:
+        """Sequences of programs before this one end. All but one are open then."""
+        cache = self.config.cache
+        for sequence in range(cache.sequences):
+            self._request(Op.FREE, sequence=sequence)
+        for layer in range(cache.layers):
+            for kv in Kv:
+                if self.faults and (layer, kv) == (cache.layers - 1, Kv.V):
+                    continue
+                inner, outer = (self.rng.uniform(*ends) for ends in ((0.01, 0.2), (1.0, 3.0)))
+                words = np.array([-outer, -inner, inner, outer]).astype(np.float16)
+                thresholds = words.view(np.uint16).tolist()
+                self._request(Op.THRESHOLDS, layer=layer, kv=kv, thresholds=thresholds)
+        for _ in range(max(1, cache.sequences - 1)):
+            self._request(Op.OPEN)
+
+    def _length(self, sequence: int, layer: int, kv: int) -> int:
+        """Tokens that the cache has."""
+        assert self.machine.cache is not None
+        return self.machine.cache.engine.tokens(sequence, layer, kv)
+
+    def rebatch(self) -> None:
+        """Another batch: the positions that come next in some layer, and others."""
+        rng, config = self.rng, self.config
+        assert self.machine.cache is not None
+        self.layer = int(rng.integers(config.cache.layers))
+        kinds = rng.permutation(len(Kv)).tolist()
+        self.due = [(Opcode.APPEND, kind) for kind in kinds]
+        self.due += [(Opcode.ATTEND, 0)] * int(rng.integers(1, 3))
+        ahead = dict.fromkeys(range(config.cache.sequences), 0)
+        batch: list[Place | None] = []
+        for _ in range(config.batch):
+            sequence = int(rng.integers(max(1, config.cache.sequences - 1)))
+            if self.faults and rng.random() < 0.1:
+                sequence = config.cache.sequences - 1  # not open
+            position = self._length(sequence, self.layer, Kv.K) + ahead[sequence]
+            ahead[sequence] += 1
+            if self.faults and rng.random() < 0.1:
+                position = max(0, position + int(rng.integers(-3, 3)))
+            batch.append(Place(sequence, position) if rng.random() < 0.8 else None)
+        memory = Status.OK
+        if self.faults and rng.random() < 0.25:
+            memory = Status.SLAVE_ERROR if rng.random() < 0.5 else Status.DECODE_ERROR
+        self.machine.cache.batch = batch
+        self.machine.cache.memory = memory
+        self.steps.append(Step(len(self.results), tuple(batch), memory))
+
+    def _draw_cache(self) -> tuple[Opcode, dict[str, int]]:
+        """The next command that the batch is for, or any APPEND or ATTEND."""
+        rng, config = self.rng, self.config
+        kv = config.cache.kv
+        tokens, layer = config.batch, self.layer
+        if self.due and rng.random() < 0.8:
+            opcode, kind = self.due[0]
+        else:
+            tokens = int(rng.integers(1, config.batch + 1))
+            layer = int(rng.integers(config.cache.layers))
+            opcode = Opcode.APPEND if rng.random() < 0.5 else Opcode.ATTEND
+            kind = int(rng.integers(len(Kv)))
+        operands = {"tokens": tokens, "layer": layer}
+        if opcode == Opcode.APPEND:
+            row, stride = self._vector(kv.elements, tokens)
+            return opcode, operands | {"src": row, "stride": stride, "kv": kind}
+        heads = kv.heads * (config.queries or 1)
+        for _ in range(20):
+            row, stride = self._vector(heads * kv.head_dim, tokens)
+            dst, dst_stride = self._vector(heads * kv.head_dim, tokens)
+            drawn = operands | {
+                "src": row, "stride": stride, "dst": dst, "dst_stride": dst_stride, "heads": heads,
+            }  # fmt: skip
+            if not overlap(Opcode.ATTEND, drawn, config):
+                break
+        return Opcode.ATTEND, drawn
+
     # Commands.
 
     def _vector(self, length: int, tokens: int) -> tuple[int, int]:
@@ -184,6 +296,8 @@ class _Maker:
             Opcode.AXPY, Opcode.ROTARY, Opcode.SOFTMAX, Opcode.FUNCTION,
             Opcode.FUNCTION_CODEBOOK, Opcode.ACTIVATE, Opcode.GLU, Opcode.READ, Opcode.READ_SLOT,
         ]  # fmt: skip
+        if config.batch and rng.random() < 0.3:
+            return self._draw_cache()
         opcode = opcodes[int(rng.integers(len(opcodes)))]
         if opcode == Opcode.LOAD:
             rows = int(rng.integers(1, 9))
@@ -306,17 +420,22 @@ class _Maker:
             "src": src, "src_stride": src_stride,
         }  # fmt: skip
 
-    def _snapshot(self):
+    def _snapshot(self, opcode: Opcode):
         m = self.machine
+        is_cache = m.cache is not None and COMMANDS[opcode].unit == Unit.CACHE
         return (
             m.vector.clone(), list(m.slots), m.centroids, m.midpoints, m.lane_codebook,
             dict(m.issued), len(m.readback), list(m.state.codebook),
+            copy.deepcopy(m.cache.engine) if is_cache and m.cache else None,
         )  # fmt: skip
 
     def _restore(self, kept) -> None:
         m = self.machine
         m.state.vector, m.state.slots, m.centroids, m.midpoints, m.lane_codebook = kept[:5]
         m.issued, m.state.codebook = kept[5], kept[7]
+        if kept[8] is not None:
+            assert m.cache is not None
+            m.cache.engine = kept[8]
         del m.readback[kept[6] :]
 
     def _emit(self, opcode: Opcode, operands: dict[str, int], after=None) -> Result:
@@ -341,6 +460,8 @@ class _Maker:
 
     def add(self) -> None:
         """One more command. Without faults its status is not a failure."""
+        if self.config.batch and self.rng.random() < (0.03 if self.due else 0.5):
+            self.rebatch()
         while True:
             opcode, operands = self._draw()
             corrupt = self.faults and self.rng.random() < 0.15
@@ -351,7 +472,7 @@ class _Maker:
                 return
             if overlap(opcode, operands, self.config):
                 continue
-            kept = self._snapshot()
+            kept = self._snapshot(opcode)
             probe = Assembler(self.config)
             probe.emit(opcode, operands, after={}, check=False)
             status = self.machine.step(probe.words()).status
@@ -364,6 +485,9 @@ class _Maker:
                 continue
             tag = self.assembler.emit(opcode, operands, check=False)
             self.results.append(Result(tag, COMMANDS[opcode].unit, status))
+            is_due = self.due and opcode == self.due[0][0]
+            if is_due and operands.get("kv", 0) == self.due[0][1]:
+                del self.due[0]
             return
 
     def _misshapen(self, opcode: Opcode, operands: dict[str, int]) -> None:
@@ -418,4 +542,6 @@ def random_program(
         results=maker.results,
         readback=machine.readback,
         vector=machine.vector,
+        requests=tuple(maker.requests),
+        steps=tuple(maker.steps),
     )

@@ -105,6 +105,11 @@ class KvEngine:
             for record in records
         )
 
+    def tokens(self, sequence: int, layer: int, kv: int) -> int:
+        """Tokens of a vector of a sequence, those that were trimmed included; 0: none, not open."""
+        found = self._vectors.get((sequence, layer, kv))
+        return len(found.words) if found else 0
+
     def records(self, sequence: int, layer: int, kv: int, token: int) -> list[bytes]:
         """The records of one token in slot order."""
         return self._vectors[sequence, layer, kv].records[token]

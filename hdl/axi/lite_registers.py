@@ -8,6 +8,7 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 
 from golden.axi.format import (
+    CACHE_REGISTERS,
     ID_WORD,
     LEVELS_COMMAND_MOST,
     LEVELS_STATUS_MOST,
@@ -38,6 +39,11 @@ class AxiLiteRegistersConfig(Config):
     command_depth: int = bounded(64, 1, 65_535, "words")
     status_depth: int = bounded(64, 1, 65_535, "words")
     readback_depth: int = bounded(64, 1, 65_535, "words")
+    cache_depth: int = bounded(0, 0, 65_535, "words of request, of answer and of batch; 0: none")
+
+    def __post_init__(self) -> None:
+        if self.cache_depth and self.address_bits < 6:
+            self._refuse("cache_depth", "0 with address_bits below 6")
 
     @property
     def word_layout(self) -> data.StructLayout:
@@ -60,6 +66,9 @@ class AxiLiteRegisters(Block):
         a read of an empty queue                        SLVERR, word 0
         an access that the map does not know            SLVERR
 
+    With ``cache_depth``, CACHE_REGISTERS are there too: REQUEST, ANSWER and BATCH, with queues
+    ``request``, ``answer`` and ``batch``.
+
     The low two address bits and PROT are ignored. ``abort_pulse`` does not empty the queues.
 
     Every answer comes 2 cycles after the last of address and data. Each direction completes 1
@@ -73,7 +82,8 @@ class AxiLiteRegisters(Block):
     configs: ClassVar = {
         "small": AxiLiteRegistersConfig(
             address_bits=6, command_depth=5, status_depth=3, readback_depth=1
-        )
+        ),
+        "cache": AxiLiteRegistersConfig(cache_depth=64),
     }
 
     registers: ClassVar[Mapping[str, Register]] = REGISTERS
@@ -89,8 +99,21 @@ class AxiLiteRegisters(Block):
                 "readback": In(word, "Words for READBACK."),
                 "abort_pulse": Out(1, "For one cycle: 1 was written to bit 0 of CONTROL."),
                 "idle": In(1, "Nothing is under way: bit 1 of CONTROL."),
+                **(self._cache_members(word) if config.cache_depth else {}),
             },
         )
+
+    @staticmethod
+    def _cache_members(word: stream.Signature) -> dict:
+        return {
+            "request": Out(word, "Words written to REQUEST, in order."),
+            "answer": In(word, "Words for ANSWER."),
+            "batch": Out(word, "Words written to BATCH, in order."),
+        }
+
+    @property
+    def register_map(self) -> Mapping[str, Register]:
+        return {**REGISTERS, **(CACHE_REGISTERS if self.config.cache_depth else {})}
 
     # A read and a write at the same time.
     timing = Timing(
@@ -117,11 +140,23 @@ class AxiLiteRegisters(Block):
         link(m, command.o, self.command)
         link(m, self.status, status.i)
         link(m, self.readback, readback.i)
-        self._write(m, command)
-        self._read(m, command, status, readback)
+        pushed, popped = {}, {}
+        if config.cache_depth:
+            for name in ("request", "answer", "batch"):
+                queues[name] = queue(
+                    m, f"{name}_queue", word, config.cache_depth,
+                    storage=config.storage(config.cache_depth),
+                )  # fmt: skip
+            for name in ("request", "batch"):
+                link(m, queues[name].o, getattr(self, name))
+                pushed[name.upper()] = queues[name].i
+            link(m, self.answer, queues["answer"].i)
+            popped["ANSWER"] = queues["answer"].o
+        self._write(m, {"COMMAND": command.i, **pushed})
+        self._read(m, command, status, readback, popped)
         return m
 
-    def _write(self, m: Module, command) -> None:
+    def _write(self, m: Module, pushed) -> None:
         bus = self.axil
         answers = queue(m, "b_queue", bus.b.p.shape(), _ANSWERS)
         link(m, answers.o, bus.b)
@@ -145,7 +180,7 @@ class AxiLiteRegisters(Block):
 
         abort = Signal()
         m.d.comb += [
-            command.i.p.data.eq(w.data),
+            *(words.p.data.eq(w.data) for words in pushed.values()),
             self.abort_pulse.eq(abort),
             answer.eq(RESP_SLVERR),
         ]
@@ -154,11 +189,12 @@ class AxiLiteRegisters(Block):
             with m.Case(REGISTERS["CONTROL"].offset // 4):
                 m.d.comb += answer.eq(RESP_OKAY)
                 m.d.sync += abort.eq(perform & w.strb[0] & w.data[0])
-            with m.Case(REGISTERS["COMMAND"].offset // 4):
-                with m.If(w.strb.all() & command.i.ready):
-                    m.d.comb += [command.i.valid.eq(perform), answer.eq(RESP_OKAY)]
+            for name, words in pushed.items():
+                with m.Case(self.register_map[name].offset // 4):
+                    with m.If(w.strb.all() & words.ready):
+                        m.d.comb += [words.valid.eq(perform), answer.eq(RESP_OKAY)]
 
-    def _read(self, m: Module, command, status, readback) -> None:
+    def _read(self, m: Module, command, status, readback, popped) -> None:
         bus, config = self.axil, self.config
         answers = queue(m, "r_queue", bus.r.p.shape(), _ANSWERS)
         link(m, answers.o, bus.r)
@@ -201,8 +237,9 @@ class AxiLiteRegisters(Block):
             for name, word in words.items():
                 with m.Case(REGISTERS[name].offset // 4):
                     m.d.comb += [answer.data.eq(word), answer.resp.eq(RESP_OKAY)]
-            for name, words in (("STATUS", status.o), ("READBACK", readback.o)):
-                with m.Case(REGISTERS[name].offset // 4), m.If(words.valid):
+            popped = {"STATUS": status.o, "READBACK": readback.o, **popped}
+            for name, words in popped.items():
+                with m.Case(self.register_map[name].offset // 4), m.If(words.valid):
                     m.d.comb += [
                         answer.data.eq(words.p.data),
                         answer.resp.eq(RESP_OKAY),

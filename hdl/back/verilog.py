@@ -220,7 +220,7 @@ def _description(interface: Interface, name: str, modules: list[EmittedModule]) 
     registers = [
         {"name": each, "offset": register.offset, "access": register.access,
          "meaning": register.meaning}
-        for each, register in type(block).registers.items()
+        for each, register in block.register_map.items()
     ]  # fmt: skip
     texts = [(module.name, module.rtlil) for module in modules]
     return {

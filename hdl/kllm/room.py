@@ -1,6 +1,9 @@
 """Blocks of KLLM by name."""
 
 from hdl.kllm.accelerator import KllmAccelerator
+from hdl.kllm.batch import KllmBatch
+from hdl.kllm.cache.engine import KllmCache
+from hdl.kllm.cache.host import KllmCacheHost
 from hdl.kllm.dispatcher import KllmDispatcher
 from hdl.kllm.documents import DOCUMENTS
 from hdl.kllm.function.control import KllmFunctionControl
@@ -86,6 +89,9 @@ BLOCKS = registered(
     KllmFunctionControl,
     KllmFunctionDecode,
     KllmFunctionalUnit,
+    KllmBatch,
+    KllmCache,
+    KllmCacheHost,
     KllmDispatcher,
     KllmReadback,
     KllmOutlier,

@@ -5,10 +5,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
-from amaranth import Array, Cat, Module, Mux, Signal, Value
+from amaranth import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 
-from golden.config import Config, bounded, nested, power_of_two
+from golden.config import Config, bounded, flag, nested, power_of_two
 from golden.fp16.format import FP16
 from golden.oaken.config import CacheConfig, KvShape
 from golden.oaken.format import Threshold, record_bytes
@@ -18,10 +18,10 @@ from golden.timing import Timing
 from hdl.axi.signature import pass_channels
 from hdl.block import Block
 from hdl.children import add
-from hdl.kinds import index_of
+from hdl.kinds import BITS, NUMBER, index_of
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
-from hdl.oaken.kv_reader import OakenKvReader, OakenKvReaderConfig
+from hdl.oaken.kv_reader import OakenKvReader, OakenKvReaderConfig, serve
 from hdl.oaken.kv_reads import OakenKvReads, OakenKvReadsConfig
 from hdl.oaken.kv_writer import OakenKvWriter, OakenKvWriterConfig
 from hdl.oaken.layouts import FP16_BITS, SCALE_LAYOUT, THRESHOLD_LAYOUT, THRESHOLDS
@@ -54,6 +54,7 @@ class OakenKvEngineConfig(Config):
     lanes: int = power_of_two(32, 8, 64, "elements per beat of kv and o, at most block")
     scale_tokens: int = bounded(1024, 4, 65536, "order head: tokens of a READ of several heads")
     queue: int = bounded(4, 2, 64, "requests of each kind (APPEND, READ, the others) that wait")
+    tells: bool = flag(False, "a stream begun says how many tokens each part of a READ has")
 
     def __post_init__(self) -> None:
         if self.lanes > self.cache.kv.block:
@@ -117,6 +118,13 @@ class OakenKvEngineConfig(Config):
     def o_layout(self) -> data.StructLayout:
         return self.reader.o_layout
 
+    @property
+    def begun_layout(self) -> data.StructLayout:
+        return Payload(
+            tag=(8, "tag of the READ", BITS),
+            tokens=(TOKEN_BITS, "tokens whose words follow on o", NUMBER),
+        )
+
 
 class OakenKvEngine(Block):
     """Writes quantized K and V vectors to a paged cache and reads them back decoded.
@@ -135,6 +143,9 @@ class OakenKvEngine(Block):
     - THRESHOLDS wait until no APPEND and no READ waits. THRESHOLDS(layer, kv) holds until the next
       one. It is refused unless all thresholds are finite, no sequence is open, and
       OUTER_LOW < INNER_LOW <= 0 <= INNER_HIGH < OUTER_HIGH.
+
+    With ``tells``, ``begun`` has the tokens of each part (head, or group) of a READ that goes
+    ahead, before its first word. Words of later parts wait until it is taken.
 
     Status.MALFORMED: memory returned something that is no sparse record. ``error`` is set when a
     word of this head was decoded from bad data, and stays set until the head ends. Errors after the
@@ -208,6 +219,16 @@ class OakenKvEngine(Block):
                 "status": Out(
                     stream.Signature(STATUS_LAYOUT),
                     "How a request ended; those of one op in order.",
+                ),
+                **(
+                    {
+                        "begun": Out(
+                            stream.Signature(config.begun_layout),
+                            "Parts of the READs that go ahead, in order.",
+                        )
+                    }
+                    if config.tells
+                    else {}
                 ),
                 "base": In(
                     mmu.address_bits,
@@ -436,7 +457,16 @@ class OakenKvEngine(Block):
         ]
         link(m, tracker.request, sink)
         link(m, mmu.info, tracker.info)
-        link(m, tracker.head, reader.head)
+        if config.tells:
+            serve(m, tracker.head, (reader.head, self.begun), [Const(1)] * 2)
+            head = tracker.head.p
+            m.d.comb += [
+                reader.head.p.eq(head),
+                self.begun.p.tag.eq(head.tag),
+                self.begun.p.tokens.eq(head.tokens),
+            ]
+        else:
+            link(m, tracker.head, reader.head)
         link_members(m, mmu, reader, tuple(kind.name for kind in config.cache.kv.kinds))
         link(m, reader.o, self.o)
         link(m, reader.done, tracker.done)

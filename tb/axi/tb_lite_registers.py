@@ -4,7 +4,7 @@ import cocotb
 from cocotb.triggers import ClockCycles, FallingEdge, ReadOnly, with_timeout
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster
 
-from golden.axi.format import REGISTERS, RESP_OKAY, RESP_SLVERR
+from golden.axi.format import CACHE_REGISTERS, REGISTERS, RESP_OKAY, RESP_SLVERR
 from golden.axi.reference import RegisterModel
 from tb.axi.support.buses import pauses, reset, sink, source, start_clock
 from tb.bench import Bench, config
@@ -12,6 +12,18 @@ from tb.contract import block_timing
 
 LEVELS, COMMAND = REGISTERS["LEVELS"].offset, REGISTERS["COMMAND"].offset
 STATUS, READBACK = REGISTERS["STATUS"].offset, REGISTERS["READBACK"].offset
+IS_CACHE = bool(config.cache_depth)
+MAP = {**REGISTERS, **(CACHE_REGISTERS if IS_CACHE else {})}
+# Queues that the host writes, with their depths; those that it reads.
+PUSHED = {"command": config.command_depth}
+POPPED = {"status": config.status_depth, "readback": config.readback_depth}
+if IS_CACHE:
+    PUSHED |= dict.fromkeys(("request", "batch"), config.cache_depth)
+    POPPED["answer"] = config.cache_depth
+
+
+def fresh_model() -> RegisterModel:
+    return RegisterModel(config.version, config.command_depth, config.cache_depth)
 
 
 class Registers:
@@ -28,9 +40,10 @@ class Registers:
                 "ar": reads.ar_channel, "r": reads.r_channel,
             }.items():  # fmt: skip
                 channel.set_pause_generator(pauses(name, chance))
-        self.command = sink(dut, "command", chance)
-        self.status = source(dut, "status", chance)
-        self.readback = source(dut, "readback", chance)
+        for name in PUSHED:
+            setattr(self, name, sink(dut, name, chance))
+        for name in POPPED:
+            setattr(self, name, source(dut, name, chance))
 
     async def start(self):
         self.dut.idle.value = 0  # else it is what the test before left
@@ -60,29 +73,36 @@ class Registers:
         await with_timeout(model.wait(), 100, "us")
         await ClockCycles(self.dut.aclk, 4)
 
-    async def ready_after_valid(self):
-        """Makes ``command`` ready, from now on, only in cycles after valid has come."""
+    async def ready_after_valid(self, name: str):
+        """Makes ``name`` ready, from now on, only in cycles after valid has come."""
         while True:
             await FallingEdge(self.dut.aclk)
-            self.command.pause = not self.dut.m_axis_command_tvalid.value
+            getattr(self, name).pause = not self.dut[f"m_axis_{name}_tvalid"].value
 
-    async def drain(self) -> list[int]:
-        """Let every word of ``command`` go."""
-        self.command.clear_pause_generator()
-        self.command.pause = False
-        await ClockCycles(self.dut.aclk, 3 * config.command_depth + 10)
-        return self.command.read_nowait()
+    async def drain(self, name: str = "command") -> list[int]:
+        """Let every word of ``name`` go."""
+        stream = getattr(self, name)
+        stream.clear_pause_generator()
+        stream.pause = False
+        await ClockCycles(self.dut.aclk, 3 * PUSHED[name] + 10)
+        return stream.read_nowait()
+
+    def hold(self) -> None:
+        """No word leaves the queues that the host writes."""
+        for name in PUSHED:
+            getattr(self, name).clear_pause_generator()
+            getattr(self, name).pause = True
 
 
 @cocotb.test()
 async def every_bit_of_an_address_counts(dut):
     """Reads and writes of each address that differs from a register's in one bit."""
     registers = Registers(dut, 0.0)
-    registers.command.pause = True
+    registers.hold()
     await registers.start()
-    model = RegisterModel(config.version, config.command_depth)
-    queues = [(registers.status, model.status), (registers.readback, model.readback)]
-    for register in REGISTERS.values():
+    model = fresh_model()
+    queues = [(getattr(registers, name), getattr(model, name)) for name in POPPED]
+    for register in MAP.values():
         for bit in range(2, config.address_bits):
             for stream, queue in queues:  # an empty one answers as no register does
                 if not queue:
@@ -95,7 +115,8 @@ async def every_bit_of_an_address_counts(dut):
             assert got == model.write(address, word), f"write {address:#x}"
     await ClockCycles(dut.aclk, 4)
     assert registers.aborts == model.aborts
-    assert await registers.drain() == list(model.command)
+    for name in PUSHED:
+        assert await registers.drain(name) == list(getattr(model, name))
 
 
 @cocotb.test()
@@ -103,16 +124,11 @@ async def every_bit_of_an_address_counts(dut):
 async def every_access(dut, p_pause):
     """Random accesses, known addresses and others, partial writes; queues at every level."""
     registers = Registers(dut, p_pause)
-    registers.command.clear_pause_generator()
-    registers.command.pause = True
+    registers.hold()
     await registers.start()
-    model = RegisterModel(config.version, config.command_depth)
+    model = fresh_model()
     rng = Bench.rng(None, "accesses")
-    offsets = [register.offset for register in REGISTERS.values()]
-    depths = {
-        "status": (registers.status, model.status, config.status_depth),
-        "readback": (registers.readback, model.readback, config.readback_depth),
-    }
+    offsets = [register.offset for register in MAP.values()]
     seen = set()
     for n in range(1200):
         address = rng.choice([*offsets, COMMAND, COMMAND, LEVELS, STATUS, READBACK])
@@ -124,13 +140,14 @@ async def every_access(dut, p_pause):
                 dut.idle.value = model.idle
                 await ClockCycles(dut.aclk, 2)
             case 0:
-                assert await registers.drain() == list(model.command)
-                model.command.clear()
-                registers.command.pause = True
+                name = rng.choice([*PUSHED])
+                assert await registers.drain(name) == list(getattr(model, name))
+                getattr(model, name).clear()
+                registers.hold()
                 await ClockCycles(dut.aclk, 2)
             case 1 | 2:
-                name = rng.choice([*depths])
-                stream, queue, depth = depths[name]
+                name, depth = rng.choice([*POPPED.items()])
+                stream, queue = getattr(registers, name), getattr(model, name)
                 words = [rng.getrandbits(32) for _ in range(rng.randint(0, depth - len(queue)))]
                 if words:
                     await registers.feed(stream, words)
@@ -153,57 +170,62 @@ async def every_access(dut, p_pause):
                 seen.add((address, got[1]))
     await ClockCycles(dut.aclk, 4)
     assert registers.aborts == model.aborts > 0
-    assert {(COMMAND, RESP_OKAY), (COMMAND, RESP_SLVERR)} <= seen
-    assert {(STATUS, RESP_OKAY), (STATUS, RESP_SLVERR)} <= seen
+    for name in (*PUSHED, *POPPED):
+        at = MAP[name.upper()].offset
+        if name != "readback":  # of which a reader may find a word each time
+            assert {(at, RESP_OKAY), (at, RESP_SLVERR)} <= seen, name
 
 
 @cocotb.test()
-@cocotb.parametrize(p_pause=[0.0, 0.7])
-async def commands_arrive_in_order(dut, p_pause):
+@cocotb.parametrize(p_pause=[0.0, 0.7], name=[*PUSHED])
+async def words_arrive_in_order(dut, p_pause, name):
     """The writes of many at once that were answered OKAY come out in order, and no others do."""
     registers = Registers(dut, p_pause)
     await registers.start()
-    rng = Bench.rng(None, "commands")
-    words = [rng.getrandbits(32) for _ in range(4 * config.command_depth + 20)]
+    rng = Bench.rng(None, name)
+    words = [rng.getrandbits(32) for _ in range(4 * PUSHED[name] + 20)]
     if not p_pause:
-        registers.command.set_pause_generator(pauses("slow", 0.8))
-    answers = [registers.master.init_write(COMMAND, word.to_bytes(4, "little")) for word in words]
+        getattr(registers, name).set_pause_generator(pauses("slow", 0.8))
+    at = MAP[name.upper()].offset
+    answers = [registers.master.init_write(at, word.to_bytes(4, "little")) for word in words]
     taken = []
     for word, answer in zip(words, answers, strict=True):
         await with_timeout(answer.wait(), 1, "ms")
         if answer.data.resp == RESP_OKAY:
             taken.append(word)
-    assert await registers.drain() == taken
-    assert len(taken) >= config.command_depth
+    assert await registers.drain(name) == taken
+    assert len(taken) >= PUSHED[name]
 
 
 @cocotb.test()
-async def commands_do_not_wait_for_ready(dut):
+@cocotb.parametrize(name=[*PUSHED])
+async def words_do_not_wait_for_ready(dut, name):
     """A consumer that is ready only after valid takes every word, single ones and a full queue."""
     registers = Registers(dut, 0.0)
-    registers.command.pause = True
+    getattr(registers, name).pause = True
     await registers.start()
-    cocotb.start_soon(registers.ready_after_valid())
+    cocotb.start_soon(registers.ready_after_valid(name))
     rng = Bench.rng(None, "late")
-    for count in (1, 1, 2, config.command_depth):
+    for count in (1, 1, 2, PUSHED[name]):
         words = [rng.getrandbits(32) for _ in range(count)]
         for word in words:
-            assert await registers.write(COMMAND, word) == RESP_OKAY
+            assert await registers.write(MAP[name.upper()].offset, word) == RESP_OKAY
         await ClockCycles(dut.aclk, 3 * count + 10)
-        assert registers.command.read_nowait() == words
+        assert getattr(registers, name).read_nowait() == words
 
 
 @cocotb.test()
-@cocotb.parametrize(p_pause=[0.0, 0.7])
-async def many_reads_at_once(dut, p_pause):
+@cocotb.parametrize(p_pause=[0.0, 0.7], name=["status", *(["answer"] if IS_CACHE else [])])
+async def many_reads_at_once(dut, p_pause, name):
     """Every waiting word is answered once, in order, then SLVERR, however slow R is."""
     registers = Registers(dut, p_pause)
     await registers.start()
     rng = Bench.rng(None, "reads")
     for _ in range(8):
-        words = [rng.getrandbits(32) for _ in range(config.status_depth)]
-        await registers.feed(registers.status, words)
-        reads = [registers.master.init_read(STATUS, 4) for _ in range(len(words) + 2)]
+        words = [rng.getrandbits(32) for _ in range(POPPED[name])]
+        await registers.feed(getattr(registers, name), words)
+        at = MAP[name.upper()].offset
+        reads = [registers.master.init_read(at, 4) for _ in range(len(words) + 2)]
         for n, read in enumerate(reads):
             await with_timeout(read.wait(), 100, "us")
             got = int.from_bytes(read.data.data, "little"), int(read.data.resp)
@@ -300,23 +322,26 @@ async def latency_and_rate(dut):
 @cocotb.test()
 async def reset_empties_the_queues(dut):
     registers = Registers(dut, 0.0)
-    registers.command.pause = True
+    registers.hold()
     await registers.start()
-    fresh = RegisterModel(config.version, config.command_depth).read(LEVELS)
+    fresh = fresh_model().read(LEVELS)
     rng = Bench.rng(None, "reset")
     for _ in range(6):
         await registers.status.send([rng.getrandbits(32) for _ in range(config.status_depth)])
-        await registers.readback.send([rng.getrandbits(32)])
+        for name in set(POPPED) - {"status"}:
+            await getattr(registers, name).send([rng.getrandbits(32)])
         for _ in range(5):
-            registers.master.init_write(COMMAND, bytes(4))
+            for name in PUSHED:
+                registers.master.init_write(MAP[name.upper()].offset, bytes(4))
             registers.master.init_read(STATUS, 4)
         await ClockCycles(dut.aclk, rng.randrange(6, 40))
         await reset(dut, 1)
-        registers.status.clear()
-        registers.readback.clear()
+        for name in POPPED:
+            getattr(registers, name).clear()
         assert await registers.read(LEVELS) == fresh
-        assert await registers.read(STATUS) == (0, RESP_SLVERR)
-        assert await registers.read(READBACK) == (0, RESP_SLVERR)
-    assert await registers.drain() == []
-    await registers.write(COMMAND, 7)
-    assert await registers.drain() == [7]
+        for name in POPPED:
+            assert await registers.read(MAP[name.upper()].offset) == (0, RESP_SLVERR)
+    for name in PUSHED:
+        assert await registers.drain(name) == []
+        await registers.write(MAP[name.upper()].offset, 7)
+        assert await registers.drain(name) == [7]

@@ -9,7 +9,9 @@ Shown to fail:
 - addresses decoded by bits 2 to 4 alone, or by all but bit 10;
 - a write performed before its data came;
 - an answer on R or B overwritten before it was taken;
-- a command whose valid waits for ready.
+- a command whose valid waits for ready;
+- words of BATCH that go to ``request``, or ANSWER that pops STATUS;
+- REQUEST known where there is none.
 """
 
 import pytest
@@ -22,9 +24,14 @@ CONFIGS = {
         address_bits=6, version=0x8765_4321, command_depth=5, status_depth=3, readback_depth=1
     ),
     "rams": AxiLiteRegistersConfig(command_depth=33, status_depth=40, readback_depth=64),
+    "cache": AxiLiteRegistersConfig(
+        address_bits=6, command_depth=4, status_depth=4, readback_depth=2, cache_depth=3
+    ),
+    "cache_rams": AxiLiteRegistersConfig(cache_depth=34),
 }
 
 
+@pytest.mark.telling("flipflops", "rams", "cache")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_lite_registers(name, seed):
     block = AxiLiteRegisters(CONFIGS[name])

@@ -8,7 +8,7 @@ from amaranth import Module
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from golden.axi.format import ID_WORD, PAGE_BYTES, REGISTERS, levels_word
+from golden.axi.format import CACHE_REGISTERS, ID_WORD, PAGE_BYTES, REGISTERS, levels_word
 from golden.axi.reference import (
     RegisterModel,
     bursts,
@@ -102,6 +102,8 @@ def test_register_map():
         "ID": 0x00, "VERSION": 0x04, "CONTROL": 0x08, "LEVELS": 0x0C,
         "COMMAND": 0x10, "STATUS": 0x14, "READBACK": 0x18,
     }  # fmt: skip
+    cache = {name: register.offset for name, register in CACHE_REGISTERS.items()}
+    assert cache == {"REQUEST": 0x1C, "ANSWER": 0x20, "BATCH": 0x24}
     assert ID_WORD.to_bytes(4, "big") == b"SZRU"
     assert levels_word(3, 5, 0) == 0x0005_0003
     assert levels_word(1 << 20, 1 << 20, 7) == 0xFFFF_FFFF
@@ -131,6 +133,19 @@ def test_register_model_by_hand():
     assert model.read(0x08) == (2, 0)
     assert [model.write(at, 0) for at in (0x00, 0x14, 0x1C)] == [2, 2, 2]
     assert [model.read(at) for at in (0x10, 0x1C)] == [(0, 2), (0, 2)]
+
+
+def test_registers_of_a_cache_by_hand():
+    """A register file without a cache does not know them."""
+    plain = RegisterModel(version=1, command_depth=2)
+    assert [plain.write(at, 5) for at in (0x1C, 0x20, 0x24)] == [2, 2, 2]
+    assert [plain.read(at) for at in (0x1C, 0x20, 0x24)] == [(0, 2)] * 3
+    model = RegisterModel(version=1, command_depth=2, cache_depth=1)
+    assert [model.write(at, 5) for at in (0x1C, 0x1E, 0x20, 0x24, 0x10)] == [0, 2, 2, 0, 0]
+    assert model.write(0x24, 6, strobes=0b0111) == 2
+    assert (list(model.request), list(model.batch), list(model.command)) == ([5], [5], [5])
+    model.answer.append(9)
+    assert [model.read(at) for at in (0x1C, 0x24, 0x20, 0x20)] == [(0, 2), (0, 2), (9, 0), (0, 2)]
 
 
 class _Config(Config):

@@ -2,7 +2,7 @@
 
 import random
 
-from golden.axi.format import REGISTERS, RESP_OKAY, RESP_SLVERR
+from golden.axi.format import CACHE_REGISTERS, REGISTERS, RESP_OKAY, RESP_SLVERR
 from golden.axi.reference import RegisterModel, command_words, read_words, write_packet
 from golden.words import join, layout_word
 from hdl.axi.signature import axi_lite
@@ -107,12 +107,18 @@ def _write_port(config) -> Vectors:
 def _lite_registers(config) -> Vectors:
     """One access after another: what is in the queues is then known."""
     rng = random.Random(f"{SEED} registers")
-    model = RegisterModel(config.version, config.command_depth)
+    model = RegisterModel(config.version, config.command_depth, config.cache_depth)
+    is_cache = bool(config.cache_depth)
+    known = {**REGISTERS, **(CACHE_REGISTERS if is_cache else {})}
+    written = ("command", "request", "batch") if is_cache else ("command",)
+    pushed = {name: getattr(model, name) for name in written}
+    popped = {"status": config.status_depth, "readback": config.readback_depth}
+    popped |= {"answer": config.cache_depth} if is_cache else {}
     channels = {
         name: member.signature.members["payload"].shape
         for name, member in axi_lite(config.address_bits).members.items()
     }
-    offsets = [register.offset for register in REGISTERS.values()]
+    offsets = [register.offset for register in known.values()]
     episodes = []
 
     def step(covers: str, words: dict[str, list[int]]) -> None:
@@ -125,9 +131,10 @@ def _lite_registers(config) -> Vectors:
             "axil__w": [layout_word(channels["w"], data=[*word.to_bytes(4, "little")],
                                     strb=strobes)],
             "axil__b": [layout_word(channels["b"], resp=answer)],
-            "command": list(model.command),
+            **{name: list(queue) for name, queue in pushed.items()},
         }  # fmt: skip
-        model.command.clear()  # the testbench has taken them
+        for queue in pushed.values():
+            queue.clear()  # the testbench has taken them
         step("a write" if answer == RESP_OKAY else "fault: a write that is refused", words)
 
     def read(address: int) -> None:
@@ -138,7 +145,7 @@ def _lite_registers(config) -> Vectors:
 
     for turn in range(3):
         model.idle = turn % 2
-        for queue, depth in (("status", config.status_depth), ("readback", config.readback_depth)):
+        for queue, depth in popped.items():
             words = [rng.getrandbits(32) for _ in range(min(depth, 1 + turn))]
             getattr(model, queue).extend(words)
             step(f"words for {queue.upper()}", {queue: words})

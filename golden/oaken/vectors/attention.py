@@ -1,0 +1,199 @@
+"""Scripts of requests and attends with what golden answers, for the bench of oaken_attention.
+
+Phases are those of golden.oaken.vectors.kv_script. Each has ``attends`` too. The results of a phase
+must not depend on the order in which its requests and its attends are carried out.
+"""
+
+import dataclasses
+
+import numpy as np
+import torch
+
+from golden.fp16.format import FP16
+from golden.oaken.attention import SOUND, Attended, Attention, Begun
+from golden.oaken.vectors.kv_script import Script, fp16, some_thresholds, vector
+from golden.paging.format import Kv, Status
+from golden.words import layout_word
+
+LARGEST = 0x7BFF
+
+
+@dataclasses.dataclass
+class Pending:
+    """An attend of a script whose last V is not read."""
+
+    begun: Begun
+    entry: dict
+
+
+class AttentionScript(Script):
+    """Phases of requests and attends; golden runs along."""
+
+    golden: Attention
+
+    def __init__(self, config, seed: int, base: int = 0):
+        super().__init__(config.engine, seed, base)
+        self.whole = config
+        self.golden = Attention(config.cache)
+        self.results: set = set()
+        self.words = np.random.default_rng([seed, 51])
+
+    def wait(self) -> None:
+        if self.phases and self.phases[-1]["attends"]:
+            self.phases[-1]["free_pages"] = self.golden.free_pages
+            self.phases.append({"requests": [], "pokes": [], "faults": [], "free_pages": 0})
+        else:
+            super().wait()
+        self.phases[-1].setdefault("attends", [])
+
+    def queries(self) -> torch.Tensor:
+        """(KV heads, L, head_dim) words, mostly ordinary."""
+        kv, rng = self.config.cache.kv, self.words
+        shape = kv.heads, self.whole.queries, kv.head_dim
+        kind = rng.choice(["usual"] * 6 + ["wide", "any", "subnormal", "largest", "special"])
+        words = (rng.normal(0, kv.head_dim**-0.5, shape)).astype(np.float16).view(np.uint16)
+        words = words.astype(int)
+        if kind == "wide":
+            words = rng.normal(0, 30, shape).astype(np.float16).view(np.uint16).astype(int)
+        elif kind == "any":
+            words = rng.integers(0, 1 << 16, shape)
+            words = np.where(words & FP16.infinity == FP16.infinity, words ^ 0x4000, words)
+        elif kind == "subnormal":
+            words = rng.integers(0, 0x400, shape) | rng.integers(0, 2, shape) << 15
+        elif kind == "largest":
+            words[rng.integers(0, shape[0]), rng.integers(0, shape[1])] = LARGEST
+        elif kind == "special":
+            place = tuple(int(rng.integers(0, size)) for size in shape)
+            words[place] = rng.choice([FP16.infinity, 0xFC00, 0x7E00, 0xFFFF, 0x7C01])
+        return torch.as_tensor(words)
+
+    def attend(self, sequence: int, layer: int, token: int, **more) -> Attended:
+        return self.finish(self.begin(sequence, layer, token, **more))
+
+    def begin(self, sequence, layer, token, *, last=True, memory=SOUND, q=None) -> Pending:
+        """Adds an attend to the phase; ``finish`` belongs to the phase that ends it."""
+        config = self.whole
+        q = self.queries() if q is None else q
+        tag = self.rng.getrandbits(8)
+        payload = layout_word(
+            config.attend_layout, tag=tag, sequence=sequence, layer=layer, token=token, last=last
+        )
+        beats = _beats(config, q)
+        words = [layout_word(config.q_layout, word=beat) for beat in beats]
+        entry = {"payload": payload, "q": words, "tag": tag}
+        self.phases[-1]["attends"].append(entry)
+        return Pending(self.golden.begin(q, sequence, layer, token, memory), entry)
+
+    def finish(self, pending: Pending) -> Attended:
+        config, entry = self.whole, pending.entry
+        found = self.golden.finish(pending.begun)
+        self.statuses.add(found.status)
+        self.results.add(found.result)
+        beats = _beats(config, found.words)
+        of_group = len(beats) // config.groups
+        entry["o"] = [
+            layout_word(
+                config.o_layout,
+                word=beat,
+                void=bool(found.void[n // of_group]),
+                last=n == len(beats) - 1,
+            )
+            for n, beat in enumerate(beats)
+        ]
+        entry["attended"] = layout_word(
+            config.attended_layout,
+            tag=entry["tag"],
+            status=int(found.status),
+            result=int(found.result),
+        )
+        return found
+
+
+def _beats(config, words: torch.Tensor) -> list[list[int]]:
+    """Beats of q or of o: group by group; of a head, for each beat of a row, for each query."""
+    shape = config.stream
+    by_beat = words.numpy().reshape(-1, config.queries, shape.steps, shape.lanes)
+    return by_beat.transpose(0, 2, 1, 3).reshape(-1, config.width).tolist()
+
+
+def open_all(script: AttentionScript, lengths: dict[int, int]) -> None:
+    """Thresholds of all layers, and sequences with so many tokens in every K and V."""
+    cache, rng = script.config.cache, script.rng
+    for layer in range(cache.layers):
+        for side in Kv:
+            script.set_thresholds(layer, side, some_thresholds(rng))
+    script.wait()
+    for sequence in range(max(lengths) + 1):
+        assert script.open() == sequence
+        script.wait()
+    for sequence, tokens in lengths.items():
+        append_tokens(script, sequence, range(tokens))
+
+
+def append_tokens(script: AttentionScript, sequence: int, tokens: range) -> None:
+    """K and V of all layers, eight tokens of a vector at a time."""
+    for token in tokens:
+        for layer in range(script.config.cache.layers):
+            for side in Kv:
+                words = mild_vector(script)
+                assert script.append(sequence, layer, side, token, words) == Status.OK
+        script.wait()
+
+
+def mild_vector(script: AttentionScript) -> list[int]:
+    """A vector whose scores mostly stay in FP16."""
+    elements, rng = script.config.cache.kv.elements, script.rng
+    if rng.random() < 0.15:
+        return vector(rng, elements)
+    return fp16([rng.gauss(0, 1) for _ in range(elements)])
+
+
+def random_script(config, seed: int, phases: int, base: int = 0) -> list[dict]:
+    """Runs of attends beside APPENDs to other vectors, TRIMs and FREEs; wrong ones among them."""
+    script = AttentionScript(config, seed, base)
+    rng, cache = script.rng, config.cache
+    lengths = dict.fromkeys(range(cache.sequences), 0)
+    for sequence in lengths:
+        lengths[sequence] = rng.choice([1, 2, rng.randrange(1, min(12, cache.max_tokens))])
+    open_all(script, lengths)
+    starts = dict.fromkeys(lengths, 0)
+    for _ in range(phases):
+        attends = rng.randrange(1, 6)
+        grows = rng.choice(list(lengths))
+        for n in range(attends):
+            sequence = rng.choice(list(lengths))
+            layer = rng.randrange(cache.layers)
+            # APPENDs of the phase may come before or after the READs, but not below ``token``.
+            token = (
+                lengths[sequence] if rng.random() < 0.6 else rng.randrange(lengths[sequence] + 1)
+            )
+            if rng.random() < 0.12:
+                sequence, layer, token = rng.choice(
+                    [(sequence, layer, token + 9), (sequence, layer, starts[sequence]),
+                     (cache.sequences, layer, token), (sequence, cache.layers, token)]
+                )  # fmt: skip
+            script.attend(sequence, layer, token, last=n == attends - 1 or rng.random() < 0.4)
+        if lengths[grows] < cache.max_tokens and rng.random() < 0.6:
+            for layer in range(cache.layers):
+                for side in Kv:
+                    words = mild_vector(script)
+                    script.append(grows, layer, side, lengths[grows], words)
+            lengths[grows] += 1
+        if rng.random() < 0.3:
+            assert script.read(0, 0, 0, 1) == Status.BAD_REQUEST
+        script.wait()
+        if rng.random() < 0.2:
+            sequence = rng.choice(list(lengths))
+            starts[sequence] = max(starts[sequence], rng.randrange(lengths[sequence] + 1))
+            script.trim(sequence, starts[sequence])
+            script.wait()
+        if rng.random() < 0.1 or script.golden.free_pages < 4 * cache.layers * cache.kv.groups:
+            sequence = rng.choice(list(lengths))
+            script.free(sequence)
+            script.wait()
+            assert script.open() == sequence
+            script.wait()
+            starts[sequence] = 0
+            lengths[sequence] = rng.randrange(1, 5)
+            append_tokens(script, sequence, range(lengths[sequence]))
+    return script.done()

@@ -1,0 +1,97 @@
+"""Sizes and payloads of the unit CACHE: those of oaken_attention, seen from the other side."""
+
+import dataclasses
+
+from amaranth.lib import data
+
+from golden.attention.format import Status as Result
+from golden.config import Config, bounded, choice, nested
+from golden.fp16.format import FP16
+from golden.kllm.config import VectorShape
+from golden.kllm.isa import ROW_ELEMENTS
+from golden.oaken.config import CacheConfig
+from golden.paging.format import Status
+from hdl.kinds import BITS, NUMBER, index_of
+from hdl.kllm.engine import ROW
+from hdl.oaken.layouts import THRESHOLDS
+from hdl.paging.layouts import REQUEST_LAYOUT, STATUS_LAYOUT, TOKEN_BITS
+from hdl.ports import Payload
+
+TAG = (8, "place of the batch", BITS)
+
+attend_layout = Payload(
+    tag=TAG,
+    sequence=(8, "number of the sequence", index_of("sequences")),
+    layer=(8, "layer of the cache", index_of("layers")),
+    token=(TOKEN_BITS, "one past the last token", NUMBER),
+    last=(1, "ends a run: the next attend does not follow at once"),
+)
+attended_layout = Payload(
+    tag=TAG,
+    status=(4, "golden.paging.format.Status of the READs", Status),
+    result=(3, "golden.attention.format.Status", Result),
+)
+cache_status_layout = STATUS_LAYOUT
+cache_request_layout = Payload(**REQUEST_LAYOUT.parts, thresholds=THRESHOLDS)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmCacheConfig(Config):
+    """The memories of the unit, and the engine that it feeds."""
+
+    vectors: VectorShape = nested(VectorShape, "the vector memory")
+    places: int = bounded(8, 1, 64, "places of the batch")
+    cache: CacheConfig = nested(CacheConfig, "the cache")
+    queries: int = bounded(1, 1, 8, "query heads of each KV head")
+    lanes: int = choice(16, (16, 32, 64), "elements per beat of kv, and of a beat of the queries")
+
+    def __post_init__(self) -> None:
+        if self.cache.kv.head_dim % self.lanes:
+            self._refuse("lanes", f"a divisor of head_dim = {self.cache.kv.head_dim}")
+
+    @property
+    def heads(self) -> int:
+        """Query heads of a token."""
+        return self.cache.kv.heads * self.queries
+
+    @property
+    def beat_rows(self) -> int:
+        return self.lanes // ROW_ELEMENTS
+
+    @property
+    def head_rows(self) -> int:
+        return self.cache.kv.head_dim // ROW_ELEMENTS
+
+    @property
+    def steps(self) -> int:
+        """Beats of a head."""
+        return self.cache.kv.head_dim // self.lanes
+
+    @property
+    def cached_rows(self) -> int:
+        """Rows of K or V of a token."""
+        return self.cache.kv.heads * self.head_rows
+
+    @property
+    def attended_rows(self) -> int:
+        """Rows of the queries of a token, and of what comes of them."""
+        return self.heads * self.head_rows
+
+    @property
+    def kv_layout(self) -> data.StructLayout:
+        return Payload(
+            x=(data.ArrayLayout(FP16.bits, self.lanes), "elements, FP16", FP16),
+            last=(1, "final beat of the vector"),
+        )
+
+    @property
+    def q_layout(self) -> data.StructLayout:
+        return Payload(word=(ROW, "elements of a query, FP16", FP16))
+
+    @property
+    def o_layout(self) -> data.StructLayout:
+        return Payload(
+            word=(ROW, "elements of an output, FP16", FP16),
+            void=(1, "the attend was refused: the word counts for nothing"),
+            last=(1, "final beat of the attend"),
+        )

@@ -1,0 +1,431 @@
+"""KllmCache against golden.kllm.machine: every request, row, status, with a model of its users.
+
+The model has the ports of oaken_attention and the vector memory. It gives what golden's cache
+answers. In half of the scripts that is the cache itself. In the others it is drawn, so that every
+status comes.
+
+Shown to fail:
+
+- a place without a token that appends, or attends;
+- zeros left out, or written by APPEND;
+- ``void`` words that are written;
+- ``last`` only in the final place of the command, or in each attend;
+- one past the last token forgotten;
+- an APPEND that is complete before its status, or an ATTEND before ``attended``;
+- a status that takes the place of those before it;
+- a status that stays for the next command;
+- ``result`` unseen, or in the place of a bus error;
+- the queries of a head in the order of memory;
+- a range check of src, dst, tokens, layer or heads that is left out or off by one;
+- an APPEND of the host that reaches the cache;
+- a status of the host that counts for a command.
+"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from golden.fp16.format import FP16
+from golden.fp16.ops import bits_from_float
+from golden.kllm.cache import CacheUnit, Place
+from golden.kllm.config import MACHINES, MachineConfig, VectorShape
+from golden.kllm.isa import CommandStatus, Opcode, encode
+from golden.kllm.machine import Machine
+from golden.oaken.config import CacheConfig, KvShape
+from golden.oaken.kv_engine import Answer, Request
+from golden.paging.format import Kv, Op, Status
+from golden.words import join, layout_word
+from hdl.kllm.batch import entry_layout
+from hdl.kllm.cache.config import (
+    KllmCacheConfig,
+    attend_layout,
+    attended_layout,
+    cache_request_layout,
+    cache_status_layout,
+)
+from hdl.kllm.cache.engine import KllmCache
+from hdl.kllm.room import BLOCKS
+from tb.kllm.support.commands import command_payload, row_of
+from tb.simulate.run import simulate
+
+THRESHOLDS = bits_from_float(torch.tensor([-2.0, -0.02, 0.02, 2.0])).tolist()
+NAN = FP16.canonical_nan
+
+
+def shaped(rows: int, places: int, queries: int, lanes: int, **kv: int) -> KllmCacheConfig:
+    cache = CacheConfig(
+        kv=KvShape(order="token", **kv), sequences=4, layers=3, pages=256, page_bytes=1024,
+        max_tokens=24,
+    )  # fmt: skip
+    return KllmCacheConfig(
+        vectors=VectorShape(rows=rows), places=places, cache=cache, queries=queries, lanes=lanes
+    )
+
+
+CONFIGS = {
+    "small": BLOCKS["kllm_cache"].configs["small"],
+    "one_beat": shaped(300, 5, 3, 32, heads=2, head_dim=32, block=32),
+    "two_beats": shaped(301, 4, 2, 32, heads=3, head_dim=64, block=32),
+    "one_head": shaped(65536, 64, 1, 16, heads=1, head_dim=16, block=16),
+    "one_place": shaped(128, 1, 8, 16, heads=1, head_dim=48, block=16),
+}
+
+
+class Recorded(CacheUnit):
+    """golden's cache, and what it answered to the commands; or drawn answers.
+
+    rng: None: the cache itself answers.
+    """
+
+    def __init__(self, config: CacheConfig, places: int, rng=None) -> None:
+        super().__init__(config, places)
+        self.rng = rng
+        self.is_sound = False  # drawn answers to ATTENDs are words
+        self.appends: list[Status] = []
+        self.attends: list[tuple[torch.Tensor | None, Status, int]] = []
+
+    def _request(self, op, token, place, layer, kv, vector=()) -> Answer:
+        if self.rng is None:
+            answer = super()._request(op, token, place, layer, kv, vector)
+        else:
+            others = (Status.TABLE_FULL, Status.VECTOR_LENGTH)  # of no such request
+            each = [status for status in Status if status not in others]
+            answer = Answer(each[int(self.rng.integers(len(each)))])
+        if op == Op.APPEND:
+            self.appends.append(answer.status)
+        else:
+            self.reads.append(answer.status)
+        return answer
+
+    def _attend_one(self, place, queries, layer):
+        self.reads: list[Status] = []
+        if self.rng is None:
+            o, status = super()._attend_one(place, queries, layer)
+        else:
+            o, status = self._drawn(place, queries, layer)
+        found = next((each for each in self.reads if each), Status.OK)
+        result = int(status == CommandStatus.NONFINITE and found == Status.OK)
+        self.attends.append((o, found, result))
+        return o, status
+
+    def _drawn(self, place, queries, layer):
+        # No words of a READ, so no attention either.
+        if self.rng.random() < 0.5 and not self.is_sound:
+            while True:
+                self.reads = []
+                answer = self._request(Op.READ, 0, place, layer, 0)
+                if answer.status:
+                    break
+            self.reads = []
+            self._reads_of(answer.status)
+            status = {
+                Status.SLAVE_ERROR: CommandStatus.BUS_ERROR,
+                Status.DECODE_ERROR: CommandStatus.BUS_ERROR,
+                Status.MALFORMED: CommandStatus.BUS_ERROR,
+            }.get(answer.status)
+            if status:
+                return torch.full_like(queries, NAN), status
+            return None, _MEANING[answer.status]
+        words = torch.from_numpy(self.rng.integers(0, 1 << 16, queries.shape))
+        is_bad = self.rng.random() < 0.4
+        return words, CommandStatus.NONFINITE if is_bad else CommandStatus(0)
+
+    def _reads_of(self, status: Status) -> None:
+        self.reads = [Status.OK, status] if self.rng.random() < 0.5 else [status]
+
+
+# Written again here: golden and RTL share one table.
+_MEANING = {
+    Status.BAD_REQUEST: CommandStatus.RANGE,
+    Status.SEQUENCE_UNKNOWN: CommandStatus.SLOT_MISMATCH,
+    Status.THRESHOLDS: CommandStatus.CODEBOOK_MISSING,
+    Status.TOKEN_ORDER: CommandStatus.SLOT_MISMATCH,
+    Status.LENGTH_LIMIT: CommandStatus.CAPACITY,
+    Status.BEYOND_LENGTH: CommandStatus.SLOT_MISMATCH,
+    Status.EMPTY: CommandStatus.SLOT_MISMATCH,
+    Status.NONFINITE: CommandStatus.NONFINITE,
+    Status.OUT_OF_PAGES: CommandStatus.CAPACITY,
+}
+
+
+class Script:
+    """Commands on a golden machine, and the words of every stream for each."""
+
+    def __init__(self, config: KllmCacheConfig, rng, is_drawn: bool) -> None:
+        self.config, self.rng = config, rng
+        machine: MachineConfig = dataclasses.replace(
+            MACHINES["small"], vectors=config.vectors, batch=config.places, cache=config.cache,
+            queries=config.queries,
+        )  # fmt: skip
+        self.machine = Machine(machine)
+        self.cache = Recorded(config.cache, config.places, rng if is_drawn else None)
+        self.machine.cache = self.cache
+        self.is_drawn = is_drawn
+        self.steps: list[dict] = []
+        rows = config.vectors.rows
+        words = rng.normal(0, 1, (rows, 16)).astype(np.float16).view(np.uint16).astype(np.int64)
+        self.machine.vector[:] = torch.from_numpy(words)
+        self.initial = self.machine.vector.clone()
+        self.lengths: dict[int, dict] = {}  # of each open sequence: (layer, kv) -> tokens
+        if not is_drawn:
+            # Layer 2 has no thresholds of V.
+            for layer in range(config.cache.layers):
+                for kv in Kv:
+                    if (layer, kv) == (2, Kv.V):
+                        continue
+                    made = Request(Op.THRESHOLDS, layer=layer, kv=kv, thresholds=THRESHOLDS)
+                    assert self.cache.request(made).status == Status.OK
+            for _ in range(config.cache.sequences - 1):
+                assert self.cache.request(Request(Op.OPEN)).status == Status.OK
+
+    def batch(self, chance: float = 0.7) -> None:
+        """Places with tokens and without: positions near those that come next, or any."""
+        rng, config = self.rng, self.config
+        for place in range(config.places):
+            sequence = int(rng.integers(config.cache.sequences + (rng.random() < 0.1)))
+            position = int(rng.integers(1 << 21)) if rng.random() < 0.05 else int(rng.integers(4))
+            self.cache.batch[place] = (
+                Place(sequence, min(position, (1 << 21) - 2)) if rng.random() < chance else None
+            )
+
+    def command(self, opcode: Opcode, **operands: int) -> CommandStatus:
+        """Runs a command, and keeps the words of its streams."""
+        machine, cache = self.machine, self.cache
+        cache.appends, cache.attends = [], []
+        before = machine.vector.clone()
+        words = encode(opcode, 0, {}, operands)
+        status = machine.step(words).status
+        step = self._empty()
+        step["command"] = [command_payload(words)]
+        step["status"] = [int(status)]
+        if status != CommandStatus.RANGE or cache.appends or cache.attends:
+            if opcode == Opcode.APPEND:
+                self._append(step, operands, before)
+            else:
+                self._attend(step, operands, before)
+        self.steps.append(step)
+        return status
+
+    def _empty(self) -> dict:
+        names = ("command", "status", "row_request", "write", "request", "kv", "attend", "q")
+        batch = [
+            0 if each is None
+            else layout_word(entry_layout, valid=1, sequence=each.sequence, position=each.position)
+            for each in self.cache.batch
+        ]  # fmt: skip
+        return {name: [] for name in names} | {
+            "batch": batch, "ended": [], "o": [], "attended": [],
+        }  # fmt: skip
+
+    def _append(self, step: dict, operands: dict, vector: torch.Tensor) -> None:
+        config = self.config
+        answers = iter(self.cache.appends)
+        for t, place in enumerate(self.cache.batch[: operands["tokens"]]):
+            if place is None:
+                continue
+            first = operands["src"] + t * operands["stride"]
+            rows = range(first, first + config.cached_rows)
+            fields = {
+                "op": int(Op.APPEND), "tag": t, "sequence": place.sequence,
+                "layer": operands["layer"], "kv": operands["kv"], "token": place.position,
+            }  # fmt: skip
+            step["request"].append(layout_word(cache_request_layout, **fields))
+            status = {"tag": t, "op": int(Op.APPEND), "sequence": place.sequence}
+            status["status"] = int(next(answers))
+            step["ended"].append(layout_word(cache_status_layout, **status))
+            step["row_request"] += rows
+            beats = vector[list(rows)].reshape(-1, config.lanes).tolist()
+            step["kv"] += [
+                layout_word(config.kv_layout, x=beat, last=n == len(beats) - 1)
+                for n, beat in enumerate(beats)
+            ]
+
+    def _order(self, first: int) -> list[int]:
+        """Rows of the queries of a token in the order of q."""
+        config = self.config
+        shape = (config.cache.kv.heads, config.queries, config.steps, config.beat_rows)
+        rows = np.arange(config.attended_rows).reshape(shape).transpose(0, 2, 1, 3)
+        return (first + rows.reshape(-1)).tolist()
+
+    def _attend(self, step: dict, operands: dict, vector: torch.Tensor) -> None:
+        config, rng = self.config, self.rng
+        answers = iter(self.cache.attends)
+        places = self.cache.batch[: operands["tokens"]]
+        present = [t for t, place in enumerate(places) if place is not None]
+        for t, place in enumerate(places):
+            to = self._order(operands["dst"] + t * operands["dst_stride"])
+            if place is None:
+                step["write"] += [join((row, 16), (0, 256)) for row in to]
+                continue
+            step["attend"].append(
+                layout_word(
+                    attend_layout, tag=t, sequence=place.sequence, layer=operands["layer"],
+                    token=place.position + 1, last=t == present[-1],
+                )
+            )  # fmt: skip
+            source = self._order(operands["src"] + t * operands["stride"])
+            step["row_request"] += source
+            step["q"] += [row_of(vector[row].tolist()) for row in source]
+            o, status, result = next(answers)
+            if o is None:
+                made = [rng.integers(0, 1 << 16, 16).tolist() for _ in to]
+            else:
+                rows = o.reshape(-1, 16)
+                made = [rows[n].tolist() for n in self._order(0)]
+                step["write"] += [
+                    join((row, 16), (row_of(words), 256))
+                    for row, words in zip(to, made, strict=True)
+                ]
+            step["o"].append(
+                [
+                    layout_word(config.o_layout, word=words, void=o is None, last=row == to[-1])
+                    for row, words in zip(to, made, strict=True)
+                ]
+            )
+            result = int(rng.integers(1, 5)) if result else 0
+            if status:
+                result = int(rng.integers(0, 5))
+            step["attended"].append(
+                layout_word(attended_layout, tag=t, status=int(status), result=result)
+            )
+
+    def draw(self) -> None:
+        """A command with operands in range, mostly."""
+        rng, config = self.rng, self.config
+        tokens = int(rng.integers(1, min(config.places, 6) + 1))
+        rows = config.vectors.rows
+        if rng.random() < 0.6:
+            self.batch()
+        if not self.is_drawn:
+            kinds = [Status.OK] * 6 + [Status.SLAVE_ERROR, Status.DECODE_ERROR, Status.MALFORMED]
+            self.cache.memory = kinds[int(rng.integers(len(kinds)))]
+        opcode = Opcode.APPEND if rng.random() < 0.6 else Opcode.ATTEND
+        if self.cache.memory == Status.MALFORMED and opcode == Opcode.APPEND:
+            self.cache.memory = Status.OK  # an APPEND reads no record
+        size = config.cached_rows if opcode == Opcode.APPEND else config.attended_rows
+        # Sources in the lower half, destinations in the upper one.
+        most = (rows // 2 - size) // max(tokens - 1, 1)
+        stride = min(size + int(rng.integers(0, 3)), most)
+        free = rows // 2 - size - (tokens - 1) * stride
+        operands = {
+            "src": int(rng.integers(0, free + 1)), "stride": stride, "tokens": tokens,
+            "layer": int(rng.integers(config.cache.layers)),
+        }  # fmt: skip
+        if opcode == Opcode.APPEND:
+            self.command(opcode, **operands, kv=int(rng.integers(2)))
+            return
+        dst = rows // 2 + int(rng.integers(0, free + 1))
+        if stride < size:  # else tokens of the destination overlap
+            operands["tokens"] = 1
+        self.command(opcode, **operands, dst=dst, dst_stride=stride, heads=config.heads)
+
+    def ends(self) -> None:
+        """Each operand at the ends of its range, and just beyond."""
+        config = self.config
+        rows, places, layers = config.vectors.rows, config.places, config.cache.layers
+        for opcode in (Opcode.APPEND, Opcode.ATTEND):
+            size = config.cached_rows if opcode == Opcode.APPEND else config.attended_rows
+            few = min(2, places)
+            right = {"src": 1, "stride": size, "tokens": few, "layer": 0}
+            if opcode == Opcode.APPEND:
+                right["kv"] = 1
+            else:
+                right |= {"dst": rows // 2, "dst_stride": size, "heads": config.heads}
+            cases = [
+                {"tokens": 0}, {"tokens": places + 1}, {"tokens": 255}, {"layer": layers - 1},
+                {"layer": layers}, {"layer": 255}, {"tokens": 1, "src": rows - size},
+                {"tokens": 1, "src": rows - size + 1},
+            ]  # fmt: skip
+            if rows < 1 << 16:
+                cases += [{"tokens": 1, "src": rows}, {"tokens": 1, "src": 65535}]
+            far = 3 if places >= 3 else 1
+            cases += [
+                {"tokens": far, "stride": 5, "src": rows - size - 5 * (far - 1) + beyond}
+                for beyond in (0, 1)
+            ]
+            if places > 1:
+                cases += [{"tokens": places, "stride": 65535}, {"tokens": 2, "stride": rows}]
+            if opcode == Opcode.ATTEND:
+                cases = [each | {"dst": 0} if "src" in each else each for each in cases]
+                cases += [
+                    {"heads": 0}, {"heads": config.heads - 1}, {"heads": config.heads + 1},
+                    {"heads": 255}, {"heads": config.cache.kv.heads * (config.queries + 1)},
+                    {"tokens": 1, "src": 0, "dst": rows - size},
+                    {"tokens": 1, "src": 0, "dst": rows - size + 1},
+                    *({"tokens": far, "stride": size, "dst_stride": size, "src": 0,
+                       "dst": rows - size * far + beyond} for beyond in (0, 1)
+                      if size * far * 2 <= rows),
+                ]  # fmt: skip
+                if places > 1:
+                    cases.append({"tokens": places, "dst_stride": 65535})
+            for case in cases:
+                self.batch(0.8)
+                if max(case.values()) < 1 << 16:  # what an operand can hold
+                    self.command(opcode, **(right | case))
+
+    def placed(self) -> None:
+        """Every pattern of three places with and without tokens; no token at all."""
+        config = self.config
+        most = min(3, config.places)
+        size = config.attended_rows
+        for pattern in range(1 << most):
+            for place in range(config.places):
+                # Tokens after those of the command are none of it.
+                is_here = place >= most or pattern >> place & 1
+                self.cache.batch[place] = Place(place % 3, 0) if is_here else None
+            operands = {"src": 0, "stride": 1, "tokens": most, "layer": 0}
+            self.command(Opcode.APPEND, **operands, kv=pattern & 1)
+            self.command(
+                Opcode.ATTEND, **operands, dst=config.vectors.rows - size * most, dst_stride=size,
+                heads=config.heads,
+            )  # fmt: skip
+
+    def full(self) -> None:
+        """A token in every place, the most that a command takes."""
+        config = self.config
+        size = config.attended_rows
+        self.cache.is_sound = True
+        for place in range(config.places):
+            self.cache.batch[place] = Place(place % 3, place // 3)
+        operands = {"src": 3, "stride": 1, "tokens": config.places, "layer": 1}
+        for kv in Kv:
+            self.command(Opcode.APPEND, **operands, kv=int(kv))
+        self.command(
+            Opcode.ATTEND, **operands, dst=config.vectors.rows - size * config.places,
+            dst_stride=size, heads=config.heads,
+        )  # fmt: skip
+
+    def params(self) -> dict:
+        """The commands, and the rows of the memory before the first of them."""
+        wanted = {row for step in self.steps for row in step["row_request"]}
+        return {
+            "steps": self.steps,
+            "rows": {row: row_of(self.initial[row].tolist()) for row in wanted},
+        }
+
+
+def scripts(config: KllmCacheConfig, seed: int) -> list[dict]:
+    """Scripts with golden's cache and with drawn answers."""
+    made = []
+    for is_drawn in (False, True):
+        script = Script(config, np.random.default_rng([seed, 51, is_drawn]), is_drawn)
+        script.placed()
+        for _ in range(24):
+            script.draw()
+        made.append(script.params())
+    return made
+
+
+@pytest.mark.telling("small", "two_beats")
+@pytest.mark.parametrize("name", CONFIGS)
+def test_cache(name, seed):
+    config = CONFIGS[name]
+    ends = Script(config, np.random.default_rng([seed, 52]), True)
+    ends.ends()
+    ends.full()
+    params = {"scripts": scripts(config, seed), "ends": ends.params()}
+    seen = {step["status"][0] for each in params["scripts"] for step in each["steps"]}
+    assert 0 in seen
+    simulate(KllmCache(config), "tb.kllm.tb_cache", params=params, seed=seed)
