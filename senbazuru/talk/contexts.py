@@ -1,7 +1,8 @@
 """``python -m senbazuru.talk.contexts``: cycles of a Verilated layer as the context grows.
 
 Runs one token through two layers after a number of cached tokens. Their K and V are words of the
-embedding, because cycles depend on their outliers alone. Prints what each unit and each kind of product costs, per layer.
+embedding, because cycles depend on their outliers alone. Prints what each unit and each kind of
+product costs, per layer.
 ``--page`` rewrites the table and the plot of docs/talk.md.
 """
 
