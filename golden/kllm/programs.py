@@ -460,7 +460,7 @@ class _Maker:
 
     def add(self) -> None:
         """One more command. Without faults its status is not a failure."""
-        if self.config.batch and self.rng.random() < (0.03 if self.due else 0.5):
+        if self.config.batch and self.rng.random() < (0.08 if self.due else 0.5):
             self.rebatch()
         while True:
             opcode, operands = self._draw()

@@ -7,9 +7,9 @@ from typing import ClassVar
 from amaranth import Cat, Const, Module
 from amaranth.lib import wiring
 
-from golden.axi.format import REGISTERS, Register
+from golden.axi.format import CACHE_REGISTERS, REGISTERS, Register
 from golden.axi.timing import read_port
-from golden.config import Config, Shape, bounded, choice, nested
+from golden.config import Config, Shape, bounded, choice, nested, power_of_two
 from golden.index.format import K_MAX
 from golden.isa import CommandSet
 from golden.kllm.config import MACHINES, MachineConfig
@@ -21,6 +21,10 @@ from hdl.axi.read_port import AxiReadPort, AxiReadPortConfig
 from hdl.axi.signature import axi4_read, axi_lite, pass_channels
 from hdl.block import Block
 from hdl.children import add
+from hdl.kllm.batch import KllmBatch, KllmBatchConfig
+from hdl.kllm.cache.config import KllmCacheConfig
+from hdl.kllm.cache.engine import KllmCache
+from hdl.kllm.cache.host import KllmCacheHost, KllmCacheHostConfig
 from hdl.kllm.dispatcher import KllmDispatcher, KllmDispatcherConfig
 from hdl.kllm.engine import ROW, slot_client
 from hdl.kllm.function.pipeline import FUNCTIONS
@@ -35,12 +39,16 @@ from hdl.kllm.slots.memory import KllmSlotMemory, KllmSlotMemoryConfig
 from hdl.kllm.slots.readback import KllmReadback, KllmReadbackConfig
 from hdl.kllm.weights.supply import KllmWeightSupply, KllmWeightSupplyConfig
 from hdl.memory.shared import MemoryShared, MemorySharedConfig
+from hdl.oaken.attention import OakenAttention, OakenAttentionConfig
+from hdl.oaken.kv_engine import OakenKvEngineConfig
+from hdl.oaken.mmu import PagingMmuConfig
 from hdl.ports import In, Out
 from hdl.stream.fifo import StreamFifoConfig
 from hdl.stream.link import as_bits, link, link_members
 from hdl.stream.skid import skid
 
 _REGISTERS = AxiLiteRegistersConfig(command_depth=256, readback_depth=256)
+_CACHE_DEPTH = 64  # words of the host's requests, 16 of them, of their answers, and of the batch
 _VECTOR_READERS = ("first", "second", "row", "a", "b", "host")
 
 
@@ -63,15 +71,37 @@ class KllmLaneBuild(Shape):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmCacheBuild(Shape):
+    """The choices by which the unit CACHE is built; programs see nothing of them."""
+
+    data_bits: int = power_of_two(512, 64, 1024, "bits of a word of the pages' memory")
+    lanes: int = choice(64, (16, 32, 64), "elements of K or V per cycle")
+    macs: int = bounded(64, 16, 512, "products per cycle: lanes times a divisor of queries")
+    burst_beats: int = bounded(64, 1, 256, "words of the longest burst")
+    outstanding: int = bounded(16, 1, 16, "bursts read ahead")
+    reads: int = bounded(8, 1, 16, "READs under way")
+    appends: int = bounded(4, 1, 16, "APPENDs accepted and not yet complete")
+    token_beats: int = bounded(256, 4, 4096, "words of the queue in front of records")
+    queue: int = bounded(4, 2, 64, "requests of each kind that wait")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmAcceleratorConfig(Config):
     """The machine, and how it is built; the defaults are those of Table I where it states them.
 
     The accelerator serves fewer machines than there are. It takes 16 rows of the vector memory or
-    more, 64 slots or fewer and 4 replay beats or more. It has no unit CACHE: ``batch`` is 0.
+    more, 64 slots or fewer and 4 replay beats or more. With a batch it takes a cache of order
+    token, and ``queries`` of 1 or more. ``cache`` is unused without one.
     """
+
+    # With a batch alone.
+    conditional_parts: ClassVar[tuple[str, ...]] = (
+        "attention_config", "batch_config", "cache_config",
+    )  # fmt: skip
 
     machine: MachineConfig = nested(MachineConfig, "programs see this")
     build: KllmLaneBuild = nested(KllmLaneBuild, "of every lane")
+    cache: KllmCacheBuild = nested(KllmCacheBuild, "of the unit CACHE; without a batch: unused")
     address_bits: int = bounded(
         40, 32, 64, "bits of a byte address, 33 and those of a port's bytes at least"
     )
@@ -89,13 +119,17 @@ class KllmAcceleratorConfig(Config):
         self._check_range("machine.vectors.rows", 16, 1 << 16)
         self._check_range("machine.slot.slots", 2, 64)
         self._check_range("machine.replay_beats", 4, K_MAX)
-        self._check_range("machine.batch", 0, 0)
+        if machine.batch:
+            self._check_range("machine.queries", 1, 8)
         # The weight supply refuses reads of 2**24 - 2 words and more.
         most = min(ROW_ELEMENTS * machine.vectors.rows, (1 << 16) - 1)
         if machine.image_words(machine.slot.elements, most) >= 2**24 - 2:
             self._refuse("machine.ports", "more or wider at these lanes and tokens")
         # What the parts refuse is refused here, before elaboration.
         self.check_parts()
+        if machine.batch:
+            for part in (self.attention_config, self.cache_config, self.batch_config):
+                part.check_parts()
 
     @property
     def lane(self) -> KllmPeLaneConfig:
@@ -168,9 +202,48 @@ class KllmAcceleratorConfig(Config):
         return MemorySharedConfig(
             depth=self.machine.vectors.rows,
             width=ROW.size,
-            readers=len(_VECTOR_READERS),
-            writers=3,
+            readers=len(_VECTOR_READERS) + bool(self.machine.batch),
+            writers=3 + bool(self.machine.batch),
         )
+
+    @property
+    def registers_config(self) -> AxiLiteRegistersConfig:
+        return dataclasses.replace(
+            _REGISTERS, cache_depth=_CACHE_DEPTH if self.machine.batch else 0
+        )
+
+    @property
+    def attention_config(self) -> OakenAttentionConfig:
+        build = self.cache
+        mmu = PagingMmuConfig(
+            cache=self.machine.cache,
+            data_bits=build.data_bits,
+            address_bits=self.address_bits,
+            burst_beats=build.burst_beats,
+            outstanding=build.outstanding,
+            reads=build.reads,
+            appends=build.appends,
+            token_beats=build.token_beats,
+        )
+        engine = OakenKvEngineConfig(mmu=mmu, lanes=build.lanes, queue=build.queue)
+        return OakenAttentionConfig(
+            engine=engine, queries=self.machine.queries, macs=build.macs, width=ROW_ELEMENTS
+        )
+
+    @property
+    def cache_config(self) -> KllmCacheConfig:
+        machine = self.machine
+        return KllmCacheConfig(
+            vectors=machine.vectors,
+            places=machine.batch,
+            cache=machine.cache,
+            queries=machine.queries,
+            lanes=self.cache.lanes,
+        )
+
+    @property
+    def batch_config(self) -> KllmBatchConfig:
+        return KllmBatchConfig(places=self.machine.batch)
 
     @property
     def port_config(self) -> AxiReadPortConfig:
@@ -185,21 +258,32 @@ class KllmAcceleratorConfig(Config):
         )
 
 
-_BUILDS = {"small": KllmLaneBuild(macs=16, weight_buffer_beats=4)}
+_SMALL = KllmLaneBuild(macs=16, weight_buffer_beats=4)
+_BUILDS = {"small": {"build": _SMALL}, "smollm2_cache": {"cache": KllmCacheBuild(macs=192)}}
+_BUILDS["small_cache"] = {
+    "build": _SMALL,
+    "cache": KllmCacheBuild(
+        data_bits=128, lanes=16, macs=16, burst_beats=8, outstanding=4, reads=4, appends=2,
+        token_beats=16, queue=2,
+    ),
+}  # fmt: skip
 
 
 class KllmAccelerator(Block):
     """Runs programs of golden.kllm.isa: the decoder layers of an LLM on K-Means-quantized data.
 
     Five engines (load, quantize, matmul, function, read) work on a vector memory of FP16 rows and
-    on slots of quantized tokens. The dispatcher starts each command when the commands that it
-    waits for are complete. So quantization, matrix products and functions of different
-    tokens or heads overlap. Weights stream over ``machine.ports`` AXI4 read ports, striped word by
-    word (golden.kllm.format). Constants and tokens stream over one more port of 256 bits.
+    on slots of quantized tokens. With a batch there is a sixth: K and V of several sequences in
+    pages of the memory at ``kv``, from address 0 on, and attention over them. The dispatcher
+    starts each command when the commands that it waits for are complete. So quantization, matrix
+    products and functions of different tokens or heads overlap. Weights stream over
+    ``machine.ports`` AXI4 read ports, striped word by word (golden.kllm.format). Constants and
+    tokens stream over one more port of 256 bits.
 
     The host writes command words to COMMAND. It takes one word per command from STATUS, and the
     words of READ from READBACK (golden.axi.format). A host that takes none stops the engines, and
-    loses nothing.
+    loses nothing. With a batch it writes requests to REQUEST, takes their answers from ANSWER, and
+    writes the batch to BATCH.
 
     Every command computes what golden.kllm.machine computes, to the bit. A command that fails
     gives the reason in its status, and those after it run. Abort: of each unit, the commands up to
@@ -213,7 +297,7 @@ class KllmAccelerator(Block):
     reference = "tests/kllm/test_layer.py: test_machine_computes_the_quantized_layer"
     default = KllmAcceleratorConfig()
     configs: ClassVar = {
-        name: KllmAcceleratorConfig(machine=machine, build=_BUILDS.get(name, KllmLaneBuild()))
+        name: KllmAcceleratorConfig(machine=machine, **_BUILDS.get(name, {}))
         for name, machine in MACHINES.items()
     }
     checked = "small"
@@ -234,8 +318,18 @@ class KllmAccelerator(Block):
                     axi4_read(config.address_bits, config.machine.ports.bits),
                     "Weight memory, port {0}.",
                 ).array(config.machine.ports.ports),
+                **(self._cache_members(config) if config.machine.batch else {}),
             },
         )
+
+    @staticmethod
+    def _cache_members(config: KllmAcceleratorConfig) -> dict:
+        signature = config.attention_config.engine.mmu.axi_signature
+        return {"kv": Out(signature, "AXI4 manager: the memory of the pages of K and V.")}
+
+    @property
+    def register_map(self) -> Mapping[str, Register]:
+        return {**REGISTERS, **(CACHE_REGISTERS if self.config.machine.batch else {})}
 
     @property
     def timing(self) -> Timing:
@@ -279,9 +373,10 @@ class KllmAccelerator(Block):
         registers = add(
             m,
             "registers",
-            AxiLiteRegisters(_REGISTERS),
+            AxiLiteRegisters(config.registers_config),
         )
-        dispatcher = add(m, "dispatcher", KllmDispatcher(KllmDispatcherConfig(queue=config.queue)))
+        shape = KllmDispatcherConfig(units=config.machine.units, queue=config.queue)
+        dispatcher = add(m, "dispatcher", KllmDispatcher(shape))
         load = add(m, "load", KllmLoad(config.load_config))
         quantizer = add(m, "quantizer", KllmQuantizer(config.quantizer_config))
         matmul = add(m, "matmul", KllmMatmul(config.matmul_config))
@@ -299,6 +394,8 @@ class KllmAccelerator(Block):
             Unit.FUNCTION: function,
             Unit.READ: readback,
         }
+        if config.machine.batch:
+            engines[Unit.CACHE] = _add_cache(m, self, registers)
         m.d.comb += self.idle.eq(dispatcher.idle)
         wiring.connect(m, wiring.flipped(self.host), registers.axil)
         _link_host(m, registers, dispatcher, readback)
@@ -324,6 +421,31 @@ class KllmAccelerator(Block):
         link(m, data_port.o, load.data)
         pass_channels(m, data_port.axi, self.data)
         return m
+
+
+def _add_cache(m: Module, block: KllmAccelerator, registers) -> KllmCache:
+    """The unit CACHE, the batch, and the pages: its engine. The pages begin at address 0."""
+    config = block.config
+    unit = add(m, "cache", KllmCache(config.cache_config))
+    batch = add(m, "batch", KllmBatch(config.batch_config))
+    host = add(m, "cache_host", KllmCacheHost(KllmCacheHostConfig()))
+    attention = add(m, "attention", OakenAttention(config.attention_config))
+    link(m, registers.batch, batch.i)
+    link(m, registers.request, host.word)
+    link(m, host.answer, registers.answer)
+    link(m, host.request, unit.host_request)
+    link(m, unit.host_status, host.status)
+    link_members(m, unit, attention, ("request", "kv", "attend", "q"))
+    link_members(m, attention, unit, ("o", "attended"))
+    link(m, attention.status, unit.ended)
+    m.d.comb += [
+        batch.index[0].eq(unit.index),
+        unit.entry.eq(batch.entry[0]),
+        unit.present.eq(batch.present),
+        attention.base.eq(0),
+    ]
+    pass_channels(m, attention.axi, block.kv)
+    return unit
 
 
 def _link_host(m: Module, registers, dispatcher, readback) -> None:
@@ -357,10 +479,15 @@ def _link_vectors(m: Module, vectors, engines) -> None:
         (function.b_request, function.b_row),
         (readback.row_request, readback.row_row),
     )
+    writers = [engines[Unit.LOAD].write, matmul.write, function.write]
+    if Unit.CACHE in engines:
+        cache = engines[Unit.CACHE]
+        readers = (*readers, (cache.row_request, cache.row_row))
+        writers.append(cache.write)
     for k, (request, row) in enumerate(readers):
         _link_row(m, request, vectors.request[k])
         link(m, as_bits(vectors.answer[k]), as_bits(row))
-    for k, write in enumerate((engines[Unit.LOAD].write, matmul.write, function.write)):
+    for k, write in enumerate(writers):
         sink = vectors.write[k]
         m.d.comb += [
             sink.valid.eq(write.valid),

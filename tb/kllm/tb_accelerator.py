@@ -8,18 +8,21 @@ import cocotb
 import pytest
 from cocotb.triggers import FallingEdge, ReadOnly
 
-from golden.axi.format import REGISTERS
+from golden.axi.format import REGISTERS, RESP_OKAY
 from golden.kllm.isa import COMMAND_WORDS, CommandStatus, Unit
+from golden.paging.format import Op
 from tb.bench import config, params
 from tb.contract import block_timing
-from tb.kllm.support.host import Host
-from tb.kllm.support.rebase import UNIT_OF, counted, rebase
+from tb.kllm.support.host import BATCH, Host
+from tb.kllm.support.rebase import counted, rebase, units_of
 from tb.kllm.support.reports import compare
 from tb.simulate.ports import stream_port
 
 ABORTED = int(CommandStatus.ABORTED)
 FRESH = (0,) * len(Unit)  # commands of each unit after reset
 POLL = 6  # cycles from one read of a status to the next
+UNITS = config.machine.units
+UNIT_OF = units_of(UNITS)
 EARLY = int(CommandStatus.MALFORMED | CommandStatus.DEPENDENCY)
 
 
@@ -32,26 +35,82 @@ def prepare(host, program):
         strict=True,
     ):
         memory.data, memory.errors = bytearray(data), dict(errors)
+    if host.pages is not None:
+        host.pages.response = RESP_OKAY
+
+
+async def requests(host, program, **options) -> None:
+    """The host's requests before the program: FREEs of what may be open are answered anyhow."""
+    given = program["requests"]
+    if not given:
+        return
+    answers = await host.request([words for words, _ in given], **options)
+    for (words, answer), got in zip(given, answers, strict=True):
+        assert got == answer or words[0] & 0xFF == Op.FREE, f"{words}: {got:#x}, not {answer:#x}"
+
+
+def parts(program) -> list[dict]:
+    """The program batch by batch: words, results, what is read back, and the batch before it."""
+    steps = program["steps"] or [(0, [], RESP_OKAY)]
+    ends = [first for first, _, _ in steps[1:]] + [len(program["results"])]
+    found, read = [], 0
+    for (first, batch, response), end in zip(steps, ends, strict=True):
+        count = sum(program["reads"][first:end])
+        found.append(
+            {
+                "words": program["words"][COMMAND_WORDS * first : COMMAND_WORDS * end],
+                "results": program["results"][first:end],
+                "readback": program["readback"][read : read + count],
+                "reads": program["reads"][first:end],
+                "batch": batch,
+                "response": response,
+            }
+        )
+        read += count
+    return found
+
+
+async def begin(host, part, **options) -> None:
+    """What the host does before a part: its batch, and what the pages' memory answers."""
+    if host.pages is not None:
+        await host.run(part["batch"], to=BATCH, **options)
+        host.pages.response = part["response"]
 
 
 async def execute(host, program, base=FRESH, **options):
     """Run a program; all that comes until nothing more does is what golden says."""
     prepare(host, program)
-    words, results = rebase(program["words"], base), program["results"]
-    got, taken = await host.run(
-        words, len(results), len(program["readback"]), drain=True, **options
-    )
-    compare(got, taken, results, program["readback"])
+    plain = {name: options[name] for name in ("p_stall", "latency") if name in options}
+    await requests(host, program, **plain)
+    for part in parts(program):
+        await begin(host, part, **plain)
+        words, results = rebase(part["words"], base), part["results"]
+        got, taken = await host.run(
+            words, len(results), len(part["readback"]), drain=True, **options
+        )
+        compare(got, taken, results, part["readback"])
 
 
 async def abort(host, program, at, **options) -> tuple[list[int], int]:
     """Run a program up to an abort in cycle ``at``; commands counted until then, and the ABORTED.
 
-    The commands that give a status are the first n of the program. Of each unit, those up to some
-    command end as golden says and have given the words that golden says. Those after it are
-    ABORTED, or have a fault that is found before they begin.
+    Its parts before the last run whole. Of the last one, the commands that give a status are the
+    first n. Of each unit, those up to some command end as golden says and have given the words
+    that golden says. Those after it are ABORTED, or have a fault that is found before they begin.
     """
     prepare(host, program)
+    plain = {name: options[name] for name in ("p_stall", "latency") if name in options}
+    await requests(host, program, **plain)
+    *whole, program = parts(program)
+    done = FRESH
+    for part in whole:
+        await begin(host, part, **plain)
+        got, taken = await host.run(
+            part["words"], len(part["results"]), len(part["readback"]), **plain
+        )
+        compare(got, taken, part["results"], part["readback"])
+        done = [a + b for a, b in zip(done, counted(part["words"], UNITS), strict=True)]
+    await begin(host, program, **plain)
     got, taken = await host.run(program["words"], abort_at=at, **options)
     n = len(got)
     results = program["results"][:n]
@@ -79,7 +138,8 @@ async def abort(host, program, at, **options) -> tuple[list[int], int]:
         else:
             due += program["reads"][number]
     assert taken == program["readback"][:due], f"abort at {at}: {len(taken)} words, not {due}"
-    return counted(words), sum(report.status == ABORTED for report in got)
+    base = [a + b for a, b in zip(done, counted(words, UNITS), strict=True)]
+    return base, sum(report.status == ABORTED for report in got)
 
 
 @cocotb.test()
@@ -90,7 +150,7 @@ async def programs(dut):
         for faulty, clean in zip(params["faulty"], params["clean"], strict=True):
             await host.reset()
             await execute(host, faulty, p_stall=p_stall, latency=latency)
-            base = counted(faulty["words"])
+            base = counted(faulty["words"], UNITS)
             await execute(host, clean, base, p_stall=p_stall, latency=latency)
             assert dut.idle.value == 1
 
@@ -120,23 +180,34 @@ async def slow_host(dut):
         assert host.unsent > 0
 
 
+def upto(program, rng) -> dict:
+    """The program up to some batch, that one included."""
+    steps = program["steps"]
+    count = rng.randint(1, len(steps))
+    end = steps[count][0] if count < len(steps) else len(program["results"])
+    return {**program, "steps": steps[:count], "results": program["results"][:end]}
+
+
 @cocotb.test()
 async def abort_at_random(dut):
     """Whenever it comes, statuses say what was done, and the next program is right."""
     host = Host(dut, config)
     rng = host._bench.rng("abort")
     ended = 0
-    for program in (*params["faulty"], *params["clean"]):
-        length = 60 * len(program["results"])
-        for at in (rng.randrange(200), rng.randrange(length), rng.randrange(length)):
+    for whole in (*params["faulty"], *params["clean"]):
+        for cut in range(3):
+            program = upto(whole, rng) if whole["steps"] else whole
+            length = 60 * (len(program["results"]) - (program["steps"] or [(0,)])[-1][0])
+            at = rng.randrange(length if cut else min(length, 200))
             p_stall, latency = rng.choice([(0.0, 4), (0.3, (1, 80))])
             await host.reset()
             base, aborted = await abort(
                 host, program, at, p_stall=p_stall, latency=latency, p_away=rng.choice([0.0, 0.9])
             )
             ended += aborted
-            again, _ = await abort(host, {**params["follow"], "words": []}, 0)
-            assert not any(again)
+            got, taken = await host.run([], abort_at=0)
+            assert not got
+            assert not taken
             await execute(host, params["follow"], base, p_stall=p_stall, latency=latency)
     assert ended, "no command was ended by an abort"
 
@@ -151,8 +222,11 @@ async def reset_at_random(dut):
             at = rng.randrange(60 * len(program["results"]))
             await host.reset()
             prepare(host, program)
+            await requests(host, program)
+            some = rng.choice(parts(program))
+            await begin(host, some)
             await host.run(
-                program["words"], len(program["results"]), len(program["readback"]),
+                some["words"], len(some["results"]), len(some["readback"]),
                 stop_at=at, p_stall=rng.choice([0.0, 0.4]), latency=rng.choice([2, 50]),
             )  # fmt: skip
             await host.reset(cycles=rng.randint(1, 4))
@@ -175,6 +249,7 @@ async def a_hang_is_found(dut):
     await host.reset()
     program = params["follow"]
     prepare(host, program)
+    assert not program["steps"]
     with pytest.raises(AssertionError, match="nothing moves"):
         await host.run(program["words"], len(program["results"]) + 1, silence=1500)
     await host.reset()
@@ -248,10 +323,11 @@ async def malformed_streams(dut):
     for program in params["garbage"]:
         await host.reset()
         await execute(host, program)
-        base = counted(program["words"])
+        base = counted(program["words"], UNITS)
         for rest in (1, 9, 15):
             got, taken = await host.run(program["words"][:rest], abort_at=100)
             assert not got
             assert not taken
             await execute(host, params["follow"], base)
-            base = [a + b for a, b in zip(base, counted(params["follow"]["words"]), strict=True)]
+            more = counted(params["follow"]["words"], UNITS)
+            base = [a + b for a, b in zip(base, more, strict=True)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import cocotb
 
 from tb.bench import config, params
-from tb.kllm.support.host import Host
+from tb.kllm.support.host import BATCH, Host
 from tb.kllm.support.reports import compare
 
 
@@ -28,6 +28,9 @@ async def layer(dut):
         (loaded,), _ = await host.run(state["fill"], 1, latency=latency)
         assert not loaded.status
         await host.reset()  # keeps the memories
+    if params.get("requests"):  # of the cache, which the reset before has emptied
+        answers = await host.request([words for words, _ in params["requests"]])
+        assert answers == [answer for _, answer in params["requests"]]
     host.data.data = bytearray(params["data"])
     for memory, data in zip(host.weights, params["ports"], strict=True):
         memory.data = bytearray(data)
@@ -40,6 +43,8 @@ async def layer(dut):
                     memory.word_bytes, "little"
                 )
         before = [memory.words for memory in host.weights]
+        if part.get("batch"):
+            await host.run(part["batch"], to=BATCH, latency=latency)
         got, taken = await host.run(
             part["words"], len(part["results"]), len(part["readback"]),
             latency=latency,

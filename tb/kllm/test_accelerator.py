@@ -23,8 +23,9 @@ import numpy as np
 import pytest
 
 import tb.simulate.run
-from golden.axi.format import RESP_DECERR, RESP_SLVERR
+from golden.axi.format import RESP_DECERR, RESP_OKAY, RESP_SLVERR
 from golden.kllm.config import MachineConfig, PortShape, SlotShape, VectorShape
+from golden.kllm.engines import answer_word, place_words, request_words
 from golden.kllm.format import groups, weight_port_words
 from golden.kllm.isa import (
     COMMAND_WORDS,
@@ -40,6 +41,7 @@ from golden.kllm.isa import (
 from golden.kllm.machine import Machine
 from golden.kllm.programs import Program, random_program
 from golden.kllm.timing import FunctionCycles
+from golden.paging.format import Op, Status
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from hdl.kllm.function.pipeline import KllmFunctionPipelineConfig
 from hdl.kllm.room import BLOCKS
@@ -47,7 +49,13 @@ from tb.kllm.support.rebase import counted, rebase
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
 WIDE = dataclasses.replace(SMALL, functions=8)
+CACHED = BLOCKS["kllm_accelerator"].configs["small_cache"]
 FIXED = dataclasses.replace(SMALL, machine=dataclasses.replace(SMALL.machine, product="fixed16"))
+
+
+RESPONSES = {
+    Status.OK: RESP_OKAY, Status.SLAVE_ERROR: RESP_SLVERR, Status.DECODE_ERROR: RESP_DECERR,
+}  # fmt: skip
 
 
 @functools.cache
@@ -66,6 +74,10 @@ def as_vectors(
     """
     words = [int(word) for word in (program.words if words is None else words)]
     machine = Machine(config.machine, program.data, program.weights)
+    steps = {each.first: each for each in program.steps}
+    for request, status in program.requests:
+        assert machine.cache is not None
+        assert machine.cache.request(request).status == status
     machine.data.faults = set(program.data_faults if data_faults is None else data_faults)
     weight_faults = program.weight_faults if weight_faults is None else weight_faults
     for memory, faults in zip(machine.weights, weight_faults, strict=True):
@@ -73,6 +85,9 @@ def as_vectors(
     results, reads = [], []
     for first in range(0, len(words), COMMAND_WORDS):
         before = len(machine.readback)
+        if step := steps.get(first // COMMAND_WORDS):
+            assert machine.cache is not None
+            machine.cache.batch, machine.cache.memory = list(step.batch), step.memory
         results.append(machine.step(words[first : first + COMMAND_WORDS]))
         reads.append(len(machine.readback) - before)
     if words == program.words and machine.data.faults == program.data_faults:
@@ -93,7 +108,35 @@ def as_vectors(
         "results": [(result.tag, int(result.unit), int(result.status)) for result in results],
         "readback": [int(word) for word in machine.readback],
         "reads": reads,
+        "requests": requests_of(program),
+        "steps": [
+            (step.first, batch_words(step.batch), RESPONSES[step.memory]) for step in program.steps
+        ],
     }
+
+
+def requests_of(program: Program) -> list[tuple[list[int], int]]:
+    """The words of each request of the host, and of its answer."""
+    found, opened = [], 0
+    for tag, (request, status) in enumerate(program.requests):
+        words = request_words(
+            request.op, tag=tag, sequence=request.sequence, layer=request.layer, kv=request.kv,
+            token=request.token, thresholds=request.thresholds,
+        )  # fmt: skip
+        is_open = request.op == Op.OPEN
+        sequence = opened if is_open else request.sequence
+        opened += is_open
+        found.append((words, answer_word(tag, int(status), sequence)))
+    return found
+
+
+def batch_words(batch) -> list[int]:
+    """The words of BATCH for every place."""
+    words: list[int] = []
+    for n, place in enumerate(batch):
+        given = () if place is None else (place.sequence, place.position)
+        words += place_words(n, *given)
+    return words
 
 
 def done(program: Program, opcode: Opcode) -> int:
@@ -215,6 +258,20 @@ def test_functions_side_by_side(testcase, seed):
         for faults in (True, False)
     )
     run(seed, testcase, WIDE, faulty=faulty, clean=clean)
+
+
+@pytest.mark.telling("programs", "abort_at_random")
+@pytest.mark.parametrize("testcase", ["programs", "abort_at_random", "reset_at_random"])
+def test_cache(testcase, seed):
+    """Programs that append and attend, in batches; the pages' memory refuses some of them all.
+
+    Shown to fail: rows of the cache those of readback; the batch's first place in all.
+    """
+    faulty, clean = (
+        programs(seed + 900 + 100 * faults, 2, 60, faults, 2, CACHED, Opcode.ATTEND)
+        for faults in (True, False)
+    )
+    run(seed, testcase, CACHED, faulty=faulty, clean=clean)
 
 
 def test_functions_at_full_rate(seed):

@@ -334,8 +334,9 @@ class Script:
             else:
                 right |= {"dst": rows // 2, "dst_stride": size, "heads": config.heads}
             cases = [
-                {"tokens": 0}, {"tokens": places + 1}, {"tokens": 255}, {"layer": layers - 1},
-                {"layer": layers}, {"layer": 255}, {"tokens": 1, "src": rows - size},
+                {"tokens": 0}, {"tokens": 0, "stride": 0}, {"tokens": places + 1}, {"tokens": 255},
+                {"layer": layers - 1}, {"layer": layers}, {"layer": 255},
+                {"tokens": 1, "src": rows - size},
                 {"tokens": 1, "src": rows - size + 1},
             ]  # fmt: skip
             if rows < 1 << 16:
@@ -349,6 +350,7 @@ class Script:
                 cases += [{"tokens": places, "stride": 65535}, {"tokens": 2, "stride": rows}]
             if opcode == Opcode.ATTEND:
                 cases = [each | {"dst": 0} if "src" in each else each for each in cases]
+                cases.append({"tokens": 0, "stride": 0, "dst_stride": 0})
                 cases += [
                     {"heads": 0}, {"heads": config.heads - 1}, {"heads": config.heads + 1},
                     {"heads": 255}, {"heads": config.cache.kv.heads * (config.queries + 1)},

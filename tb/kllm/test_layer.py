@@ -15,6 +15,9 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import hdl.kllm.function.unit
+from golden.fp16.ops import float_from_bits
+from golden.kllm.cache import Place
+from golden.kllm.isa import FAILED
 from golden.kllm.layer.compiler import compile_layer
 from golden.kllm.layer.host import run_layer
 from golden.kllm.layer.quantized import quantize_cache, quantize_layer
@@ -26,10 +29,11 @@ from hdl.kllm.accelerator import KllmAccelerator
 from hdl.kllm.function.result_rows import KllmResultRows
 from hdl.kllm.room import BLOCKS
 from tb.faults.plant import plant
-from tb.kllm.support.packs import parameters
+from tb.kllm.support.packs import History, Paged, parameters
 from tb.simulate.run import simulate
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
+CACHED = BLOCKS["kllm_accelerator"].configs["small_cache"]
 HIDDEN, CONTEXT = 80, 9
 
 
@@ -66,8 +70,52 @@ def run(accelerator, options, tokens, seed, folder):
     simulate(accelerator, "tb.kllm.tb_layer", params=params, seed=seed)
 
 
+@pytest.mark.telling("2-exact")
+@pytest.mark.parametrize(("tokens", "glu"), [(1, "index"), (2, "exact"), (2, "index")])
+def test_paged_layer(tokens, glu, seed):
+    """cache=oaken: one part, without the host; other sequences and an empty place beside it.
+
+    The tokens are of one sequence, one after the other, and the last one is of another sequence.
+    """
+    options = LayerOptions(cache="oaken", center=True, glu=glu)
+    weights, cos, sin, x, seen = random_layer(seed)
+    quantized = quantize_layer(weights, seen, 4, 4, options)
+    assert quantized.offset is not None
+    machine = CACHED.machine
+    compiled = compile_layer(quantized, machine, tokens, CONTEXT)
+    keys = seen["k"].double() + float_from_bits(quantized.offset)
+    values = seen["v"].double()
+    longest = machine.cache.max_tokens - tokens
+    lengths = [CONTEXT, longest]
+    sequences = [
+        History(keys[:length].flatten(1), values[:length].flatten(1)) for length in lengths
+    ]
+    new = slice(CONTEXT, CONTEXT + tokens)
+    paged = Paged(compiled, x[new], cos[new], sin[new], sequences)
+    batch = [Place(0, CONTEXT + t) for t in range(tokens)]
+    if tokens > 1:
+        batch[-1] = Place(1, longest)
+    paged.part(compiled.parts[0], batch)
+    assert not any(status & FAILED for *_, status in paged.parts[-1]["results"])
+    simulate(
+        KllmAccelerator(CACHED), "tb.kllm.tb_layer", params=paged.parameters(latency=5), seed=seed
+    )
+
+
 def packed(options, tokens, seed, folder):
     """A random layer for SMALL, written to ``folder`` and read back."""
+    weights, cos, sin, x, seen = random_layer(seed)
+    quantized = quantize_layer(weights, seen, 4, 4, options)
+    compiled = compile_layer(quantized, SMALL.machine, tokens, CONTEXT)
+    new = slice(CONTEXT, CONTEXT + tokens)
+    cache = quantize_cache(quantized, seen["k"][:CONTEXT], seen["v"][:CONTEXT])
+    made = run_layer(compiled, x[new], cos[new], sin[new], cache)
+    write(folder, compiled, made, {"name": "random"}, {})
+    return load(folder, SMALL.machine)
+
+
+def random_layer(seed):
+    """(weights, cos, sin, x, what the real layer makes of it), 64 tokens."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         hidden_size=HIDDEN, intermediate_size=100, num_hidden_layers=1, num_attention_heads=4,
@@ -80,11 +128,4 @@ def packed(options, tokens, seed, folder):
         angles[0, :, :16] for angles in model.model.rotary_emb(torch.zeros(1, 64, 1), positions)
     )
     x = torch.randn(64, HIDDEN)
-    seen = reference(weights, x, cos, sin)
-    quantized = quantize_layer(weights, seen, 4, 4, options)
-    compiled = compile_layer(quantized, SMALL.machine, tokens, CONTEXT)
-    new = slice(CONTEXT, CONTEXT + tokens)
-    cache = quantize_cache(quantized, seen["k"][:CONTEXT], seen["v"][:CONTEXT])
-    made = run_layer(compiled, x[new], cos[new], sin[new], cache)
-    write(folder, compiled, made, {"name": "random"}, {})
-    return load(folder, SMALL.machine)
+    return weights, cos, sin, x, reference(weights, x, cos, sin)

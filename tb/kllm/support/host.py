@@ -2,7 +2,8 @@
 
 The host writes command words to COMMAND over AXI4-Lite and polls STATUS and READBACK. Each read
 port has a memory of its own. It answers bursts in order after a latency, with random stalls and
-error responses at chosen words. Payloads have random bits where nothing is valid.
+error responses at chosen words. So has the port of the pages, which is written too. Payloads have
+random bits where nothing is valid.
 """
 
 import collections
@@ -11,14 +12,20 @@ import dataclasses
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly
 
-from golden.axi.format import PAGE_BYTES, REGISTERS, RESP_DECERR, RESP_OKAY
+from golden.axi.format import CACHE_REGISTERS, PAGE_BYTES, REGISTERS, RESP_DECERR, RESP_OKAY
 from golden.kllm.isa import COMMAND_WORDS
 from tb.bench import SILENCE, Bench, Watch
 from tb.simulate.ports import stream_port
 
 _COMMAND = REGISTERS["COMMAND"].offset
 _CONTROL = REGISTERS["CONTROL"].offset
-_POLLED = (REGISTERS["STATUS"].offset, REGISTERS["READBACK"].offset)
+_POLLED = (
+    REGISTERS["STATUS"].offset,
+    REGISTERS["READBACK"].offset,
+    CACHE_REGISTERS["ANSWER"].offset,
+)
+REQUEST, BATCH = CACHE_REGISTERS["REQUEST"].offset, CACHE_REGISTERS["BATCH"].offset
+_REQUESTS = 8  # of the host without an answer, with four words each
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +111,96 @@ class Memory:
         return moved
 
 
+class Pages(Memory):
+    """The subordinate of the port of the pages: reads and writes.
+
+    response: of every access from now on; a write that is refused changes nothing. It begins with
+    junk. AssertionError: an access beyond its bytes, or a burst that crosses 4 KiB.
+    """
+
+    def __init__(self, dut, name, id_bits, address_bits, data_bits, size, rng):
+        super().__init__(dut, name, id_bits, address_bits, data_bits, rng.randbytes(size))
+        self.aw, self.w, self.b = (stream_port(dut, f"{name}__{each}") for each in ("aw", "w", "b"))
+        self.response = RESP_OKAY
+        self._stop()
+
+    def _stop(self) -> None:
+        self.writes = collections.deque()  # [address, words left, id]
+        self.beats = collections.deque()  # (word, strobes)
+        self.answers = collections.deque()  # (first cycle, id, response)
+        self.takes = {"aw": False, "w": False}
+        self.b_offered = False
+
+    def restart(self) -> None:
+        super().restart()
+        self._stop()
+        for port in (self.aw, self.w):
+            port[2].value = 0
+        self.b[1].value = 0
+
+    def _refused(self, address: int) -> int:
+        assert address + self.word_bytes <= len(self.data), f"{self.name}: {address:#x}"
+        return self.response
+
+    def drive(self, cycle, rng, p_stall) -> None:
+        if self.bursts:
+            address = self.bursts[0][1]
+            refused = self._refused(address)
+            self.errors = {address // self.word_bytes: refused} if refused else {}
+        super().drive(cycle, rng, p_stall)
+        for name, port in (("aw", self.aw), ("w", self.w)):
+            self.takes[name] = not p_stall or rng.random() >= p_stall
+            port[2].value = self.takes[name]
+        if self.b_offered:
+            return
+        is_due = bool(self.answers) and self.answers[0][0] <= cycle
+        self.b_offered = is_due and (not p_stall or rng.random() >= p_stall)
+        self.b[1].value = self.b_offered
+        if self.b_offered:
+            _, ident, response = self.answers[0]
+            self.b[0].value = ident | response << self.id_bits
+        else:
+            self.b[0].value = rng.getrandbits(self.id_bits + 2)
+
+    def sample(self, cycle, latency) -> bool:
+        moved = super().sample(cycle, latency)
+        if self.takes["aw"] and self.aw[1].value:
+            moved = True
+            payload = int(self.aw[0].value)
+            ident, payload = payload & (1 << self.id_bits) - 1, payload >> self.id_bits
+            address = payload & (1 << self.address_bits) - 1
+            words = (payload >> self.address_bits & 0xFF) + 1
+            end = address + words * self.word_bytes - 1
+            assert address // PAGE_BYTES == end // PAGE_BYTES, f"{self.name}: crosses 4 KiB"
+            self.writes.append([address, words, ident, RESP_OKAY])
+        if self.takes["w"] and self.w[1].value:
+            moved = True
+            payload = int(self.w[0].value)
+            self.beats.append((payload, payload >> self.data_bits))
+        while self.writes and self.beats:
+            self._write(cycle + latency)
+        if self.b_offered and self.b[2].value:
+            moved = True
+            self.answers.popleft()
+            self.b_offered = False
+        return moved
+
+    def _write(self, due: int) -> None:
+        burst = self.writes[0]
+        word, strobes = self.beats.popleft()
+        refused = self._refused(burst[0])
+        burst[3] = max(burst[3], refused)
+        for n in range(self.word_bytes):
+            if strobes >> n & 1 and not refused:
+                self.data[burst[0] + n] = word >> 8 * n & 0xFF
+        burst[0] += self.word_bytes
+        burst[1] -= 1
+        assert (strobes >> self.word_bytes & 1) == (burst[1] == 0), f"{self.name}: last of w"
+        if not burst[1]:
+            self.answers.append((due, burst[2], burst[3]))
+            self.writes.popleft()
+
+
 class Host:
     """Runs programs on ``dut``: sends words, takes statuses and read-back words."""
 
@@ -120,6 +217,15 @@ class Host:
             for n in range(config.machine.ports.ports)
         ]
         self.data = Memory(dut, "data", id_bits, config.address_bits, 256)
+        self.memories = [*self.weights, self.data]
+        self.pages = None
+        if config.machine.batch:
+            cache = config.machine.cache
+            self.pages = Pages(
+                dut, "kv", id_bits, config.address_bits, config.cache.data_bits,
+                cache.pages * cache.page_bytes, self._bench.rng("pages"),
+            )  # fmt: skip
+            self.memories.append(self.pages)
         self.cycle = 0
         self._state()
 
@@ -138,12 +244,22 @@ class Host:
             self._axil[channel][1].value = 0
         for channel in ("b", "r"):
             self._axil[channel][2].value = 0
-        for memory in (*self.weights, self.data):
+        for memory in self.memories:
             memory.restart()
         for _ in range(cycles):
             await FallingEdge(self.dut.clk)
         self.dut.rst.value = 0
         self._state()
+
+    async def request(self, requests, **options) -> list[int]:
+        """The answers to requests of four words each, a few at a time."""
+        found: list[int] = []
+        for first in range(0, len(requests), _REQUESTS):
+            some = requests[first : first + _REQUESTS]
+            words = [word for each in some for word in each]
+            await self.run(words, to=REQUEST, answers=len(some), **options)
+            found += self.answers
+        return found
 
     async def run(
         self,
@@ -160,6 +276,8 @@ class Host:
         stop_at=None,
         drain=False,
         seed="run",
+        to=_COMMAND,
+        answers=0,
     ) -> tuple[list[Report], list[int]]:
         """Send ``words``; return when ``reports`` statuses and ``readback`` words have come.
 
@@ -170,6 +288,7 @@ class Host:
         abort_at: from that cycle on no word is sent, CONTROL is written, then as ``drain``.
         stop_at: return after that many cycles, whatever has come.
         drain: return when nothing more comes: idle is 1 and STATUS and READBACK are empty.
+        to: the register that takes the words. answers: words of ANSWER, which ``answers`` then has.
         AssertionError, a hang: no transfer for ``silence`` cycles. A transfer is a word of the
         program or of a memory, a burst, a status or a word read back; an empty poll is none.
         """
@@ -178,14 +297,15 @@ class Host:
         low, high = latency if isinstance(latency, tuple) else (latency, latency)
         got, taken = [], []
         sent, start, last_sent = 0, self.cycle, 0
-        memories = (*self.weights, self.data)
+        memories = self.memories
+        self.answers = []
         aw, w, b = self._axil["aw"], self._axil["w"], self._axil["b"]
         ar, r = self._axil["ar"], self._axil["r"]
         b[2].value = 1
         r[2].value = 1
         self.unsent = 0  # words not taken when a deaf host began to look
         control, aborted = False, abort_at is None
-        empty = [0, 0]  # times that STATUS and READBACK were empty while idle
+        empty = [0, 0, 0]  # times that STATUS, READBACK and ANSWER were empty while idle
 
         def progress() -> str:
             return (
@@ -201,7 +321,7 @@ class Host:
                 control = not aborted and cycle >= abort_at
                 more = sent < len(words) and (abort_at is None or cycle < abort_at)
                 if control or (more and (not p_stall or rng.random() >= p_stall)):
-                    aw[0].value = (_CONTROL if control else _COMMAND) | rng.getrandbits(3) << 12
+                    aw[0].value = (_CONTROL if control else to) | rng.getrandbits(3) << 12
                     w[0].value = (1 if control else int(words[sent])) | 0xF << 32
                     aw[1].value = w[1].value = 1
                     self._aw = self._w = self._b = True
@@ -209,11 +329,12 @@ class Host:
                 deaf, self.unsent = 0, len(words) - sent
             if not self._r and not self._ar and not deaf and rng.random() >= p_away:
                 # Statuses and read-back words in turn, so that neither blocks the other.
-                wants = [len(got) < reports, len(taken) < readback]
+                wants = [len(got) < reports, len(taken) < readback, len(self.answers) < answers]
                 if not any(wants) and (drain or abort_at is not None):
-                    wants = [True, True]
+                    wants = [True, True, False]
                 if any(wants):
-                    self._polled = 1 - self._polled if all(wants) else wants.index(True)
+                    turns = (self._polled + n for n in (1, 2, 3))
+                    self._polled = next(turn % 3 for turn in turns if wants[turn % 3])
                     ar[0].value = _POLLED[self._polled] | rng.getrandbits(3) << 12
                     ar[1].value = 1
                     self._ar = self._r = True
@@ -233,18 +354,18 @@ class Host:
                     sent, last_sent, watch.moved = sent + 1, cycle, cycle
                 self._b = False
             if not (idle and aborted):
-                empty = [0, 0]
+                empty = [0, 0, 0]
             if self._r and r[1].value:
                 payload = int(r[0].value)
                 word, resp = payload & 0xFFFFFFFF, payload >> 32 & 3
                 if resp != RESP_OKAY:
                     empty[self._polled] += idle and aborted
                 else:
-                    watch.moved, empty = cycle, [0, 0]
+                    watch.moved, empty = cycle, [0, 0, 0]
                     if self._polled == 0:
                         got.append(Report(word >> 16, word >> 13 & 7, word & 0x1FFF, cycle))
                     else:
-                        taken.append(word)
+                        (taken if self._polled == 1 else self.answers).append(word)
                 self._r = False
             await FallingEdge(self.dut.clk)
             if aw_gone:
@@ -260,10 +381,11 @@ class Host:
             if stop_at is not None and cycle >= stop_at:
                 break
             if abort_at is not None:
-                done = aborted and min(empty) > 1
+                done = aborted and min(empty[:2]) > 1
             else:
                 done = len(got) >= reports and len(taken) >= readback and sent == len(words)
-                done &= not drain or min(empty) > 1
+                done &= len(self.answers) >= answers
+                done &= not drain or min(empty[:2]) > 1
             if done and not (self._b or self._r or self._aw or self._w or self._ar):
                 break
             if stop_at is None:

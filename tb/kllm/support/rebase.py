@@ -8,17 +8,19 @@ from collections.abc import Sequence
 
 from golden.kllm.isa import AFTER_BITS, COMMAND_WORDS, COMMANDS, Unit
 
-# Units of the opcodes that the accelerator knows: it has no unit CACHE.
-UNIT_OF = {int(opcode): each.unit for opcode, each in COMMANDS.items() if each.unit < Unit.CACHE}
+
+def units_of(units: int) -> dict[int, Unit]:
+    """The unit of each opcode that an accelerator of the first ``units`` units knows."""
+    return {int(opcode): each.unit for opcode, each in COMMANDS.items() if each.unit < units}
 
 
-def counted(words: Sequence[int]) -> list[int]:
+def counted(words: Sequence[int], units: int = int(Unit.CACHE)) -> list[int]:
     """Commands of each unit, as the counters see them: unknown opcodes count nowhere."""
-    counts = [0] * len(Unit)
+    counts, known = [0] * len(Unit), units_of(units)
     for first in range(0, len(words), COMMAND_WORDS):
         opcode = words[first] & 0xFF
-        if opcode in UNIT_OF:
-            counts[UNIT_OF[opcode]] += 1
+        if opcode in known:
+            counts[known[opcode]] += 1
     return counts
 
 

@@ -1,5 +1,7 @@
 """A comparison of what a host took with what golden says, used inside the simulator."""
 
+from golden.kllm.isa import Unit
+
 
 def compare(got, taken, results, readback) -> None:
     """Statuses in order on each unit, and every word read back.
@@ -7,7 +9,7 @@ def compare(got, taken, results, readback) -> None:
     got: tb.kllm.support.host.Report; results: (tag, unit, status). An unknown opcode is reported as
     unit 0, among that unit's own commands: of unit 0 only the set counts.
     """
-    for unit in range(5):
+    for unit in range(len(Unit)):
         found = [(report.tag, report.status) for report in got if report.unit == unit]
         expected = [(tag, status) for tag, where, status in results if where == unit]
         if unit == 0:
