@@ -21,7 +21,10 @@ from golden.llm.kllm.model import model_shape
 
 LAYERS, VOCABULARY, CONTEXT = 4, 150, 40
 # Of the small machine with a unit CACHE.
-PAGED = ("batch=4", f"cache.layers={LAYERS}", "cache.pages=512", f"cache.max_tokens={CONTEXT}")
+PAGED = (
+    "batch=4", f"cache.layers={LAYERS}", "cache.pages=512", "cache.page_bytes=512",
+    f"cache.max_tokens={CONTEXT}",
+)  # fmt: skip
 
 
 @functools.cache
