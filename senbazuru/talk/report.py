@@ -155,9 +155,10 @@ def predicted(
     timings = Timings.fitted(latency=latency, command=host.command, poll=host.poll)
     units = Units(
         counter=config.build.counter, macs=config.build.macs, function_width=config.width,
-        functions=config.functions, queue=config.queue,
+        functions=config.functions, queue=config.queue, cache_bits=config.cache.data_bits,
+        attention_lanes=config.cache.lanes, attention_macs=config.cache.macs,
     )  # fmt: skip
-    cycles = CommandCycles(config.machine, units, timings)
+    cycles = CommandCycles(config.machine, units, timings, program.job.context)
     first = dict.fromkeys(Unit, 0)
     spent = sum(timeline(words, cycles, first).cycles for words in program.parts)
     handed = (len(program.parts) - 1) * host.handover * clock  # a part ends with K and V read back
