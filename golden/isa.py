@@ -133,7 +133,8 @@ class Command:
     """A command: its unit, what it does, its operands.
 
     in_place: an element of the destination depends on the same element of a source alone, so that
-    both may be the same places.
+    both may be the same places. needs: a unit that the machine has, in addition to the command's
+    own; None: no other.
     """
 
     opcode: IntEnum
@@ -141,6 +142,11 @@ class Command:
     summary: str
     operands: tuple[Operand, ...]
     in_place: bool = False
+    needs: Any = None
+
+    def known(self, units: int) -> bool:
+        """Whether a machine of the first ``units`` units has the command."""
+        return max(self.unit, self.unit if self.needs is None else self.needs) < units
 
     def position(self, name: str) -> int:
         """Index of an operand among the command's."""

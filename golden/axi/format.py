@@ -102,6 +102,18 @@ _CACHE_MAP = (
         access="WO",
         meaning="pushes a word to `batch`, as COMMAND does to `command`",
     ),
+    Register(
+        name="RUN",
+        offset=0x28,
+        access="WO",
+        meaning="pushes a word to `run`, as COMMAND does to `command`",
+    ),
+    Register(
+        name="RESULT",
+        offset=0x2C,
+        access="RO",
+        meaning="pops a word of `result`; when none waits: 0 and SLVERR",
+    ),
 )
 CACHE_REGISTERS = {register.name: register for register in _CACHE_MAP}
 

@@ -107,6 +107,8 @@ class RegisterModel:
         self.request: deque[int] = deque()
         self.answer: deque[int] = deque()
         self.batch: deque[int] = deque()
+        self.run: deque[int] = deque()
+        self.result: deque[int] = deque()
         self.command: deque[int] = deque()
         self.status: deque[int] = deque()
         self.readback: deque[int] = deque()
@@ -119,9 +121,11 @@ class RegisterModel:
             REGISTERS["READBACK"].offset: self.readback,
         }
         if cache_depth:
-            for name, queue in (("REQUEST", self.request), ("BATCH", self.batch)):
+            written = {"REQUEST": self.request, "BATCH": self.batch, "RUN": self.run}
+            for name, queue in written.items():
                 self._written[CACHE_REGISTERS[name].offset] = queue, cache_depth
             self._read[CACHE_REGISTERS["ANSWER"].offset] = self.answer
+            self._read[CACHE_REGISTERS["RESULT"].offset] = self.result
 
     def write(self, address: int, word: int, strobes: int = 0xF) -> int:
         """The response; ``address`` within the register file, its low two bits ignored."""

@@ -37,6 +37,7 @@ from golden.kllm.isa import (
     Binary,
     Codebook,
     Function,
+    Index,
     MatmulMode,
     Opcode,
     Outliers,
@@ -107,10 +108,13 @@ def _refusal(
     opcode: Opcode, operands: Mapping[str, int], after: Mapping[Unit, int], config: MachineConfig
 ) -> str | None:
     """Why no program has such a command; None: nothing is wrong with it."""
-    named = (COMMANDS[opcode].unit, *(unit for unit, count in after.items() if count))
+    command = COMMANDS[opcode]
+    named = [command.unit, *(unit for unit, count in after.items() if count)]
+    if command.needs is not None:
+        named.append(command.needs)
     if max(named) >= config.units:
         return f"{opcode.name}: the machine has no unit {max(named).name} (batch=0)"
-    refused = COMMANDS[opcode].refusal(operands, config, _places(config))
+    refused = command.refusal(operands, config, _places(config))
     if refused is None and (reason := overlap(opcode, operands, config)):
         return f"{opcode.name}: {reason}"
     return refused
@@ -275,6 +279,16 @@ class Assembler:
             rows = dst.rows
         return self.emit(Opcode.LOAD, {"address": address, "rows": rows, "dst": _row(dst)})
 
+    def load_at(self, *, address: int, rows: int, index: Index, limit: int, dst: Vector) -> int:
+        """``rows``: of an entry; ``dst`` gives tokens and stride."""
+        return self.emit(
+            Opcode.LOAD_AT,
+            {
+                "address": address, "rows": rows, "index": index, "limit": limit, "dst": dst.row,
+                "stride": dst.stride, "tokens": dst.tokens,
+            },
+        )  # fmt: skip
+
     def activation_codebook(self, *, src: Vector | int) -> int:
         return self.emit(Opcode.ACTIVATION_CODEBOOK, {"src": _row(src)})
 
@@ -437,6 +451,16 @@ class Assembler:
 
     def read_slot(self, *, slot: Slots | int) -> int:
         return self.emit(Opcode.READ_SLOT, {"slot": _slot(slot, 1)})
+
+    def argmax(self, *, src: Vector, first: int = 0, begin: bool = True, end: bool = True) -> int:
+        """``src`` gives tokens, stride and length; ``first``: id of a token's first element."""
+        return self.emit(
+            Opcode.ARGMAX,
+            {
+                "src": src.row, "stride": src.stride, "tokens": src.tokens, "length": src.length,
+                "first": first, "begin": int(begin), "end": int(end),
+            },
+        )  # fmt: skip
 
 
 def _slot(slot: Slots | int, tokens: int) -> int:

@@ -1,6 +1,6 @@
 """Cycles that a program takes at least, command by command: what its report compares with.
 
-    LOAD          rows
+    LOAD          rows; LOAD_AT those of all tokens
     QUANTIZE      each row twice (OFFLINE once), as V gives a row per cycle; QUANTIZE_INTEGER
                   also 16 / integer_lanes cycles per row of its second pass
     MATMUL        the largest of: port words / ports; per job (group and token) the beats, in
@@ -8,7 +8,7 @@
                   path take; columns outputs
     FUNCTION      tokens * length / function_width; SOFTMAX three times that; the command FUNCTION
                   length / functions
-    READ          8 words per row; READ_SLOT its words
+    READ          8 words per row; READ_SLOT its words; ARGMAX the rows of all tokens
     codebooks     their words or rows
 
 Start-up and pipelines are left out, so are outliers that share a row. ``schedule`` places the
@@ -154,6 +154,7 @@ def _rows_read(opcode: Opcode) -> Count:
 # Cycles of each command at least, and what takes them.
 CYCLES: dict[Opcode, Count] = {
     Opcode.LOAD: lambda o, _config, _rates: (o["rows"], "rows"),
+    Opcode.LOAD_AT: lambda o, _config, _rates: (o["tokens"] * o["rows"], "rows"),
     Opcode.ACTIVATION_CODEBOOK: lambda _o, config, _rates: ((1 << config.bits_a) - 1, "words"),
     Opcode.QUANTIZE: _quantize,
     Opcode.QUANTIZE_INTEGER: _quantize_integer,
@@ -169,6 +170,7 @@ CYCLES: dict[Opcode, Count] = {
     Opcode.GLU: _elementwise(width_max=8),
     Opcode.READ: lambda o, _config, _rates: (8 * o["rows"], "rows"),
     Opcode.READ_SLOT: lambda _o, _config, _rates: (4, "words"),  # its head; the slot has the length
+    Opcode.ARGMAX: _rows_read(Opcode.ARGMAX),
     Opcode.APPEND: _rows_read(Opcode.APPEND),
     Opcode.ATTEND: _rows_read(Opcode.ATTEND),
 }

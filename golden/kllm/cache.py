@@ -26,10 +26,11 @@ from golden.paging.format import Kv, Op, Status
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A place of the batch: the sequence that a token belongs to, and its position there."""
+    """A place of the batch: a token's sequence, its position there, and its id for LOAD_AT."""
 
     sequence: int
     position: int
+    token: int = 0
 
 
 class CacheUnit:

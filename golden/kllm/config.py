@@ -1,6 +1,7 @@
 """Sizes of a KLLM accelerator that software must know: what programs and images depend on."""
 
 import dataclasses
+import zlib
 from typing import Any
 
 from golden.config import Shape, bounded, choice, nested
@@ -119,6 +120,11 @@ class MachineConfig(Shape):
     def units(self) -> int:
         """Units of the machine, the first of ``Unit``."""
         return len(Unit) if self.batch else int(Unit.CACHE)
+
+    @property
+    def word(self) -> int:
+        """CRC-32 of all fields: what a program for another machine has is another word."""
+        return zlib.crc32(repr(self).encode())
 
     @property
     def lanes(self) -> int:

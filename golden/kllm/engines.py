@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from golden.kllm.format import FURTHEST, NO_OP
-from golden.kllm.isa import AFTER_BITS, COMMANDS, CommandStatus, Opcode, Unit, decode
+from golden.kllm.isa import AFTER_BITS, SET, CommandStatus, Unit, decode
 
 
 def screen(words: Sequence[int], issued: Sequence[int]) -> tuple[Unit | None, CommandStatus]:
@@ -15,14 +15,14 @@ def screen(words: Sequence[int], issued: Sequence[int]) -> tuple[Unit | None, Co
 
     words: COMMAND_WORDS; issued: commands of each unit of the machine before this one, modulo
     2**16 or not.
-    The unit is None where the opcode is unknown: reported as of unit 0, counted nowhere. So is the
-    opcode of a unit that the machine does not have; a wait for such a unit is MALFORMED.
+    The unit is None where the opcode is unknown: reported as of unit 0, counted nowhere. So is an
+    opcode that needs a unit that the machine does not have; a wait for such a unit is MALFORMED.
     """
     units = len(issued)
-    known = words[0] & 0xFF in COMMANDS
-    unit = COMMANDS[Opcode(words[0] & 0xFF)].unit if known else None
-    if unit is not None and unit >= units:
+    command = SET.find(words[0])
+    if command is None or not command.known(units):
         return None, CommandStatus.MALFORMED
+    unit = command.unit
     try:
         _, _, after, _ = decode(list(words))
     except ValueError:
@@ -34,6 +34,20 @@ def screen(words: Sequence[int], issued: Sequence[int]) -> tuple[Unit | None, Co
     if any((sent - count) >> AFTER_BITS - 1 & 1 for sent, count in zip(issued, waits, strict=True)):
         return unit, CommandStatus.DEPENDENCY
     return unit, CommandStatus(0)
+
+
+def moved(words: Sequence[int], number: int, base: Sequence[int]) -> list[int]:
+    """The words of a command with the tag ``number``, and ``base[u]`` added to its wait for unit u.
+
+    base: of each unit of the machine.
+    """
+    made = list(words)
+    made[0] = made[0] & 0xFFFF | number << 16
+    for unit, count in enumerate(base):
+        word, place = 1 + unit // 2, AFTER_BITS * (unit % 2)
+        wait = (made[word] >> place) + count & 0xFFFF
+        made[word] = made[word] & ~(0xFFFF << place) | wait << place
+    return made
 
 
 def place_words(

@@ -17,6 +17,7 @@ units overlap unless a wait forbids it. Every command gives one status: its tag,
 
 import dataclasses
 import math
+import zlib
 from enum import IntEnum, IntFlag
 from typing import Any
 
@@ -27,29 +28,40 @@ __all__ = [
     "AFTER_BITS",
     "CACHE_STATUS",
     "COMMANDS",
+    "COMMAND_ROWS",
     "COMMAND_WORDS",
     "FAILED",
     "FIRST_OPERAND_WORD",
     "GELU_C0",
     "GELU_C1",
+    "HEADER_ROWS",
+    "NOBODY",
     "OPERANDS_MAX",
+    "PROGRAM_MAGIC",
+    "PROGRAM_MAX",
     "ROW_BYTES",
     "ROW_ELEMENTS",
+    "RUN_CHECKS",
+    "RUN_UNIT",
     "SET",
     "Binary",
     "Codebook",
     "Command",
     "CommandStatus",
     "Function",
+    "Header",
+    "Index",
     "MatmulMode",
     "Norm",
     "Opcode",
     "Operand",
     "OutlierMode",
     "Outliers",
+    "RunStatus",
     "Scalar",
     "Statistics",
     "Unit",
+    "command_set_word",
     "decode",
     "encode",
     "row_count",
@@ -62,6 +74,7 @@ OPERANDS_MAX = COMMAND_WORDS - FIRST_OPERAND_WORD
 AFTER_BITS = 16
 ROW_ELEMENTS = 16  # FP16 words of one row of the vector memory
 ROW_BYTES = 2 * ROW_ELEMENTS  # a row of the vector memory and of the data memory
+NOBODY = (1 << 32) - 1  # what ARGMAX gives of a token without a number
 
 
 def row_count(length: int) -> int:
@@ -87,6 +100,7 @@ class Unit(IntEnum):
 
 class Opcode(IntEnum):
     LOAD = 0x01
+    LOAD_AT = 0x02
     ACTIVATION_CODEBOOK = 0x10
     QUANTIZE = 0x11
     QUANTIZE_INTEGER = 0x12
@@ -102,6 +116,7 @@ class Opcode(IntEnum):
     GLU = 0x37
     READ = 0x40
     READ_SLOT = 0x41
+    ARGMAX = 0x42
     APPEND = 0x50
     ATTEND = 0x51
 
@@ -138,6 +153,38 @@ FAILED = (
     | CommandStatus.ABORTED
     | CommandStatus.LANE_FAULT
 )
+
+
+# A program in the data memory: a header, then the words of its commands, all little-endian. The
+# header has COMMAND_WORDS words; those that are not named here are 0.
+PROGRAM_MAGIC = 0x52505A53  # "SZPR" in memory
+HEADER_ROWS = COMMAND_ROWS = 4 * COMMAND_WORDS // ROW_BYTES
+PROGRAM_MAX = (1 << 16) - 1  # commands of a program
+RUN_UNIT = 7  # in the answer of a run: no command is to blame
+RUN_CHECKS = 1 << 31  # bit of RUN: the check word is compared before the first command
+
+
+class Header(IntEnum):
+    """The words of a program's header."""
+
+    MAGIC = 0
+    SET = 1  # ``command_set_word``: the command set
+    MACHINE = 2  # golden.kllm.config.MachineConfig.word
+    COMMANDS = 3  # 1..PROGRAM_MAX
+    CHECK = 4  # CRC-32 of the bytes of the commands
+    HEADER_CHECK = 15  # CRC-32 of the bytes of the header before this word
+
+
+class RunStatus(IntFlag):
+    """Why a run has ended, in the answer of RUN_UNIT; 0: every command is done."""
+
+    HEADER = 1 << 0  # no header begins there, or a damaged one; no command began
+    FOREIGN = 1 << 1  # of another command set or machine; no command began
+    DAMAGED = 1 << 2  # the check word is not that of the commands
+    BUS_ERROR = 1 << 7  # SLVERR or DECERR on a read, or beyond the addresses
+    ABORTED = 1 << 9  # ended by an abort
+    OVERFLOW = 1 << 11  # of some command
+    SCALE_NONFINITE = 1 << 12  # of some command
 
 
 # The bits that a status of the cache means. A command's requests end with no other status.
@@ -218,6 +265,13 @@ class Scalar(IntEnum):
 
     IMMEDIATE = 0  # an FP16 operand
     NEGATED_MEAN = 1  # rne16(-mean * rms_reciprocal) of a slot: LayerNorm's shift
+
+
+class Index(IntEnum):
+    """LOAD_AT takes one of these of a token as the index of an entry."""
+
+    TOKEN = 0  # its id
+    POSITION = 1  # its position in its sequence
 
 
 class Function(IntEnum):
@@ -316,6 +370,20 @@ _TABLE = (
             _value("rows", 16, "rows, 1 at least", least=1),
             _row("dst", "first destination", _writes(_count("rows"))),
         ),
+    ),
+    Command(
+        Opcode.LOAD_AT, Unit.LOAD,
+        "V[dst + t * stride] = entry of the index of place t of the batch, rows each, t < tokens",
+        (
+            _value("address", 32, "row of the data memory where entry 0 begins"),
+            _value("rows", 16, "rows of an entry, 1 at least", least=1),
+            _value("index", 1, "Index", selector=Index),
+            _value("limit", 24, "entries; an index of so many or more has none"),
+            _row("dst", "first destination", _writes(_count("rows"), "stride")),
+            _stride("stride", "rows from token to token"),
+            _TOKENS,
+        ),
+        needs=Unit.CACHE,
     ),
     Command(
         Opcode.ACTIVATION_CODEBOOK, Unit.QUANTIZE,
@@ -495,6 +563,20 @@ _TABLE = (
         (_slot("activation"),),
     ),
     Command(
+        Opcode.ARGMAX, Unit.READ,
+        "best[t] = largest of V[src + t * stride] and best[t], t < tokens; at the end ids to host",
+        (
+            _row("src", "first token", _reads(_ELEMENTS, "stride")),
+            _stride("stride", "rows from token to token"),
+            _TOKENS,
+            _LENGTH,
+            _value("first", 24, "id of a token's first element"),
+            _value("begin", 1, "1: what was best before does not count", 1),
+            _value("end", 1, "1: gives an id of each token", 1),
+        ),
+        needs=Unit.CACHE,
+    ),
+    Command(
         Opcode.APPEND, Unit.CACHE,
         "V[src + t * stride] = next K or V of the sequence of place t of the batch, t < tokens",
         (
@@ -523,3 +605,13 @@ _TABLE = (
 SET = CommandSet(_TABLE, Unit, COMMAND_WORDS, FIRST_OPERAND_WORD, AFTER_BITS)
 COMMANDS: dict[Opcode, Command] = SET.commands
 encode, decode = SET.encode, SET.decode
+
+
+def command_set_word() -> int:
+    """CRC-32 of units, opcodes and operands: another one where a program would mean otherwise."""
+    lines = [
+        f"{int(command.opcode)} {int(command.unit)} "
+        + " ".join(f"{operand.name}:{operand.bits}" for operand in command.operands)
+        for command in COMMANDS.values()
+    ]
+    return zlib.crc32("\n".join([f"{COMMAND_WORDS} {AFTER_BITS}", *lines]).encode())

@@ -17,6 +17,8 @@ A failed command leaves vector memory and slots as they were, with these excepti
 - SOFTMAX writes the rows that have a result;
 - QUANTIZE and QUANTIZE_INTEGER fill the slots of the good tokens and empty those of the others;
 - APPEND and ATTEND do the tokens that have no fault;
+- LOAD_AT fills with zeros where an index has no entry, and with NaN where the memory has an error;
+- ARGMAX with NONFINITE leaves NaN out and gives its ids;
 - ATTEND with BUS_ERROR or NONFINITE writes NaN for what has no result;
 - LANE_CODEBOOK and ACTIVATION_CODEBOOK with a word beyond -1..1 leave no codebook.
 """
@@ -31,6 +33,7 @@ from torch import Tensor
 from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import mul
 from golden.kllm import functional, quantizer
+from golden.kllm.argmax import Best, fold
 from golden.kllm.cache import CacheUnit
 from golden.kllm.config import MachineConfig
 from golden.kllm.engines import screen
@@ -40,10 +43,12 @@ from golden.kllm.image import weights_of_image
 from golden.kllm.isa import (
     COMMAND_WORDS,
     COMMANDS,
+    NOBODY,
     ROW_BYTES,
     ROW_ELEMENTS,
     Codebook,
     CommandStatus,
+    Index,
     MatmulMode,
     Norm,
     Opcode,
@@ -114,7 +119,7 @@ class Machine:
 
     vector: (vector_rows, 16) int64 FP16 words; slots: ``Slot`` or None where not valid;
     data: rows of 32 bytes; weights: one memory per weight port; issued: commands per unit so far;
-    cache: its unit, if the machine has one.
+    cache: its unit, if the machine has one; best: (key, id) of golden.kllm.argmax, of each token.
     What hardware leaves undefined after reset (the vector memory) is 0 here: a program must not
     read what was not written.
     """
@@ -143,6 +148,7 @@ class Machine:
         self.midpoints = torch.zeros(0, dtype=torch.int64)
         self.lane_codebook: tuple[Codebook, Tensor] | None = None
         self.cache = CacheUnit(config.cache, config.batch) if config.batch else None
+        self.best: list[Best | None] = [None] * config.batch
         self.issued = dict.fromkeys(Unit, 0)
         self.readback: list[int] = []  # words for the host, since the last run began
 
@@ -192,13 +198,35 @@ class Machine:
     def _load(self, address: int, rows: int, dst: int) -> CommandStatus:
         if not rows or dst + rows > self.config.vector_rows:
             return CommandStatus.RANGE
+        words, status = self._entry(address, rows)
+        self.vector[dst : dst + rows] = words
+        return status
+
+    def _load_at(self, **o: int) -> CommandStatus:
+        assert self.cache is not None
+        if self._refused(Opcode.LOAD_AT, o):
+            return CommandStatus.RANGE
+        status = CommandStatus(0)
+        for t, place in enumerate(self.cache.batch[: o["tokens"]]):
+            words: Tensor | int = 0
+            if place is not None:
+                index = place.position if o["index"] == Index.POSITION else place.token
+                if index < o["limit"]:
+                    words, fault = self._entry(o["address"] + index * o["rows"], o["rows"])
+                    status |= fault
+                else:
+                    status |= CommandStatus.RANGE
+            row = o["dst"] + t * o["stride"]
+            self.vector[row : row + o["rows"]] = words
+        return status
+
+    def _entry(self, address: int, rows: int) -> tuple[Tensor | int, CommandStatus]:
+        """Rows of the data memory as rows of V; NaN where the memory has an error."""
         found = self.data.read(address, rows)
         if found is None:
-            self.vector[dst : dst + rows] = FP16.canonical_nan
-            return CommandStatus.BUS_ERROR
+            return FP16.canonical_nan, CommandStatus.BUS_ERROR
         words = found.copy().view("<u2").astype(np.int64).reshape(rows, ROW_ELEMENTS)
-        self.vector[dst : dst + rows] = torch.from_numpy(words)
-        return CommandStatus(0)
+        return torch.from_numpy(words), CommandStatus(0)
 
     # Unit.QUANTIZE
 
@@ -371,13 +399,31 @@ class Machine:
         self.readback += slot_words(held)
         return CommandStatus(0)
 
-    # Unit.CACHE
+    def _argmax(self, **o: int) -> CommandStatus:
+        if self._refused(Opcode.ARGMAX, o):
+            return CommandStatus.RANGE
+        status = CommandStatus(0)
+        vectors = self._tokens(o["src"], o["stride"], o["tokens"], o["length"])
+        for t, words in enumerate(vectors):
+            held = None if o["begin"] else self.best[t]
+            self.best[t], is_nan = fold(words, o["first"], held)
+            if is_nan:
+                status |= CommandStatus.NONFINITE
+            if o["end"]:
+                found = self.best[t]
+                self.readback.append(NOBODY if found is None else found.id)
+        return status
+
+    # Commands of the batch, and Unit.CACHE.
+
+    def _refused(self, opcode: Opcode, o: dict[str, int]) -> bool:
+        """Whether a command of the batch is out of range."""
+        refused = COMMANDS[opcode].refusal(o, self.config, {"rows": self.config.vector_rows})
+        return refused is not None or o["tokens"] > self.config.batch
 
     def _beyond(self, opcode: Opcode, o: dict[str, int]) -> bool:
-        """Whether a command of the unit is out of range."""
-        refused = COMMANDS[opcode].refusal(o, self.config, {"rows": self.config.vector_rows})
-        fits = o["tokens"] <= self.config.batch and o["layer"] < self.config.cache.layers
-        return refused is not None or not fits
+        """Whether a command of the unit CACHE is out of range."""
+        return self._refused(opcode, o) or o["layer"] >= self.config.cache.layers
 
     def _append(self, **o: int) -> CommandStatus:
         assert self.cache is not None

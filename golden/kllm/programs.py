@@ -25,6 +25,7 @@ from golden.kllm.isa import (
     Codebook,
     CommandStatus,
     Function,
+    Index,
     MatmulMode,
     Norm,
     Opcode,
@@ -39,6 +40,7 @@ from golden.oaken.kv_engine import Request
 from golden.paging.format import Kv, Op, Status
 
 Bytes = np.ndarray
+_ENTRIES = 40  # of a table of LOAD_AT
 _EARLY = CommandStatus.MALFORMED | CommandStatus.DEPENDENCY | CommandStatus.RANGE
 
 
@@ -119,6 +121,9 @@ class _Maker:
             self._open()
             self.rebatch()
         self._emit(Opcode.LOAD, {"address": 0, "rows": self.rows, "dst": 0})
+        if config.batch:  # what was best in a program before this one does not count
+            every = {"src": self.first, "stride": 1, "tokens": config.batch, "length": 1}
+            self._emit(Opcode.ARGMAX, every | {"first": 0, "begin": 1, "end": 0})
 
     # Memories.
 
@@ -231,7 +236,8 @@ class _Maker:
             ahead[sequence] += 1
             if self.faults and rng.random() < 0.1:
                 position = max(0, position + int(rng.integers(-3, 3)))
-            batch.append(Place(sequence, position) if rng.random() < 0.8 else None)
+            token = int(rng.integers(_ENTRIES + 4 * self.faults))
+            batch.append(Place(sequence, position, token) if rng.random() < 0.8 else None)
         memory = Status.OK
         if self.faults and rng.random() < 0.25:
             memory = Status.SLAVE_ERROR if rng.random() < 0.5 else Status.DECODE_ERROR
@@ -266,6 +272,27 @@ class _Maker:
                 break
         return Opcode.ATTEND, drawn
 
+    def _draw_entries(self) -> tuple[Opcode, dict[str, int]]:
+        """LOAD_AT, or ARGMAX of any numbers."""
+        rng, config = self.rng, self.config
+        tokens = int(rng.integers(1, config.batch + 1))
+        if rng.random() < 0.5:
+            rows = int(rng.integers(1, 4))
+            dst, stride = self._vector(ROW_ELEMENTS * rows, tokens)
+            last = self.data_rows - rows * _ENTRIES
+            return Opcode.LOAD_AT, {
+                "address": int(rng.integers(last + 1)), "rows": rows,
+                "index": int(rng.integers(len(Index))), "limit": _ENTRIES, "dst": dst,
+                "stride": stride, "tokens": tokens,
+            }  # fmt: skip
+        length = int(rng.integers(1, 60))
+        src, stride = self._vector(length, tokens)
+        return Opcode.ARGMAX, {
+            "src": src, "stride": stride, "tokens": tokens, "length": length,
+            "first": int(rng.integers(1 << 20)), "begin": int(rng.integers(2)),
+            "end": int(rng.integers(2)),
+        }  # fmt: skip
+
     # Commands.
 
     def _vector(self, length: int, tokens: int) -> tuple[int, int]:
@@ -298,6 +325,8 @@ class _Maker:
         ]  # fmt: skip
         if config.batch and rng.random() < 0.3:
             return self._draw_cache()
+        if config.batch and rng.random() < 0.2:
+            return self._draw_entries()
         opcode = opcodes[int(rng.integers(len(opcodes)))]
         if opcode == Opcode.LOAD:
             rows = int(rng.integers(1, 9))
@@ -426,13 +455,13 @@ class _Maker:
         return (
             m.vector.clone(), list(m.slots), m.centroids, m.midpoints, m.lane_codebook,
             dict(m.issued), len(m.readback), list(m.state.codebook),
-            copy.deepcopy(m.cache.engine) if is_cache and m.cache else None,
+            copy.deepcopy(m.cache.engine) if is_cache and m.cache else None, list(m.best),
         )  # fmt: skip
 
     def _restore(self, kept) -> None:
         m = self.machine
         m.state.vector, m.state.slots, m.centroids, m.midpoints, m.lane_codebook = kept[:5]
-        m.issued, m.state.codebook = kept[5], kept[7]
+        m.issued, m.state.codebook, m.best = kept[5], kept[7], kept[9]
         if kept[8] is not None:
             assert m.cache is not None
             m.cache.engine = kept[8]

@@ -39,7 +39,7 @@ class AxiLiteRegistersConfig(Config):
     command_depth: int = bounded(64, 1, 65_535, "words")
     status_depth: int = bounded(64, 1, 65_535, "words")
     readback_depth: int = bounded(64, 1, 65_535, "words")
-    cache_depth: int = bounded(0, 0, 65_535, "words of request, of answer and of batch; 0: none")
+    cache_depth: int = bounded(0, 0, 65_535, "words of each queue of CACHE_REGISTERS; 0: none")
 
     def __post_init__(self) -> None:
         if self.cache_depth and self.address_bits < 6:
@@ -66,8 +66,8 @@ class AxiLiteRegisters(Block):
         a read of an empty queue                        SLVERR, word 0
         an access that the map does not know            SLVERR
 
-    With ``cache_depth``, CACHE_REGISTERS are there too: REQUEST, ANSWER and BATCH, with queues
-    ``request``, ``answer`` and ``batch``.
+    With ``cache_depth``, CACHE_REGISTERS are there too: REQUEST, ANSWER, BATCH, RUN and RESULT,
+    each with a queue.
 
     The low two address bits and PROT are ignored. ``abort_pulse`` does not empty the queues.
 
@@ -109,6 +109,8 @@ class AxiLiteRegisters(Block):
             "request": Out(word, "Words written to REQUEST, in order."),
             "answer": In(word, "Words for ANSWER."),
             "batch": Out(word, "Words written to BATCH, in order."),
+            "run": Out(word, "Words written to RUN, in order."),
+            "result": In(word, "Words for RESULT."),
         }
 
     @property
@@ -142,16 +144,17 @@ class AxiLiteRegisters(Block):
         link(m, self.readback, readback.i)
         pushed, popped = {}, {}
         if config.cache_depth:
-            for name in ("request", "answer", "batch"):
+            for name in ("request", "answer", "batch", "run", "result"):
                 queues[name] = queue(
                     m, f"{name}_queue", word, config.cache_depth,
                     storage=config.storage(config.cache_depth),
                 )  # fmt: skip
-            for name in ("request", "batch"):
+            for name in ("request", "batch", "run"):
                 link(m, queues[name].o, getattr(self, name))
                 pushed[name.upper()] = queues[name].i
-            link(m, self.answer, queues["answer"].i)
-            popped["ANSWER"] = queues["answer"].o
+            for name in ("answer", "result"):
+                link(m, getattr(self, name), queues[name].i)
+                popped[name.upper()] = queues[name].o
         self._write(m, {"COMMAND": command.i, **pushed})
         self._read(m, command, status, readback, popped)
         return m

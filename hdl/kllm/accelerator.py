@@ -27,6 +27,7 @@ from hdl.kllm.cache.engine import KllmCache
 from hdl.kllm.cache.host import KllmCacheHost, KllmCacheHostConfig
 from hdl.kllm.dispatcher import KllmDispatcher, KllmDispatcherConfig
 from hdl.kllm.engine import ROW, slot_client
+from hdl.kllm.fetch import KllmFetch, KllmFetchConfig
 from hdl.kllm.function.pipeline import FUNCTIONS
 from hdl.kllm.function.unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
 from hdl.kllm.lane.array import KllmLaneArray, KllmLaneArrayConfig
@@ -36,6 +37,7 @@ from hdl.kllm.matmul.engine import KllmMatmul
 from hdl.kllm.quantize.quantizer import KllmQuantizer, KllmQuantizerConfig
 from hdl.kllm.slots.load import KllmLoad, KllmLoadConfig
 from hdl.kllm.slots.memory import KllmSlotMemory, KllmSlotMemoryConfig
+from hdl.kllm.slots.read_share import KllmReadShare, KllmReadShareConfig
 from hdl.kllm.slots.readback import KllmReadback, KllmReadbackConfig
 from hdl.kllm.weights.supply import KllmWeightSupply, KllmWeightSupplyConfig
 from hdl.memory.shared import MemoryShared, MemorySharedConfig
@@ -96,7 +98,7 @@ class KllmAcceleratorConfig(Config):
 
     # With a batch alone.
     conditional_parts: ClassVar[tuple[str, ...]] = (
-        "attention_config", "batch_config", "cache_config",
+        "attention_config", "batch_config", "cache_config", "fetch_config", "share_config",
     )  # fmt: skip
 
     machine: MachineConfig = nested(MachineConfig, "programs see this")
@@ -128,8 +130,8 @@ class KllmAcceleratorConfig(Config):
         # What the parts refuse is refused here, before elaboration.
         self.check_parts()
         if machine.batch:
-            for part in (self.attention_config, self.cache_config, self.batch_config):
-                part.check_parts()
+            for part in self.conditional_parts:
+                getattr(self, part).check_parts()
 
     @property
     def lane(self) -> KllmPeLaneConfig:
@@ -173,7 +175,10 @@ class KllmAcceleratorConfig(Config):
 
     @property
     def load_config(self) -> KllmLoadConfig:
-        return KllmLoadConfig(vectors=self.machine.vectors, address_bits=self.address_bits)
+        machine = self.machine
+        return KllmLoadConfig(
+            vectors=machine.vectors, address_bits=self.address_bits, batch=machine.batch
+        )
 
     @property
     def quantizer_config(self) -> KllmQuantizerConfig:
@@ -191,7 +196,21 @@ class KllmAcceleratorConfig(Config):
 
     @property
     def readback_config(self) -> KllmReadbackConfig:
-        return KllmReadbackConfig(vectors=self.machine.vectors, slot=self.machine.slot)
+        machine = self.machine
+        return KllmReadbackConfig(
+            vectors=machine.vectors, slot=machine.slot, batch=machine.batch
+        )
+
+    @property
+    def fetch_config(self) -> KllmFetchConfig:
+        machine = self.machine
+        return KllmFetchConfig(
+            units=machine.units, machine=machine.word, address_bits=self.address_bits
+        )
+
+    @property
+    def share_config(self) -> KllmReadShareConfig:
+        return KllmReadShareConfig(address_bits=self.address_bits, readers=2)
 
     @property
     def slot_config(self) -> KllmSlotMemoryConfig:
@@ -243,7 +262,7 @@ class KllmAcceleratorConfig(Config):
 
     @property
     def batch_config(self) -> KllmBatchConfig:
-        return KllmBatchConfig(places=self.machine.batch)
+        return KllmBatchConfig(places=self.machine.batch, readers=2)
 
     @property
     def port_config(self) -> AxiReadPortConfig:
@@ -273,17 +292,18 @@ class KllmAccelerator(Block):
     """Runs programs of golden.kllm.isa: the decoder layers of an LLM on K-Means-quantized data.
 
     Five engines (load, quantize, matmul, function, read) work on a vector memory of FP16 rows and
-    on slots of quantized tokens. With a batch there is a sixth: K and V of several sequences in
-    pages of the memory at ``kv``, from address 0 on, and attention over them. The dispatcher
-    starts each command when the commands that it waits for are complete. So quantization, matrix
-    products and functions of different tokens or heads overlap. Weights stream over
-    ``machine.ports`` AXI4 read ports, striped word by word (golden.kllm.format). Constants and
-    tokens stream over one more port of 256 bits.
+    on slots of quantized tokens. With a batch there is a sixth, the cache. It has K and V of
+    several sequences in pages of the memory at ``kv``, from address 0 on, and attends to them. The
+    dispatcher starts each command when the commands that it waits for are complete. So
+    quantization, matrix products and functions of different tokens or heads overlap. Weights
+    stream over ``machine.ports`` AXI4 read ports, striped word by word (golden.kllm.format).
+    Constants and tokens stream over one more port of 256 bits.
 
     The host writes command words to COMMAND. It takes one word per command from STATUS, and the
     words of READ from READBACK (golden.axi.format). A host that takes none stops the engines, and
     loses nothing. With a batch it writes requests to REQUEST, takes their answers from ANSWER, and
-    writes the batch to BATCH.
+    writes the batch to BATCH. RUN names a program in the data memory. The commands of that come as
+    if the host sent them, and RESULT has one word for all of them (golden.kllm.fetch).
 
     Every command computes what golden.kllm.machine computes, to the bit. A command that fails
     gives the reason in its status, and those after it run. Abort: of each unit, the commands up to
@@ -375,7 +395,10 @@ class KllmAccelerator(Block):
             "registers",
             AxiLiteRegisters(config.registers_config),
         )
-        shape = KllmDispatcherConfig(units=config.machine.units, queue=config.queue)
+        has_batch = bool(config.machine.batch)
+        shape = KllmDispatcherConfig(
+            units=config.machine.units, queue=config.queue, counts=has_batch
+        )
         dispatcher = add(m, "dispatcher", KllmDispatcher(shape))
         load = add(m, "load", KllmLoad(config.load_config))
         quantizer = add(m, "quantizer", KllmQuantizer(config.quantizer_config))
@@ -394,11 +417,11 @@ class KllmAccelerator(Block):
             Unit.FUNCTION: function,
             Unit.READ: readback,
         }
-        if config.machine.batch:
-            engines[Unit.CACHE] = _add_cache(m, self, registers)
-        m.d.comb += self.idle.eq(dispatcher.idle)
+        if has_batch:
+            engines[Unit.CACHE] = _add_cache(m, self, registers, load)
         wiring.connect(m, wiring.flipped(self.host), registers.axil)
-        _link_host(m, registers, dispatcher, readback)
+        fetch = add(m, "fetch", KllmFetch(config.fetch_config)) if has_batch else None
+        _link_host(m, self, registers, dispatcher, readback, fetch)
         _link_engines(m, dispatcher, engines)
         _link_vectors(m, vectors, engines)
         _link_slots(m, slots, engines)
@@ -417,13 +440,21 @@ class KllmAccelerator(Block):
             pass_channels(m, port.axi, self.weights[n])
 
         data_port = add(m, "data_port", AxiReadPort(config.data_port_config))
-        link(m, load.read, data_port.command)
-        link(m, data_port.o, load.data)
+        if fetch is None:
+            link(m, load.read, data_port.command)
+            link(m, data_port.o, load.data)
+        else:
+            share = add(m, "share", KllmReadShare(config.share_config))
+            for k, reader in enumerate((load, fetch)):
+                link(m, reader.read, share.i[k])
+                link(m, share.o[k], reader.data)
+            link(m, share.read, data_port.command)
+            link(m, data_port.o, share.data)
         pass_channels(m, data_port.axi, self.data)
         return m
 
 
-def _add_cache(m: Module, block: KllmAccelerator, registers) -> KllmCache:
+def _add_cache(m: Module, block: KllmAccelerator, registers, load) -> KllmCache:
     """The unit CACHE, the batch, and the pages: its engine. The pages begin at address 0."""
     config = block.config
     unit = add(m, "cache", KllmCache(config.cache_config))
@@ -441,6 +472,8 @@ def _add_cache(m: Module, block: KllmAccelerator, registers) -> KllmCache:
     m.d.comb += [
         batch.index[0].eq(unit.index),
         unit.entry.eq(batch.entry[0]),
+        batch.index[1].eq(load.index),
+        load.entry.eq(batch.entry[1]),
         unit.present.eq(batch.present),
         attention.base.eq(0),
     ]
@@ -448,14 +481,30 @@ def _add_cache(m: Module, block: KllmAccelerator, registers) -> KllmCache:
     return unit
 
 
-def _link_host(m: Module, registers, dispatcher, readback) -> None:
-    """Commands from the registers, statuses and words of READ to them."""
-    link(m, registers.command, dispatcher.word)
-    link(m, as_bits(dispatcher.report), as_bits(registers.status))
+def _link_host(m: Module, block, registers, dispatcher, readback, fetch) -> None:
+    """Commands from the registers, statuses and words of READ to them; programs between them."""
     link(m, as_bits(readback.o), as_bits(registers.readback))
     m.d.comb += [
         dispatcher.abort_pulse.eq(registers.abort_pulse),
-        registers.idle.eq(dispatcher.idle),
+        registers.idle.eq(block.idle),
+    ]
+    if fetch is None:
+        link(m, registers.command, dispatcher.word)
+        link(m, as_bits(dispatcher.report), as_bits(registers.status))
+        m.d.comb += block.idle.eq(dispatcher.idle)
+        return
+    link(m, registers.command, fetch.word)
+    link(m, fetch.o, dispatcher.word)
+    link(m, dispatcher.report, fetch.report)
+    link(m, as_bits(fetch.status), as_bits(registers.status))
+    link(m, registers.run, fetch.run)
+    link(m, as_bits(fetch.answer), as_bits(registers.result))
+    m.d.comb += [
+        fetch.abort_pulse.eq(registers.abort_pulse),
+        fetch.dispatcher_idle.eq(dispatcher.idle),
+        fetch.partial.eq(dispatcher.partial),
+        Cat(*fetch.issued).eq(Cat(*dispatcher.issued)),
+        block.idle.eq(dispatcher.idle & fetch.idle),
     ]
 
 

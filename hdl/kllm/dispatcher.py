@@ -7,7 +7,7 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
-from golden.config import Config, bounded
+from golden.config import Config, bounded, flag
 from golden.kllm import timing
 from golden.kllm.isa import (
     AFTER_BITS,
@@ -47,6 +47,7 @@ class KllmDispatcherConfig(Config):
     units: int = bounded(int(Unit.CACHE), int(Unit.CACHE), len(Unit), "units, the first of Unit")
     queue: int = bounded(4, 3, 64, "commands waiting for each unit")
     running: int = bounded(2, 1, 8, "commands that an engine may have begun")
+    counts: bool = flag(False, "ports that tell what was issued, for kllm_fetch")
 
     @property
     def queued_layout(self) -> data.StructLayout:
@@ -63,6 +64,18 @@ class KllmDispatcherConfig(Config):
             tag=(16, "tag of the command", BITS),
             fault=(_STATUS_BITS, "status that the screen found, 0: none", CommandStatus),
         )  # fmt: skip
+
+
+def _counts(units: int) -> dict:
+    """Ports that tell what was issued."""
+    return {
+        "issued": Out(
+            data.ArrayLayout(AFTER_BITS, units),
+            "Commands of each unit so far, modulo 2**16.",
+            NUMBER,
+        ),
+        "partial": Out(1, "Some words of a command have come, and others have not."),
+    }
 
 
 class KllmDispatcher(Block):
@@ -100,7 +113,8 @@ class KllmDispatcher(Block):
     command only waits for commands before it. MALFORMED has priority over DEPENDENCY, and both over
     ABORTED. MALFORMED and DEPENDENCY do not wait for ``after``. Programs of golden.kllm.assembler
     keep a margin to the 32,768 completions. ``idle`` is high while no command is queued, running or
-    being aborted: the words of an incomplete command do not count. ``report`` does not depend on
+    being aborted: the words of an incomplete command do not count. With ``counts``, ``partial``
+    tells of these, and ``issued`` of the commands before. ``report`` does not depend on
     ``report.ready``; ``status_u.ready`` depends on it and on the other statuses. Decision 0265 says
     why the head of MATMUL goes to its engine at once.
     """
@@ -111,7 +125,7 @@ class KllmDispatcher(Block):
     configs: ClassVar = {
         "table1": KllmDispatcherConfig(),
         "smallest": KllmDispatcherConfig(queue=3, running=1),
-        "cache": KllmDispatcherConfig(units=len(Unit)),
+        "cache": KllmDispatcherConfig(units=len(Unit), counts=True),
     }
 
     def __init__(self, config: KllmDispatcherConfig):
@@ -125,6 +139,7 @@ class KllmDispatcher(Block):
                 ),
                 "abort_pulse": In(1, "High for one cycle: end every command that has not begun."),
                 "idle": Out(1, "No command is queued or running."),
+                **(_counts(config.units) if config.counts else {}),
                 "report": Out(stream.Signature(report_layout), "One word per command."),
                 "command": command_stream(
                     tuple(f"Commands of unit {unit.name}." for unit in units)
@@ -152,7 +167,7 @@ class KllmDispatcher(Block):
         units = tuple(Unit)[: self.config.units]
         aborting = Signal()
         moved = Signal()
-        complete, words = _assemble(m, self.word, aborting, moved)
+        complete, partial, words = _assemble(m, self.word, aborting, moved)
         issued = [Signal(AFTER_BITS, name=f"issued_{unit:d}") for unit in units]
         completed = [Signal(AFTER_BITS, name=f"completed_{unit:d}") for unit in units]
         issue = _screen(m, self.config, words, complete, moved, issued, completed)
@@ -203,6 +218,8 @@ class KllmDispatcher(Block):
                 ]
 
         m.d.comb += self.idle.eq(empty.all() & ~complete & ~aborting)
+        if self.config.counts:
+            m.d.comb += [Cat(*self.issued).eq(Cat(*issued)), self.partial.eq(partial)]
         # An abort lasts until no command is queued or running and no word is offered. A command
         # whose words are complete goes its way and ends as the others do.
         with m.If(self.abort_pulse):
@@ -232,8 +249,8 @@ class _Begun:
     ends: Value  # it reaches no engine; the commands before it are complete
 
 
-def _assemble(m: Module, word, aborting, moved) -> tuple[Signal, list[Signal]]:
-    """(complete, words): a command's words, stored until ``moved``."""
+def _assemble(m: Module, word, aborting, moved) -> tuple[Signal, Value, list[Signal]]:
+    """(complete, partial, words): a command's words, stored until ``moved``."""
     count = Signal(range(COMMAND_WORDS))
     words = [Signal(32, name=f"word_{n}", reset_less=True) for n in range(COMMAND_WORDS)]
     complete = Signal()  # words hold a command that has not gone on
@@ -254,7 +271,7 @@ def _assemble(m: Module, word, aborting, moved) -> tuple[Signal, list[Signal]]:
         m.d.sync += complete.eq(0)
     with m.If(aborting):
         m.d.sync += count.eq(0)
-    return complete, words
+    return complete, count != 0, words
 
 
 def _decode(m: Module, words: list[Signal], units: int) -> tuple[Signal, Signal, Signal]:
@@ -266,7 +283,7 @@ def _decode(m: Module, words: list[Signal], units: int) -> tuple[Signal, Signal,
     operands = words[FIRST_OPERAND_WORD:]
     m.d.comb += malformed.eq(1)
     with m.Switch(words[0][:8]):
-        for command in (each for each in COMMANDS.values() if each.unit < units):
+        for command in (each for each in COMMANDS.values() if each.known(units)):
             with m.Case(int(command.opcode)):
                 excess = [words[0][8:16].any(), unused_after.any()]
                 for position in range(OPERANDS_MAX):

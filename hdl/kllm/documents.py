@@ -2,11 +2,11 @@
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 
 import golden.kllm.isa as isa
-from golden.axi.format import REGISTERS
+from golden.axi.format import CACHE_REGISTERS, REGISTERS, Register
 from golden.markers import table
 
 
@@ -55,7 +55,7 @@ def _selectors() -> str:
     rows = []
     for values in (
         isa.OutlierMode, isa.Norm, isa.MatmulMode, isa.Codebook, isa.Binary, isa.Scalar,
-        isa.Function,
+        isa.Index, isa.Function,
     ):  # fmt: skip
         comments = _members(values)
         for value in values:
@@ -76,10 +76,10 @@ def _statuses() -> str:
     return _table(("bit", "status", "output", "meaning"), rows)
 
 
-def _registers() -> str:
+def _register_table(registers: Mapping[str, Register]) -> str:
     rows = [
         (f"`{each.offset:#04x}`", f"`{each.name}`", each.access, _escaped(each.meaning))
-        for each in REGISTERS.values()
+        for each in registers.values()
     ]
     return _table(("offset", "register", "access", "meaning"), rows)
 
@@ -92,5 +92,8 @@ DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
         "selectors": _selectors,
         "statuses": _statuses,
     },
-    "host.md": {"registers": _registers},
+    "host.md": {
+        "registers": lambda: _register_table(REGISTERS),
+        "cache_registers": lambda: _register_table(CACHE_REGISTERS),
+    },
 }

@@ -6,6 +6,7 @@ from hdl.kllm.cache.engine import KllmCache
 from hdl.kllm.cache.host import KllmCacheHost
 from hdl.kllm.dispatcher import KllmDispatcher
 from hdl.kllm.documents import DOCUMENTS
+from hdl.kllm.fetch import KllmFetch
 from hdl.kllm.function.control import KllmFunctionControl
 from hdl.kllm.function.decode import KllmFunctionDecode
 from hdl.kllm.function.norm_finish import KllmNormFinish
@@ -55,8 +56,11 @@ from hdl.kllm.quantize.quantizer import KllmQuantizer
 from hdl.kllm.quantize.scheduler import KllmTokenScheduler
 from hdl.kllm.quantize.splitter import KllmRowSplitter
 from hdl.kllm.quantize.tokens import KllmTokenWalk
+from hdl.kllm.slots.argmax import KllmArgmax
 from hdl.kllm.slots.load import KllmLoad
+from hdl.kllm.slots.load_at import KllmLoadAt
 from hdl.kllm.slots.memory import KllmSlotMemory
+from hdl.kllm.slots.read_share import KllmReadShare
 from hdl.kllm.slots.readback import KllmReadback
 from hdl.kllm.weights.buffer import KllmWeightBuffer
 from hdl.kllm.weights.stripe import KllmWeightStripe
@@ -66,6 +70,8 @@ from hdl.registry import Room, registered
 BLOCKS = registered(
     KllmAccelerator,
     KllmLoad,
+    KllmLoadAt,
+    KllmReadShare,
     KllmMatmul,
     KllmRowGather,
     KllmRowWalk,
@@ -93,7 +99,9 @@ BLOCKS = registered(
     KllmCache,
     KllmCacheHost,
     KllmDispatcher,
+    KllmFetch,
     KllmReadback,
+    KllmArgmax,
     KllmOutlier,
     KllmScaler,
     KllmPeLane,

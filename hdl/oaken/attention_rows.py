@@ -52,7 +52,7 @@ class OakenAttentionRows(Block):
                 self.rows.p.error.eq(self.i.p.error | stretch.differs),
             ]
         with m.If(ends):
-            m.d.sync += [discards.eq(0), has_ended.eq(1)]
+            m.d.sync += [discards.eq(0), has_ended.eq(~discards)]
         with m.If(moves):
             m.d.sync += beat.eq(after(beat, beats))
             with m.If(beat == beats - 1):

@@ -18,8 +18,8 @@ MAP = {**REGISTERS, **(CACHE_REGISTERS if IS_CACHE else {})}
 PUSHED = {"command": config.command_depth}
 POPPED = {"status": config.status_depth, "readback": config.readback_depth}
 if IS_CACHE:
-    PUSHED |= dict.fromkeys(("request", "batch"), config.cache_depth)
-    POPPED["answer"] = config.cache_depth
+    PUSHED |= dict.fromkeys(("request", "batch", "run"), config.cache_depth)
+    POPPED |= dict.fromkeys(("answer", "result"), config.cache_depth)
 
 
 def fresh_model() -> RegisterModel:
@@ -215,7 +215,7 @@ async def words_do_not_wait_for_ready(dut, name):
 
 
 @cocotb.test()
-@cocotb.parametrize(p_pause=[0.0, 0.7], name=["status", *(["answer"] if IS_CACHE else [])])
+@cocotb.parametrize(p_pause=[0.0, 0.7], name=[n for n in POPPED if n != "readback"])
 async def many_reads_at_once(dut, p_pause, name):
     """Every waiting word is answered once, in order, then SLVERR, however slow R is."""
     registers = Registers(dut, p_pause)

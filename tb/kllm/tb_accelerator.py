@@ -9,11 +9,11 @@ import pytest
 from cocotb.triggers import FallingEdge, ReadOnly
 
 from golden.axi.format import REGISTERS, RESP_OKAY
-from golden.kllm.isa import COMMAND_WORDS, CommandStatus, Unit
+from golden.kllm.isa import COMMAND_WORDS, RUN_UNIT, CommandStatus, Unit
 from golden.paging.format import Op
 from tb.bench import config, params
 from tb.contract import block_timing
-from tb.kllm.support.host import BATCH, Host
+from tb.kllm.support.host import BATCH, RUN, Host
 from tb.kllm.support.rebase import counted, rebase, units_of
 from tb.kllm.support.reports import compare
 from tb.simulate.ports import stream_port
@@ -40,13 +40,21 @@ def prepare(host, program):
 
 
 async def requests(host, program, **options) -> None:
-    """The host's requests before the program: FREEs of what may be open are answered anyhow."""
-    given = program["requests"]
-    if not given:
-        return
-    answers = await host.request([words for words, _ in given], **options)
-    for (words, answer), got in zip(given, answers, strict=True):
-        assert got == answer or words[0] & 0xFF == Op.FREE, f"{words}: {got:#x}, not {answer:#x}"
+    """The host's requests before the program. FREEs of what may be open are answered anyhow.
+
+    The FREEs are complete before the next request: THRESHOLDS are refused while one is open.
+    Answers of several ops may overtake each other.
+    """
+    given = {words[0] >> 8 & 0xFF: (words, answer) for words, answer in program["requests"]}
+    is_free = {tag: words[0] & 0xFF == Op.FREE for tag, (words, _) in given.items()}
+    for first in (True, False):
+        some = [tag for tag in given if is_free[tag] == first]
+        answers = await host.request([given[tag][0] for tag in some], **options)
+        got = {answer & 0xFF: answer for answer in answers}
+        assert sorted(got) == sorted(some)
+        for tag in some:
+            words, answer = given[tag]
+            assert got[tag] == answer or first, f"{words}: {got[tag]:#x}, not {answer:#x}"
 
 
 def parts(program) -> list[dict]:
@@ -71,7 +79,7 @@ def parts(program) -> list[dict]:
 
 
 async def begin(host, part, **options) -> None:
-    """What the host does before a part: its batch, and what the pages' memory answers."""
+    """Writes the batch of a part, and sets what the pages' memory answers."""
     if host.pages is not None:
         await host.run(part["batch"], to=BATCH, **options)
         host.pages.response = part["response"]
@@ -153,6 +161,71 @@ async def programs(dut):
             base = counted(faulty["words"], UNITS)
             await execute(host, clean, base, p_stall=p_stall, latency=latency)
             assert dut.idle.value == 1
+
+
+async def run_part(host, part, **options) -> None:
+    """A part of a fetched program, by RUN: no status, what is read back, one word for all."""
+    got, taken = await host.run(
+        [part["run"]], 0, len(part["readback"]), to=RUN, results=1, **options
+    )
+    assert not got
+    assert host.results == [part["answer"]]
+    assert taken == part["readback"]
+
+
+@cocotb.test(skip="fetched" not in params)
+async def fetched_programs(dut):
+    """Programs that the chip reads itself, and then one of the host."""
+    host = Host(dut, config)
+    for p_stall, latency in ((0.0, 20), (0.4, 3)):
+        options = {"p_stall": p_stall, "latency": latency}
+        for program in params["fetched"]:
+            await host.reset()
+            prepare(host, program)
+            await requests(host, program, **options)
+            base = FRESH
+            for part in program["parts"]:
+                await begin(host, part, **options)
+                await run_part(host, part, **options)
+                more = counted(part["words"], UNITS)
+                base = [a + b for a, b in zip(base, more, strict=True)]
+            assert dut.idle.value == 1
+            await execute(host, params["follow"], base, **options)
+
+
+@cocotb.test(skip="fetched" not in params)
+async def abort_of_a_fetched_program(dut):
+    """The result of the run says how many commands were given; the next program is right."""
+    host = Host(dut, config)
+    rng = host._bench.rng("abort")
+    seen = set()
+    for whole in params["fetched"]:
+        for cut in range(4):
+            parts_before = whole["parts"][: rng.randrange(len(whole["parts"]))]
+            last = whole["parts"][len(parts_before)]
+            at = 20 + rng.randrange(20 * len(last["words"]) // COMMAND_WORDS if cut else 60)
+            options = {"p_stall": 0.3 * (cut % 2), "latency": (1, 60)}
+            await host.reset()
+            prepare(host, whole)
+            await requests(host, whole, **options)
+            for part in parts_before:
+                await begin(host, part, **options)
+                await run_part(host, part, **options)
+            await begin(host, last, **options)
+            got, taken = await host.run([last["run"]], to=RUN, results=1, abort_at=at, **options)
+            (result,) = host.results
+            assert not got
+            assert taken == last["readback"][: len(taken)]
+            given = len(last["words"]) // COMMAND_WORDS
+            if result & 0xFFFF == ABORTED | RUN_UNIT << 13:
+                given = result >> 16
+            else:
+                assert (result, taken) == (last["answer"], last["readback"])
+            seen.add(given < len(last["words"]) // COMMAND_WORDS)
+            words = [word for part in parts_before for word in part["words"]]
+            base = counted(words + last["words"][: COMMAND_WORDS * given], UNITS)
+            await execute(host, params["follow"], base, **options)
+    assert True in seen, "no run was aborted"
 
 
 @cocotb.test()

@@ -13,6 +13,7 @@ import cocotb
 from golden.kllm.format import NO_OP
 from golden.paging.format import Op
 from hdl.kllm.cache.config import cache_request_layout, cache_status_layout
+from hdl.kllm.cache.engine import AHEAD
 from tb.bench import config, params
 from tb.contract import Followed, block_timing
 from tb.simulate.ports import Signal
@@ -20,6 +21,7 @@ from tb.simulate.ports import Signal
 SERVED = ("row_row", "ended", "o", "attended")
 SINKS = ("row_request", "write", "request", "kv", "attend", "q", "status")
 SLOWEST = 7  # cycles from a request to its answer, at most
+FAR = 60  # the same of a far memory, always
 REFUSED = block_timing().delay("from a command out of range to its status")
 ENDS = block_timing().delay("from the last word of ended or attended to status")
 
@@ -34,6 +36,8 @@ class Engine:
 
     def __init__(self, steps, rows, rng, slow: bool) -> None:
         self.steps, self.rows, self.rng, self.slow = steps, dict(rows), rng, slow
+        self.far = False  # the memory takes FAR cycles
+        self.most = 0  # rows that were requested and had no answer
         self.words = {name: [] for name in SERVED}
         self.due: list[tuple[int, str, list[int]]] = []
         self.cycle = 0
@@ -43,7 +47,7 @@ class Engine:
         self.is_last = [
             n == len(step["attend"]) - 1 for step in steps for n in range(len(step["attend"]))
         ]
-        self.taken = dict.fromkeys((*SINKS, "o", "vectors"), 0)
+        self.taken = dict.fromkeys((*SINKS, "o", "row_row", "vectors"), 0)
         self.given = dict.fromkeys(SERVED, 0)
         self.host: list[int] = []  # what the host's requests were answered
 
@@ -53,6 +57,8 @@ class Engine:
 
     def answer(self, name: str, words: list[int]) -> None:
         wait = self.rng.randint(1, SLOWEST) if self.slow else 1
+        if self.far and name == "row_row":
+            wait = FAR
         # In order: none overtakes those of its stream.
         last = max((when for when, stream, _ in self.due if stream == name), default=0)
         self.due.append((max(self.cycle + wait, last), name, words))
@@ -74,6 +80,7 @@ class Engine:
         for name, word in moved:
             if name == "write":
                 self.rows[word & 0xFFFF] = word >> 16
+        self.most = max(self.most, self.taken["row_request"] - self.taken["row_row"])
         self.release()
         ready = [each for each in self.due if each[0] <= self.cycle + 1]
         self.due = [each for each in self.due if each[0] > self.cycle + 1]
@@ -203,6 +210,17 @@ async def ends_of_ranges(dut, p_stall):
     result = await ends.replay(await ends.started(dut), **flow)
     if not p_stall:
         ends.check_timing(result)
+
+
+@cocotb.test()
+async def far_memory(dut):
+    """As many reads without an answer as the unit allows, and none more."""
+    bench = await golden.started(dut)
+    golden.engine.far = True
+    await golden.replay(bench)
+    assert golden.engine.most <= AHEAD
+    if config.attended_rows > AHEAD:
+        assert golden.engine.most == AHEAD
 
 
 @cocotb.test()

@@ -12,14 +12,15 @@ from cocotb.triggers import ClockCycles, FallingEdge, ReadOnly
 
 from golden.kllm.engines import screen
 from golden.kllm.isa import COMMAND_WORDS, COMMANDS, FIRST_OPERAND_WORD, CommandStatus, Unit, encode
+from golden.words import join
 from tb.bench import SILENCE, Bench, Watch, config, params
 from tb.contract import block_timing
 from tb.kllm.support.commands import command_payload
 
 UNITS = list(Unit)[: config.units]
-KNOWN = [each for each in COMMANDS.values() if each.unit in UNITS]
-UNKNOWN = [0x00, 0x02, 0x13, 0x22, 0x38, 0x42, 0x52, 0xFF]
-UNKNOWN += [int(each.opcode) for each in COMMANDS.values() if each.unit not in UNITS]
+KNOWN = [each for each in COMMANDS.values() if each.known(len(UNITS))]
+UNKNOWN = [0x00, 0x03, 0x13, 0x22, 0x38, 0x43, 0x52, 0xFF]
+UNKNOWN += [int(each.opcode) for each in COMMANDS.values() if each not in KNOWN]
 MASK = 0xFFFF
 EARLY = Unit.MATMUL  # its engine sees a command before the command's waits are fulfilled
 COMMAND, STATUS = [f"command_{u:d}" for u in UNITS], [f"status_{u:d}" for u in UNITS]
@@ -253,6 +254,10 @@ class System:
             # idle tells of the cycle before.
             want = not model.outstanding and not model.aborting
             assert bool(dut.idle.value) == want, f"cycle {now}: idle is {dut.idle.value}"
+            if config.counts and want:
+                assert bool(dut.partial.value) == bool(model.partial), f"cycle {now}: partial"
+                counts = join(*((count & MASK, 16) for count in model.issued))
+                assert int(dut.issued.value) == counts, f"cycle {now}: issued"
             was_outstanding = model.outstanding
             report, _ = self.offers("report")
             began = min(self.early_taken)
@@ -479,8 +484,8 @@ async def waits_wrap(dut):
         await ClockCycles(dut.clk, 20)
         await FallingEdge(dut.clk)
         # The words of a command that had begun are dropped.
-        await system.run([], rng, abort_at=1)
         system.model.issued[unit] = system.model.completed[unit] = count
+        await system.run([], rng, abort_at=1)
     issued = list(system.model.issued)
     # Others wait for the LOADs to both sides of 0.
     extra = commands(rng, 5, issued, faulty=0.0, far=0.0, units=[Unit.LOAD])

@@ -30,7 +30,7 @@ async def layer(dut):
         await host.reset()  # keeps the memories
     if params.get("requests"):  # of the cache, which the reset before has emptied
         answers = await host.request([words for words, _ in params["requests"]])
-        assert answers == [answer for _, answer in params["requests"]]
+        assert sorted(answers) == sorted(answer for _, answer in params["requests"])
     host.data.data = bytearray(params["data"])
     for memory, data in zip(host.weights, params["ports"], strict=True):
         memory.data = bytearray(data)

@@ -24,24 +24,33 @@ import pytest
 
 import tb.simulate.run
 from golden.axi.format import RESP_DECERR, RESP_OKAY, RESP_SLVERR
+from golden.kllm.assembler import Assembler
+from golden.kllm.cache import Place
 from golden.kllm.config import MachineConfig, PortShape, SlotShape, VectorShape
 from golden.kllm.engines import answer_word, place_words, request_words
+from golden.kllm.fetch import program_image
+from golden.kllm.fetch import run as run_program
 from golden.kllm.format import groups, weight_port_words
 from golden.kllm.isa import (
     COMMAND_WORDS,
     COMMANDS,
     FAILED,
+    ROW_BYTES,
+    ROW_ELEMENTS,
+    RUN_CHECKS,
     CommandStatus,
     Function,
     Opcode,
     Unit,
     decode,
     encode,
+    row_count,
 )
 from golden.kllm.machine import Machine
-from golden.kllm.programs import Program, random_program
+from golden.kllm.programs import Program, Step, random_program
 from golden.kllm.timing import FunctionCycles
-from golden.paging.format import Op, Status
+from golden.oaken.kv_engine import Request
+from golden.paging.format import Kv, Op, Status
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from hdl.kllm.function.pipeline import KllmFunctionPipelineConfig
 from hdl.kllm.room import BLOCKS
@@ -134,7 +143,7 @@ def batch_words(batch) -> list[int]:
     """The words of BATCH for every place."""
     words: list[int] = []
     for n, place in enumerate(batch):
-        given = () if place is None else (place.sequence, place.position)
+        given = () if place is None else (place.sequence, place.position, place.token)
         words += place_words(n, *given)
     return words
 
@@ -274,6 +283,111 @@ def test_cache(testcase, seed):
     run(seed, testcase, CACHED, faulty=faulty, clean=clean)
 
 
+def as_fetched(program: Program, checks: bool) -> dict:
+    """The program as images in the data memory, one for each batch, and what its runs give."""
+    made, config = as_vectors(program, config=CACHED), CACHED.machine
+    machine = Machine(config, program.data, program.weights)
+    assert machine.cache is not None
+    for request, _ in program.requests:
+        machine.cache.request(request)
+    for memory, faults in zip(machine.weights, program.weight_faults, strict=True):
+        memory.faults = set(faults)
+    ends = [step.first for step in program.steps[1:]] + [len(program.results)]
+    data, images = [program.data], []
+    for step, end in zip(program.steps, ends, strict=True):
+        before = counted(program.words[: COMMAND_WORDS * step.first], config.units)
+        words = program.words[COMMAND_WORDS * step.first : COMMAND_WORDS * end]
+        if not words:
+            continue
+        image = program_image(rebase(words, [-count for count in before]), config)
+        row = sum(map(len, data)) // ROW_BYTES
+        data.append(np.frombuffer(image, np.uint8))
+        images.append((step, words, row | RUN_CHECKS * checks))
+    machine.data.data = np.concatenate(data)
+    machine.data.faults = set(program.data_faults)
+    parts = []
+    for step, words, word in images:
+        machine.cache.batch, machine.cache.memory = list(step.batch), step.memory
+        answer = run_program(machine, word)
+        parts.append(
+            {
+                "run": word, "words": words, "answer": answer.word,
+                "readback": list(machine.readback), "batch": batch_words(step.batch),
+                "response": RESPONSES[step.memory],
+            }
+        )  # fmt: skip
+    return made | {"data": machine.data.data.tobytes(), "parts": parts}
+
+
+@pytest.mark.telling("fetched_programs", "abort_of_a_fetched_program")
+@pytest.mark.parametrize("testcase", ["fetched_programs", "abort_of_a_fetched_program"])
+def test_fetched(testcase, seed):
+    """Programs from the data memory: each word read back, and one word for all statuses.
+
+    Shown to fail: the words of LOAD given to the fetch; ``idle`` of the dispatcher alone.
+    """
+    pool = [
+        *programs(seed + 1100, 2, 50, True, 2, CACHED, Opcode.ATTEND),
+        *programs(seed + 1200, 1, 50, False, 2, CACHED, Opcode.ATTEND),
+    ]
+    run(seed, testcase, CACHED, fetched=[as_fetched(each, n == 1) for n, each in enumerate(pool)])
+
+
+def full_program(seed: int) -> Program:
+    """APPENDs until no page is free, and beyond the longest sequence; ATTENDs all the while.
+
+    Sequence 0 is full early; the others go on until the pages are.
+    """
+    config, rng = CACHED.machine, np.random.default_rng([seed, 61])
+    cache, size = config.cache, row_count(config.cache.kv.elements)
+    rows = config.batch * row_count(config.queries * cache.kv.elements)
+    data = rng.normal(0, 1, (rows, ROW_ELEMENTS)).astype("<f2").view(np.uint8).reshape(-1)
+    weights = [np.zeros(config.ports.bits // 8, np.uint8) for _ in range(config.ports.ports)]
+    machine, assembler = Machine(config, data, weights), Assembler(config)
+    requests, steps, results = [], [], []
+    for layer in range(cache.layers):
+        for kv in Kv:
+            words = np.array([-2, -0.1, 0.1, 2]).astype(np.float16).view(np.uint16).tolist()
+            requests.append(Request(Op.THRESHOLDS, layer=layer, kv=kv, thresholds=words))
+    requests += [Request(Op.OPEN)] * cache.sequences
+    answered = [(each, machine.cache.request(each).status) for each in requests]
+
+    def command(opcode, operands):
+        assembler.emit(opcode, operands)
+        results.append(machine.step(assembler.parts[-1][-COMMAND_WORDS:]))
+
+    command(Opcode.LOAD, {"address": 0, "rows": rows, "dst": 0})
+    heads = cache.kv.heads * config.queries
+    for position in range(cache.max_tokens + 1):
+        batch = [Place(sequence, position) for sequence in range(config.batch)]
+        machine.cache.batch = list(batch)
+        steps.append(Step(len(results), tuple(batch), Status.OK))
+        for layer in range(cache.layers):
+            one = {"tokens": config.batch, "layer": layer}
+            for kv in Kv:
+                command(Opcode.APPEND, {"src": 0, "stride": size, "kv": int(kv)} | one)
+        attended = row_count(heads * cache.kv.head_dim)
+        places = {"src": 0, "stride": attended, "dst": rows, "dst_stride": attended}
+        command(Opcode.ATTEND, places | {"heads": heads, "tokens": config.batch, "layer": 0})
+        command(Opcode.READ, {"src": rows, "rows": rows})
+    assert any(each.status & CommandStatus.CAPACITY for each in results)
+    assert not machine.cache.engine.free_pages
+    return Program(
+        words=assembler.words(), data=data, weights=weights, data_faults=set(),
+        weight_faults=[set() for _ in weights], results=results, readback=machine.readback,
+        vector=machine.vector, requests=tuple(answered), steps=tuple(steps),
+    )  # fmt: skip
+
+
+def test_full_pages(seed):
+    """No page is free: CAPACITY of the tokens that need one, and the others go on.
+
+    The next program frees all, and finds the cache as new.
+    """
+    clean = programs(seed + 970, 1, 40, False, 2, CACHED, Opcode.ATTEND)
+    run(seed, "programs", CACHED, faulty=[full_program(seed)], clean=clean)
+
+
 def test_functions_at_full_rate(seed):
     """One LOAD, then FUNCTIONs of most of the vector memory, each function twice.
 
@@ -393,6 +507,8 @@ def machine(**fields) -> dict:
             machine(ports=PortShape(ports=1, bits=32)),
             "machine.ports must be more or wider at these",
         ),
+        (machine(batch=1), "machine.queries must be 1..8, not 0"),
+        (machine(batch=1, queries=1), "engine.mmu.cache.kv.order must be token, not 'head'"),
     ],
 )
 def test_rejects(wrong, message):

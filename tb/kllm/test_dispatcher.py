@@ -15,7 +15,8 @@ Shown to fail:
 - one bit next to the operands of one command unseen (``every_bit_that_must_be_zero`` alone);
 - bit 10 of a count of MATMULs that does not carry (``waits_wrap`` alone);
 - unknown opcodes counted;
-- ``idle`` while a command is checked.
+- ``idle`` while a command is checked;
+- with ``counts``, ``issued`` one command late, or ``partial`` of a whole command.
 """
 
 import dataclasses
@@ -35,7 +36,7 @@ CONFIGS = {
     "table1": KllmDispatcherConfig(),
     "smallest": KllmDispatcherConfig(queue=3, running=1),
     "odd": KllmDispatcherConfig(queue=5, running=3),
-    "cache": KllmDispatcherConfig(units=len(Unit)),
+    "cache": KllmDispatcherConfig(units=len(Unit), counts=True),
 }
 
 

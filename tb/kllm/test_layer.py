@@ -73,7 +73,7 @@ def run(accelerator, options, tokens, seed, folder):
 @pytest.mark.telling("2-exact")
 @pytest.mark.parametrize(("tokens", "glu"), [(1, "index"), (2, "exact"), (2, "index")])
 def test_paged_layer(tokens, glu, seed):
-    """cache=oaken: one part, without the host; other sequences and an empty place beside it.
+    """cache=oaken: one part, without the host, next to another sequence and an empty place.
 
     The tokens are of one sequence, one after the other, and the last one is of another sequence.
     """

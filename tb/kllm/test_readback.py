@@ -8,6 +8,7 @@ Shown to fail:
 - a descriptor that changes where its outliers have bit 8 or its length bit 1;
 - a row that is requested only when the row before it has left, of READ and of READ_SLOT;
 - a cycle more before the words of the outliers;
+- words of ARGMAX that READ gives again, with a batch;
 - bit 8 of a row of a slot, or bit 12 of an outlier's number, stuck at 0 (the longest slots alone).
 """
 
@@ -38,6 +39,7 @@ CONFIGS = {
         vectors=VectorShape(rows=77),
         slot=SlotShape(slots=10, elements=K_MAX, outliers_max=K_MAX),
     ),
+    "batch": BLOCKS["kllm_readback"].configs["batch"],
     "no_integers": KllmReadbackConfig(
         vectors=VectorShape(rows=65536), slot=SlotShape(slots=256, bits_a=3, integer_bits=0)
     ),
@@ -56,6 +58,7 @@ class Memory:
         machine = MachineConfig(
             slot=dataclasses.replace(config.slot, integer_bits=config.slot.integer_bits or 8),
             vectors=config.vectors,
+            batch=config.batch,
         )
         self.machine = Machine(machine)
         used = [*range(40), *range(config.vectors.rows - 20, config.vectors.rows)]
@@ -123,6 +126,10 @@ class Memory:
         step["slot_outlier_request"] = []
         if opcode == Opcode.READ and not status:
             step["row_request"] = list(range(operands["src"], operands["src"] + operands["rows"]))
+        if opcode == Opcode.ARGMAX and status != CommandStatus.RANGE:
+            rows = -(-operands["length"] // 16)
+            firsts = (operands["src"] + t * operands["stride"] for t in range(operands["tokens"]))
+            step["row_request"] = [first + row for first in firsts for row in range(rows)]
         if opcode == Opcode.READ_SLOT and status != CommandStatus.RANGE:
             number = operands["slot"]
             step["slot_slot"] = [number]
@@ -150,6 +157,12 @@ def made(config, seed):
     steps = [step for pair in zip(program, slots, strict=False) for step in pair]
     steps += [*program[len(slots) :], *slots[len(program) :]]
     nothing = {key: [] for key in steps[0]}
+    if config.batch:  # words of READ, of slots and of ARGMAX in turn
+        choices = [{"length": 37}, {"length": 640, "tokens": 1}, {"tokens": 5}, {"src": 250}]
+        for n, wanted in enumerate(choices):
+            operands = {"src": 0, "stride": 7, "tokens": 3, "length": 100, "first": 1000}
+            operands |= {"begin": 1, "end": 1} | wanted
+            steps.insert(3 * n + 1, memory.step(Opcode.ARGMAX, **operands))
     steps.insert(3, nothing | {"command": 1, "status": [int(CommandStatus.MALFORMED)]})
     seen = {word for step in steps for word in step["status"]}
     assert {0, int(CommandStatus.RANGE), int(CommandStatus.SLOT_MISMATCH)} <= seen or (

@@ -41,7 +41,7 @@ from golden.kllm.machine import Machine, Result
 from golden.kllm.programs import random_program
 
 SMALL = MACHINES["small"]
-OPCODES = {opcode for opcode, each in COMMANDS.items() if each.unit < SMALL.units}
+OPCODES = {opcode for opcode, each in COMMANDS.items() if each.known(SMALL.units)}
 
 
 def commands_of(words: list[int]) -> list[list[int]]:

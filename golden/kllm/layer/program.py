@@ -8,7 +8,7 @@ import dataclasses
 import math
 import operator
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from golden.config import ConfigError
@@ -80,7 +80,8 @@ class LayerCommands:
     """Emits the commands of one layer.
 
     ``asm`` may have commands of other layers before. ``layout`` says where the memories hold what
-    the commands name. ``number``: of the layer, as the cache counts them.
+    the commands name. ``number``: of the layer, as the cache counts them. ``angles``: cosines and
+    sines of each token, in vectors that stay; None: each layer loads them.
     """
 
     def __init__(
@@ -91,13 +92,14 @@ class LayerCommands:
         layout: LayerLayout,
         asm: Assembler,
         number: int = 0,
+        angles: Sequence[tuple[Vector, Vector]] | None = None,
     ):
         self.shape, self.options, self.job = shape, options, job
         self.asm, self.config = asm, asm.config
         self.tokens, self.all_tokens = job.tokens, job.attended
         self.place, self.image = layout.place, layout.image
         self.head_rows = shape.head_size // ROW_ELEMENTS
-        self.number = number
+        self.number, self.angles = number, angles
 
     # Pieces.
 
@@ -220,10 +222,12 @@ class LayerCommands:
         else:
             self._append(Kv.V, made, q + kv)
         rotated = asm.vector(q + kv, self.tokens)
-        angles = [
-            (self._load(f"cos{t}", size // 2), self._load(f"sin{t}", size // 2))
-            for t in range(self.tokens)
-        ]
+        angles = self.angles
+        if angles is None:
+            angles = [
+                (self._load(f"cos{t}", size // 2), self._load(f"sin{t}", size // 2))
+                for t in range(self.tokens)
+            ]
         # k alone for one token: with more, the commands would fill the queue of the unit.
         is_split = self.tokens == 1
         heads = shape.kv_heads if is_split else shape.heads + shape.kv_heads
@@ -237,7 +241,8 @@ class LayerCommands:
             self._append(Kv.K, rotated, q)
         if is_split:
             self._rotate(made, rotated, angles, 0, shape.heads)
-        asm.free(*(vector for pair in angles for vector in pair))
+        if self.angles is None:
+            asm.free(*(vector for pair in angles for vector in pair))
         if self.options.lanes_attend:
             self._give("v", made, q + kv)
             self._give("k", rotated, q)
@@ -275,7 +280,7 @@ class LayerCommands:
                 asm.free(slots)
 
     def _rotate(
-        self, made: Vector, rotated: Vector, angles: list[tuple[Vector, Vector]], first: int,
+        self, made: Vector, rotated: Vector, angles: Sequence[tuple[Vector, Vector]], first: int,
         heads: int,
     ) -> None:  # fmt: skip
         """Heads of all tokens, from element ``first`` on."""
@@ -585,8 +590,13 @@ def head_commands(
     tokens: int = 1,
     share: float = 0.005,
     x: Vector | None = None,
+    chooses: bool = False,
 ) -> None:
-    """Emits the final norm and the head; ``x``: the tokens, loaded if None. As ``head_program``."""
+    """Emits the final norm and the head. As ``head_program``.
+
+    x: the tokens, loaded if None. chooses: the host gets the id of the largest logit of each token,
+    and no logits.
+    """
     config = asm.config
     _check_sizes(config, {"slot.elements": shape.hidden, "slot.slots": tokens})
     codebook = asm.vector(2 * ROW_ELEMENTS)
@@ -618,7 +628,11 @@ def head_commands(
             second = multiply(layout.residual, first)
             asm.binary(op=Binary.ADD, a=made, b=second, dst=made)
             asm.free(second)
-        asm.read(src=made)
+        if chooses:
+            is_last = first + step >= layout.vocabulary
+            asm.argmax(src=made, first=first, begin=first == 0, end=is_last)
+        else:
+            asm.read(src=made)
         asm.free(made)
     asm.free(slots)
 

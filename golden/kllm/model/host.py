@@ -1,7 +1,7 @@
 """A model on the golden machine: the host's part, pass by pass."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from golden.kllm.layer.layout import Job, LayerLayout
 from golden.kllm.layer.quantized import Cache
 from golden.kllm.machine import Machine
 from golden.kllm.model.compiler import ModelImage
-from golden.kllm.model.program import PassProgram, pieces
+from golden.kllm.model.program import PassProgram, StepProgram, pieces
 from golden.kllm.records import Weight
 from golden.oaken.kv_engine import Request
 from golden.paging.format import Op
@@ -29,6 +29,14 @@ class PassRun:
     status: list[list[int]]
     readback: list[list[int]]
     logits: Tensor  # (tokens, vocabulary) FP16 words
+
+
+@dataclasses.dataclass(frozen=True)
+class StepRun:
+    """status: a word per command; ids: of the next token of each place that chooses."""
+
+    status: list[int]
+    ids: list[int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,17 +132,35 @@ class ModelHost:
         machine.issued = dict.fromkeys(Unit, 0)
         status, readback = [], []
         for number, words in enumerate(program.with_tokens(tokens)):
-            results = machine.run(words)
-            for result in results:
-                if result.status & FAILED:
-                    where = f"part {number}, command {result.tag} ({result.unit.name})"
-                    raise ArithmeticError(f"{where}: {result.status!r}")
-            status.append([result.word for result in results])
+            status.append(self._part(words, f"part {number}, "))
             readback.append(machine.readback)
             if number < len(self.caches):
                 self.append(number, machine.readback, job)
         self._paged += job.tokens
         return PassRun(status, readback, logits_of(program, readback[-1]))
+
+    def step(self, program: StepProgram, places: Sequence[Place | None]) -> StepRun:
+        """A step of the sequences of ``places``, one for each token of the program.
+
+        None: a place without a token. ArithmeticError: a command failed, named with its status.
+        """
+        if len(places) != program.tokens:
+            raise ValueError(f"{program.tokens} places needed, not {len(places)}")
+        machine = self.machine
+        assert machine.cache is not None
+        rest = self.layout.config.batch - program.tokens
+        machine.cache.batch = [*places, *(None for _ in range(rest))]
+        machine.issued = dict.fromkeys(Unit, 0)
+        return StepRun(self._part(program.words), machine.readback)
+
+    def _part(self, words: Sequence[int], where: str = "") -> list[int]:
+        """Status words; ArithmeticError as ``run``."""
+        results = self.machine.run(words)
+        for result in results:
+            if result.status & FAILED:
+                where += f"command {result.tag} ({result.unit.name})"
+                raise ArithmeticError(f"{where}: {result.status!r}")
+        return [result.word for result in results]
 
 
 def _outside(written: list[tuple[int, int]], end: int) -> set[int]:

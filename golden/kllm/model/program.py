@@ -4,7 +4,7 @@ import dataclasses
 
 from golden.config import ConfigError
 from golden.kllm.assembler import Assembler, AssemblyError, Vector
-from golden.kllm.isa import COMMAND_WORDS
+from golden.kllm.isa import COMMAND_WORDS, Index, row_count
 from golden.kllm.layer.layout import Job
 from golden.kllm.layer.program import LayerCommands, check_layer, head_commands, head_step
 from golden.kllm.model.layout import HEAD_SHARE, ModelLayout
@@ -65,6 +65,57 @@ def pass_program(layout: ModelLayout, job: Job, logits: int = 1) -> PassProgram:
         last = Vector(x.row + (job.tokens - logits) * x.stride, x.length, logits, x.stride)
         head_commands(asm, shape.layer, layout.head, logits, HEAD_SHARE, last)
     return PassProgram(layout, job, asm.parts, logits)
+
+
+@dataclasses.dataclass(frozen=True)
+class StepProgram:
+    """The words of one step: each place of the batch gets the next token of its sequence.
+
+    The words name no token and no position, so every step of a model has the same.
+    tokens : places 0 and on of the batch; logits : of them, those that get a token, the last ones
+    """
+
+    layout: ModelLayout
+    tokens: int
+    logits: int
+    words: list[int]
+
+
+def step_program(layout: ModelLayout, tokens: int = 1, logits: int | None = None) -> StepProgram:
+    """logits: None: all. A prompt's tokens are places of one sequence, and one of them chooses.
+
+    ConfigError: a model whose lanes attend, a machine that has no room for a layer or for
+    ``tokens`` places; AssemblyError: no rows or slots left.
+    """
+    shape, config = layout.shape, layout.config
+    logits = tokens if logits is None else logits
+    if layout.options.lanes_attend:
+        raise ConfigError("LayerOptions.cache must be oaken for a step without a host")
+    if not 1 <= tokens <= shape.context or not 0 <= logits <= tokens:
+        raise ConfigError(f"logits must be 0..{tokens} of 1..{shape.context} tokens, not {logits}")
+    job = Job(tokens, shape.context - tokens)  # the longest: no command depends on the context
+    check_layer(shape.layer, layout.options, config, job)
+    asm = Assembler(config)
+    x = asm.vector(shape.layer.hidden, tokens)
+    asm.load_at(
+        address=layout.embedding, rows=row_count(shape.layer.hidden), index=Index.TOKEN,
+        limit=shape.vocabulary, dst=x,
+    )  # fmt: skip
+    tables = {name: asm.vector(shape.layer.head_size // 2, tokens) for name in layout.angles}
+    for name, (first, rows) in layout.angles.items():
+        asm.load_at(
+            address=first, rows=rows, index=Index.POSITION, limit=shape.context, dst=tables[name]
+        )
+    angles = [(tables["cos"].token(t), tables["sin"].token(t)) for t in range(tokens)]
+    for number in range(shape.layers):
+        memory = layout.of_layer(number, job)
+        commands = LayerCommands(shape.layer, layout.options, job, memory, asm, number, angles)
+        commands.layer(x, chained=True)
+    asm.free(*tables.values())
+    if logits:
+        last = Vector(x.row + (tokens - logits) * x.stride, x.length, logits, x.stride)
+        head_commands(asm, shape.layer, layout.head, logits, HEAD_SHARE, last, chooses=True)
+    return StepProgram(layout, tokens, logits, asm.words())
 
 
 def pieces(layout: ModelLayout, logits: int) -> list[int]:

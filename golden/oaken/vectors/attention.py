@@ -1,7 +1,9 @@
 """Scripts of requests and attends with what golden answers, for the bench of oaken_attention.
 
-Phases are those of golden.oaken.vectors.kv_script. Each has ``attends`` too. The results of a phase
-must not depend on the order in which its requests and its attends are carried out.
+Phases are those of golden.oaken.vectors.kv_script, with ``attends`` and ``ends``: words and ends of
+attends, those of earlier phases among them. The results of a phase must not depend on
+the order in which its requests and its attends are carried out. After a phase that is ``held`` some
+attend is under way.
 """
 
 import dataclasses
@@ -23,7 +25,7 @@ class Pending:
     """An attend of a script whose last V is not read."""
 
     begun: Begun
-    entry: dict
+    tag: int
 
 
 class AttentionScript(Script):
@@ -39,12 +41,13 @@ class AttentionScript(Script):
         self.words = np.random.default_rng([seed, 51])
 
     def wait(self) -> None:
-        if self.phases and self.phases[-1]["attends"]:
+        if self.phases and (self.phases[-1]["attends"] or self.phases[-1]["ends"]):
             self.phases[-1]["free_pages"] = self.golden.free_pages
             self.phases.append({"requests": [], "pokes": [], "faults": [], "free_pages": 0})
         else:
             super().wait()
         self.phases[-1].setdefault("attends", [])
+        self.phases[-1].setdefault("ends", [])
 
     def queries(self) -> torch.Tensor:
         """(KV heads, L, head_dim) words, mostly ordinary."""
@@ -71,41 +74,31 @@ class AttentionScript(Script):
         return self.finish(self.begin(sequence, layer, token, **more))
 
     def begin(self, sequence, layer, token, *, last=True, memory=SOUND, q=None) -> Pending:
-        """Adds an attend to the phase; ``finish`` belongs to the phase that ends it."""
+        """Adds an attend to the phase; ``finish`` adds its end to a later phase, or to the same."""
         config = self.whole
         q = self.queries() if q is None else q
         tag = self.rng.getrandbits(8)
         payload = layout_word(
             config.attend_layout, tag=tag, sequence=sequence, layer=layer, token=token, last=last
         )
-        beats = _beats(config, q)
-        words = [layout_word(config.q_layout, word=beat) for beat in beats]
-        entry = {"payload": payload, "q": words, "tag": tag}
-        self.phases[-1]["attends"].append(entry)
-        return Pending(self.golden.begin(q, sequence, layer, token, memory), entry)
+        words = [layout_word(config.q_layout, word=beat) for beat in _beats(config, q)]
+        self.phases[-1]["attends"].append({"payload": payload, "q": words})
+        return Pending(self.golden.begin(q, sequence, layer, token, memory), tag)
 
     def finish(self, pending: Pending) -> Attended:
-        config, entry = self.whole, pending.entry
+        config = self.whole
         found = self.golden.finish(pending.begun)
         self.statuses.add(found.status)
         self.results.add(found.result)
         beats = _beats(config, found.words)
-        of_group = len(beats) // config.groups
-        entry["o"] = [
-            layout_word(
-                config.o_layout,
-                word=beat,
-                void=bool(found.void[n // of_group]),
-                last=n == len(beats) - 1,
-            )
+        void = found.void.repeat_interleave(len(beats) // config.groups).tolist()
+        o = [
+            layout_word(config.o_layout, word=beat, void=void[n], last=n == len(beats) - 1)
             for n, beat in enumerate(beats)
         ]
-        entry["attended"] = layout_word(
-            config.attended_layout,
-            tag=entry["tag"],
-            status=int(found.status),
-            result=int(found.result),
-        )
+        end = {"tag": pending.tag, "status": int(found.status), "result": int(found.result)}
+        attended = layout_word(config.attended_layout, **end)
+        self.phases[-1]["ends"].append({"o": o, "attended": attended})
         return found
 
 
@@ -131,7 +124,7 @@ def open_all(script: AttentionScript, lengths: dict[int, int]) -> None:
 
 
 def append_tokens(script: AttentionScript, sequence: int, tokens: range) -> None:
-    """K and V of all layers, eight tokens of a vector at a time."""
+    """K and V of all layers."""
     for token in tokens:
         for layer in range(script.config.cache.layers):
             for side in Kv:

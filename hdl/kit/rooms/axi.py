@@ -110,10 +110,10 @@ def _lite_registers(config) -> Vectors:
     model = RegisterModel(config.version, config.command_depth, config.cache_depth)
     is_cache = bool(config.cache_depth)
     known = {**REGISTERS, **(CACHE_REGISTERS if is_cache else {})}
-    written = ("command", "request", "batch") if is_cache else ("command",)
+    written = ("command", "request", "batch", "run") if is_cache else ("command",)
     pushed = {name: getattr(model, name) for name in written}
     popped = {"status": config.status_depth, "readback": config.readback_depth}
-    popped |= {"answer": config.cache_depth} if is_cache else {}
+    popped |= dict.fromkeys(("answer", "result"), config.cache_depth) if is_cache else {}
     channels = {
         name: member.signature.members["payload"].shape
         for name, member in axi_lite(config.address_bits).members.items()

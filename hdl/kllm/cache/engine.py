@@ -40,7 +40,7 @@ from hdl.walk import Walk
 
 _STATUS_BITS = len(CommandStatus)
 _ROW_BITS = 16
-_DUE_BITS = 4  # of the number of rows that the memory has not answered
+AHEAD = 15  # rows that the memory has not answered, at most: all ones
 
 _SMALL = CacheConfig(
     kv=KvShape(heads=2, head_dim=32, block=32, order="token"), sequences=3, layers=2, pages=64,
@@ -67,8 +67,9 @@ class KllmCache(Block):
     an op that the cache refuses. All statuses but those of APPENDs go to ``host_status``. A host
     that takes none stops the engine. Host and engine take turns.
 
-    Rows are read and written at one per cycle. ``q``, ``kv`` and ``write`` depend combinationally
-    on the streams that bring their words. Golden: golden.kllm.machine.Machine.
+    Rows are read and written at one per cycle, with at most ``AHEAD`` reads without an answer.
+    ``q``, ``kv`` and ``write`` depend combinationally on the streams that bring their words.
+    Golden: golden.kllm.machine.Machine.
     """
 
     tier = Tier.PART
@@ -222,7 +223,7 @@ class KllmCache(Block):
         """Rows of each token to ``kv`` or ``q``. 1 while some are to come."""
         config = self.config
         rows = _Rows(m, "read_rows", config, tokens, job.is_append)
-        due = Signal(_DUE_BITS)
+        due = Signal(range(AHEAD + 1))
         asked = Signal()
         answered = Signal()
         m.d.comb += [

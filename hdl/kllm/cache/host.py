@@ -35,7 +35,7 @@ class KllmCacheHost(Block):
         answer  tag in 0..7, golden.paging.format.Status in 8..11, sequence in 16..23
 
     An op above 15, and bits 21 to 30 of word 1 that are not 0, become op 15: the cache refuses it.
-    No READ is asked for, so ``head`` and ``heads`` are 0. A request takes a cycle after its last
+    The host has no READ, so ``head`` and ``heads`` are 0. A request takes a cycle after its last
     word. ``answer`` depends combinationally on ``status``. Golden: golden.kllm.engines.request_of.
     """
 

@@ -4,19 +4,25 @@ import dataclasses
 from typing import ClassVar
 
 from amaranth import Cat, Const, Module, Mux, Signal
-from amaranth.lib import data, stream
+from amaranth.lib import stream
 
 from golden.config import Config, bounded, nested
 from golden.fp16.format import FP16
 from golden.kllm.config import VectorShape
-from golden.kllm.isa import CommandStatus, Opcode
+from golden.kllm.isa import ROW_BYTES, CommandStatus, Opcode
 from golden.timing import Timing
 from hdl.block import Block, Tier
-from hdl.kinds import NUMBER, index_of
-from hdl.kllm.engine import ROW, command_stream, operand, row_write_layout, status_stream
-from hdl.ports import In, Out, Payload
-
-ROW_BYTES = ROW.size // 8
+from hdl.children import add
+from hdl.kllm.engine import command_stream, operand, row_write_layout, status_stream
+from hdl.kllm.slots.load_at import (
+    KllmLoadAt,
+    KllmLoadAtConfig,
+    data_layout,
+    place_reader,
+    read_layout,
+)
+from hdl.ports import In, Out
+from hdl.stream.link import link
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,26 +31,19 @@ class KllmLoadConfig(Config):
 
     vectors: VectorShape = nested(VectorShape, "the vector memory")
     address_bits: int = bounded(40, 32, 64, "bits of a byte address of the data memory")
+    batch: int = bounded(0, 0, 64, "places of the batch; 0: no LOAD_AT")
 
     @property
-    def read_layout(self) -> data.StructLayout:
-        """A command of the read port: byte address and number of rows."""
-        return Payload(
-            address=(self.address_bits, "byte address of the first row", index_of("bytes")),
-            words=(17, "rows wanted", NUMBER),
-        )
-
-    @property
-    def data_layout(self) -> data.StructLayout:
-        return Payload(
-            data=(ROW.size, "one row, element 0 in the low bits", FP16),
-            error=(1, "the response was SLVERR or DECERR"),
-            last=(1, "the command's final row"),
+    def at(self) -> KllmLoadAtConfig:
+        return KllmLoadAtConfig(
+            vectors=self.vectors, address_bits=self.address_bits, places=max(self.batch, 1)
         )
 
 
 class KllmLoad(Block):
     """LOAD of golden.kllm.isa: ``V[dst + i]`` = row ``address + i`` of the data memory, i < rows.
+
+    With ``batch`` also LOAD_AT, by ``kllm_load_at``, which has the ports ``index`` and ``entry``.
 
     Rows are ROW_BYTES bytes, little-endian, element 0 lowest. Row ``address`` begins at byte
     ``address * ROW_BYTES``. RANGE: rows is 0 or the destination leaves the vector memory; nothing
@@ -66,6 +65,7 @@ class KllmLoad(Block):
     configs: ClassVar = {
         "table1": KllmLoadConfig(),
         "small": KllmLoadConfig(vectors=VectorShape(rows=256)),
+        "batch": KllmLoadConfig(vectors=VectorShape(rows=256), batch=4),
     }
 
     def __init__(self, config: KllmLoadConfig):
@@ -75,11 +75,12 @@ class KllmLoad(Block):
                 "command": command_stream(),
                 "status": status_stream(),
                 "read": Out(
-                    stream.Signature(config.read_layout),
+                    stream.Signature(read_layout(config.address_bits)),
                     "Rows wanted of the data memory: byte address and number.",
                 ),
-                "data": In(stream.Signature(config.data_layout), "Those rows, in order."),
+                "data": In(stream.Signature(data_layout), "Those rows, in order."),
                 "write": Out(stream.Signature(row_write_layout), "Rows of the destination."),
+                **(place_reader() if config.batch else {}),
             },
         )
 
@@ -104,10 +105,13 @@ class KllmLoad(Block):
             self.write.p.row.eq(dst + row),
             self.status.p.status.eq(faults),
         ]
+        starts = self.command.valid
+        if self.config.batch:
+            starts = starts & (command.opcode != Opcode.LOAD_AT)
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += [row.eq(0), error.eq(0), faults.eq(0)]
-                with m.If(self.command.valid):
+                with m.If(starts):
                     m.next = "CHECK"
             with m.State("CHECK"):
                 with m.If(command.opcode != Opcode.LOAD):
@@ -150,4 +154,29 @@ class KllmLoad(Block):
                 m.d.comb += [self.status.valid.eq(1), self.command.ready.eq(self.status.ready)]
                 with m.If(self.status.ready):
                     m.next = "IDLE"
+        if self.config.batch:
+            _entries(m, self)
         return m
+
+
+def _entries(m: Module, block: KllmLoad) -> None:
+    """The engine of LOAD_AT, which has the ports for the time of its commands."""
+    engine = add(m, "at", KllmLoadAt(block.config.at))
+    is_here = Signal()
+    m.d.comb += [
+        is_here.eq(block.command.p.opcode == Opcode.LOAD_AT),
+        block.index.eq(engine.index),
+        engine.entry.eq(block.entry),
+        engine.command.p.eq(block.command.p),
+        engine.data.p.eq(block.data.p),
+    ]
+    with m.If(is_here):
+        link(m, engine.read, block.read)
+        link(m, engine.write, block.write)
+        link(m, engine.status, block.status)
+        m.d.comb += [
+            engine.command.valid.eq(block.command.valid),
+            block.command.ready.eq(engine.command.ready),
+            engine.data.valid.eq(block.data.valid),
+            block.data.ready.eq(engine.data.ready),
+        ]

@@ -6,12 +6,13 @@ from typing import ClassVar
 from amaranth import Cat, Module, Signal
 from amaranth.lib import stream
 
-from golden.config import Config, nested
+from golden.config import Config, bounded, nested
 from golden.kllm import timing
 from golden.kllm.config import SlotShape, VectorShape
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus, Opcode
 from golden.timing import Timing
 from hdl.block import Block, Tier
+from hdl.children import add
 from hdl.kinds import BITS
 from hdl.kllm.engine import (
     SLOT_LENGTH_BITS,
@@ -22,7 +23,9 @@ from hdl.kllm.engine import (
     slot_read,
     status_stream,
 )
+from hdl.kllm.slots.argmax import KllmArgmax, KllmArgmaxConfig
 from hdl.ports import Out, Payload
+from hdl.stream.link import link
 
 _WORDS = ROW_ELEMENTS // 2  # 32-bit words of a row
 _ENTRY_WORDS = ROW_ELEMENTS // 4  # of a row of entries
@@ -34,6 +37,11 @@ class KllmReadbackConfig(Config):
 
     vectors: VectorShape = nested(VectorShape, "the vector memory")
     slot: SlotShape = nested(SlotShape, "the slots")
+    batch: int = bounded(0, 0, 64, "tokens of ARGMAX; 0: no ARGMAX")
+
+    @property
+    def argmax(self) -> KllmArgmaxConfig:
+        return KllmArgmaxConfig(vectors=self.vectors, places=max(self.batch, 1))
 
 
 def read_slot_cycles(length: int, outliers: int) -> int:
@@ -47,6 +55,8 @@ def read_slot_cycles(length: int, outliers: int) -> int:
 
 class KllmReadback(Block):
     """READ and READ_SLOT of golden.kllm.isa, as words of 32 bits.
+
+    With ``batch`` also ARGMAX, by ``kllm_argmax``.
 
     READ gives each row as 8 words, lower position in the low half. READ_SLOT gives, in this order:
 
@@ -74,6 +84,9 @@ class KllmReadback(Block):
     configs: ClassVar = {
         "table1": KllmReadbackConfig(),
         "small": KllmReadbackConfig(vectors=VectorShape(rows=256), slot=SlotShape(slots=4)),
+        "batch": KllmReadbackConfig(
+            vectors=VectorShape(rows=256), slot=SlotShape(slots=4), batch=4
+        ),
     }
 
     def __init__(self, config: KllmReadbackConfig):
@@ -124,12 +137,15 @@ class KllmReadback(Block):
             at.next_row.eq(at.row + at.asked),
             self.status.p.status.eq(faults),
         ]
+        starts = self.command.valid
+        if self.config.batch:
+            starts = starts & (command.opcode != Opcode.ARGMAX)
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += [
                     faults.eq(0), at.row.eq(0), at.asked.eq(0), at.part.eq(0), at.outlier.eq(0),
                 ]  # fmt: skip
-                with m.If(self.command.valid):
+                with m.If(starts):
                     m.next = "CHECK"
             with m.State("CHECK"):
                 _check(m, self.config, command, faults)
@@ -151,7 +167,30 @@ class KllmReadback(Block):
                 m.d.comb += [self.status.valid.eq(1), self.command.ready.eq(self.status.ready)]
                 with m.If(self.status.ready):
                     m.next = "IDLE"
+        if self.config.batch:
+            _choices(m, self)
         return m
+
+
+def _choices(m: Module, block: KllmReadback) -> None:
+    """The engine of ARGMAX, which has the ports for the time of its commands."""
+    engine = add(m, "argmax", KllmArgmax(block.config.argmax))
+    is_here = Signal()
+    m.d.comb += [
+        is_here.eq(block.command.p.opcode == Opcode.ARGMAX),
+        engine.command.p.eq(block.command.p),
+        engine.row_row.p.eq(block.row_row.p),
+    ]
+    with m.If(is_here):
+        link(m, engine.row_request, block.row_request)
+        link(m, engine.o, block.o)
+        link(m, engine.status, block.status)
+        m.d.comb += [
+            engine.command.valid.eq(block.command.valid),
+            block.command.ready.eq(engine.command.ready),
+            engine.row_row.valid.eq(block.row_row.valid),
+            block.row_row.ready.eq(engine.row_row.ready),
+        ]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,8 +23,9 @@ _POLLED = (
     REGISTERS["STATUS"].offset,
     REGISTERS["READBACK"].offset,
     CACHE_REGISTERS["ANSWER"].offset,
+    CACHE_REGISTERS["RESULT"].offset,
 )
-REQUEST, BATCH = CACHE_REGISTERS["REQUEST"].offset, CACHE_REGISTERS["BATCH"].offset
+REQUEST, BATCH, RUN = (CACHE_REGISTERS[name].offset for name in ("REQUEST", "BATCH", "RUN"))
 _REQUESTS = 8  # of the host without an answer, with four words each
 
 
@@ -278,6 +279,7 @@ class Host:
         seed="run",
         to=_COMMAND,
         answers=0,
+        results=0,
     ) -> tuple[list[Report], list[int]]:
         """Send ``words``; return when ``reports`` statuses and ``readback`` words have come.
 
@@ -288,7 +290,8 @@ class Host:
         abort_at: from that cycle on no word is sent, CONTROL is written, then as ``drain``.
         stop_at: return after that many cycles, whatever has come.
         drain: return when nothing more comes: idle is 1 and STATUS and READBACK are empty.
-        to: the register that takes the words. answers: words of ANSWER, which ``answers`` then has.
+        to: the register that takes the words. answers, results: words of ANSWER and of RESULT. The
+        attributes ``answers`` and ``results`` have them then. An abort waits for the results.
         AssertionError, a hang: no transfer for ``silence`` cycles. A transfer is a word of the
         program or of a memory, a burst, a status or a word read back; an empty poll is none.
         """
@@ -298,14 +301,15 @@ class Host:
         got, taken = [], []
         sent, start, last_sent = 0, self.cycle, 0
         memories = self.memories
-        self.answers = []
+        self.answers, self.results = [], []
+        lists = (None, taken, self.answers, self.results)
         aw, w, b = self._axil["aw"], self._axil["w"], self._axil["b"]
         ar, r = self._axil["ar"], self._axil["r"]
         b[2].value = 1
         r[2].value = 1
         self.unsent = 0  # words not taken when a deaf host began to look
         control, aborted = False, abort_at is None
-        empty = [0, 0, 0]  # times that STATUS, READBACK and ANSWER were empty while idle
+        empty = [0] * 4  # times that STATUS, READBACK, ANSWER and RESULT were empty while idle
 
         def progress() -> str:
             return (
@@ -330,11 +334,12 @@ class Host:
             if not self._r and not self._ar and not deaf and rng.random() >= p_away:
                 # Statuses and read-back words in turn, so that neither blocks the other.
                 wants = [len(got) < reports, len(taken) < readback, len(self.answers) < answers]
+                wants.append(len(self.results) < results)
                 if not any(wants) and (drain or abort_at is not None):
-                    wants = [True, True, False]
+                    wants = [True, True, False, False]
                 if any(wants):
-                    turns = (self._polled + n for n in (1, 2, 3))
-                    self._polled = next(turn % 3 for turn in turns if wants[turn % 3])
+                    turns = (self._polled + n for n in (1, 2, 3, 4))
+                    self._polled = next(turn % 4 for turn in turns if wants[turn % 4])
                     ar[0].value = _POLLED[self._polled] | rng.getrandbits(3) << 12
                     ar[1].value = 1
                     self._ar = self._r = True
@@ -354,18 +359,18 @@ class Host:
                     sent, last_sent, watch.moved = sent + 1, cycle, cycle
                 self._b = False
             if not (idle and aborted):
-                empty = [0, 0, 0]
+                empty = [0] * 4
             if self._r and r[1].value:
                 payload = int(r[0].value)
                 word, resp = payload & 0xFFFFFFFF, payload >> 32 & 3
                 if resp != RESP_OKAY:
                     empty[self._polled] += idle and aborted
                 else:
-                    watch.moved, empty = cycle, [0, 0, 0]
+                    watch.moved, empty = cycle, [0] * 4
                     if self._polled == 0:
                         got.append(Report(word >> 16, word >> 13 & 7, word & 0x1FFF, cycle))
                     else:
-                        (taken if self._polled == 1 else self.answers).append(word)
+                        lists[self._polled].append(word)
                 self._r = False
             await FallingEdge(self.dut.clk)
             if aw_gone:
@@ -381,10 +386,10 @@ class Host:
             if stop_at is not None and cycle >= stop_at:
                 break
             if abort_at is not None:
-                done = aborted and min(empty[:2]) > 1
+                done = aborted and min(empty[:2]) > 1 and len(self.results) >= results
             else:
                 done = len(got) >= reports and len(taken) >= readback and sent == len(words)
-                done &= len(self.answers) >= answers
+                done &= len(self.answers) >= answers and len(self.results) >= results
                 done &= not drain or min(empty[:2]) > 1
             if done and not (self._b or self._r or self._aw or self._w or self._ar):
                 break

@@ -62,7 +62,7 @@ def _random_rows(machine: Machine) -> np.ndarray:
 
 
 def _state(machine: Machine, rows: np.ndarray, base: list[int]) -> dict:
-    """What ``_final_state`` gives, of a machine that began with ``rows``."""
+    """The same as ``_final_state``, of a machine that began with ``rows``."""
     program = _state_program(machine.config, base)
     results = _results(machine.run(program))
     fill = Assembler(machine.config)

@@ -11,7 +11,7 @@ from golden.kllm.isa import AFTER_BITS, COMMAND_WORDS, COMMANDS, Unit
 
 def units_of(units: int) -> dict[int, Unit]:
     """The unit of each opcode that an accelerator of the first ``units`` units knows."""
-    return {int(opcode): each.unit for opcode, each in COMMANDS.items() if each.unit < units}
+    return {int(opcode): each.unit for opcode, each in COMMANDS.items() if each.known(units)}
 
 
 def counted(words: Sequence[int], units: int = int(Unit.CACHE)) -> list[int]:
