@@ -4,6 +4,8 @@
 |---|---|---|
 | ``Q`` | words of a request to the cache | ``q`` |
 | ``B`` | count, words of the batch | |
+| ``W`` | row, rows, their bytes: the host writes data memory | |
+| ``N`` | word of RUN, ids, abort_at, count, words of the batch: a step | ``n`` |
 | ``E`` | port, word address, 0 or 1: reads or writes of it give SLVERR | |
 | ``R`` | the accelerator is reset | ``r`` |
 | ``P`` | abort_at, stop_at, count, words of a program | ``p`` |
@@ -27,9 +29,18 @@ from types import TracebackType
 import numpy as np
 
 from golden.kllm.engines import place_words, request_words
-from golden.kllm.isa import FAILED, CommandStatus, Unit
+from golden.kllm.fetch import program_image
+from golden.kllm.isa import (
+    FAILED,
+    ROW_BYTES,
+    RUN_CHECKS,
+    RUN_UNIT,
+    CommandStatus,
+    RunStatus,
+    Unit,
+)
 from golden.kllm.layer.layout import Job
-from golden.kllm.model.program import PassProgram, pieces
+from golden.kllm.model.program import PassProgram, pieces, step_program
 from golden.llm.kllm.pack import ModelPack
 from golden.oaken.kv_engine import Request
 from golden.paging.format import Kv, Op, Status
@@ -68,12 +79,26 @@ class PartRun:
     words: np.ndarray
 
 
+@dataclasses.dataclass(frozen=True)
+class StepRun:
+    """A step as hardware ran it.
+
+    cycles: from the host's first word to its last id; written: words that the host wrote
+    """
+
+    cycles: int
+    written: int
+    ids: list[int]
+
+
 class Driver:
     """A running host, with one open sequence; use it in a ``with``."""
 
     def __init__(self, executable: Path, pack: ModelPack, latency: int) -> None:
         self.layout, self._thresholds = pack.layout, pack.thresholds
         self.sequence = 0
+        self._programs: dict[tuple[int, int], int] = {}  # row of each step's, by tokens and ids
+        self._free_row = pack.layout.rows
         command = [str(executable), str(pack.folder), str(latency)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin is not None
@@ -181,6 +206,35 @@ class Driver:
         if program.logits:
             yield struct.unpack("<I", self._answer(b"s"))[0]
 
+    def run_step(self, job: Job, tokens: list[int], ids: int, *, abort_at: int = NEVER) -> StepRun:
+        """A step of the sequence; its last ``ids`` tokens choose. CommandFailed: its answer.
+
+        The program is in the data memory. The host writes the batch, and which program.
+        """
+        row = self._programs.get((job.tokens, ids))
+        word = row if row is not None else self._store(job.tokens, ids) | RUN_CHECKS
+        head = struct.pack("<IIq", word, ids, abort_at)
+        self._send(b"N" + head + self._batch(job, tokens)[1:])
+        frame = self._answer(b"n")
+        cycles, written, answer = struct.unpack("<QII", frame[:16])
+        status, unit, number = answer & _STATUS_BITS, answer >> 13 & 7, answer >> 16
+        if unit != RUN_UNIT:
+            name = f"command {number} ({Unit(unit).name}): {CommandStatus(status).name}"
+            raise CommandFailed(f"a step: {name}")
+        if status & ~(RunStatus.OVERFLOW | RunStatus.SCALE_NONFINITE):
+            raise CommandFailed(f"a step: {RunStatus(status).name}")
+        return StepRun(cycles, written, list(struct.unpack(f"<{ids}I", frame[16:])))
+
+    def _store(self, tokens: int, ids: int) -> int:
+        """The row of a step's program, which is written behind the data."""
+        program = step_program(self.layout, tokens, ids)
+        image = program_image(program.words, self.layout.config)
+        row, rows = self._free_row, len(image) // ROW_BYTES
+        self._send(b"W" + struct.pack("<II", row, rows) + image)
+        self._programs[tokens, ids] = row
+        self._free_row += rows
+        return row
+
     # Words.
 
     def _begin(self) -> None:
@@ -190,11 +244,12 @@ class Driver:
                 self.request(Request(Op.THRESHOLDS, layer=layer, kv=kv, thresholds=words))
         self.sequence = self.request(Request(Op.OPEN))
 
-    def _batch(self, job: Job) -> bytes:
+    def _batch(self, job: Job, tokens: Sequence[int] = ()) -> bytes:
+        ids = tokens or [0] * job.tokens
         words = [
             word
             for t in range(job.tokens)
-            for word in place_words(t, self.sequence, job.context + t)
+            for word in place_words(t, self.sequence, job.context + t, ids[t])
         ]
         return b"B" + struct.pack("<I", len(words)) + np.array(words, dtype="<u4").tobytes()
 

@@ -24,6 +24,7 @@ constexpr uint64_t SILENCE = 200000;  // cycles without any transfer: a hang
 constexpr unsigned PAGE_BYTES = 4096, COMMAND_WORDS = 16, UNITS = 6;
 constexpr unsigned OKAY = 0, SLVERR = 2, DECERR = 3;
 constexpr uint32_t FAILED = (1u << 11) - 1;  // status bits without output
+constexpr uint64_t PROGRAM_BYTES = 1 << 24;  // room for programs behind the data
 
 // ---------------------------------------------------------------- frames
 
@@ -79,12 +80,16 @@ struct Mapped {
     uint8_t* bytes = nullptr;
     uint64_t size = 0;
 
-    explicit Mapped(const std::string& path) {
+    // more: bytes behind the file's, zeros
+    explicit Mapped(const std::string& path, uint64_t more = 0) {
         const int file = open(path.c_str(), O_RDONLY);
         struct stat found;
         if (file < 0 || fstat(file, &found)) fail("cannot read " + path);
-        size = uint64_t(found.st_size);
-        void* at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+        const auto own = uint64_t(found.st_size);
+        size = own + more;
+        void* at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (at != MAP_FAILED)
+            at = mmap(at, own, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file, 0);
         if (at == MAP_FAILED) fail("cannot map " + path);
         bytes = static_cast<uint8_t*>(at);
         close(file);
@@ -334,7 +339,7 @@ class Accelerator {
             snprintf(name, sizeof name, "/port_%02u.bin", n);
             memories.emplace_back(folder + name);
         }
-        memories.emplace_back(folder + "/data.bin");
+        memories.emplace_back(folder + "/data.bin", PROGRAM_BYTES);
         memories.emplace_back(uint64_t(PAGES) * CACHE_PAGE_BYTES);
         for (unsigned n = 0; n <= PORTS; n++)
             ports.emplace_back(memories[n], n < PORTS ? PORT_BYTES : 32, latency);
@@ -387,6 +392,27 @@ class Accelerator {
     }
     void set_batch(const std::vector<uint32_t>& words) {
         for (uint32_t word : words) set(BATCH, word);
+    }
+    // A step: the batch, the program, its result; then as many ids as there are. abort_at: the
+    // cycle in which the host writes CONTROL. What the host writes are all its words.
+    uint32_t step_of(const std::vector<uint32_t>& batch, uint32_t program, unsigned ids,
+                     int64_t abort_at) {
+        readback.clear();
+        const uint64_t start = cycle;
+        set_batch(batch);
+        set(RUN, program);
+        moved = cycle;
+        uint32_t result = 0, word = 0;
+        bool aborted = abort_at < 0;
+        while (!read(RESULT, result)) {
+            if (!aborted && int64_t(cycle - start) >= abort_at) aborted = true, set(CONTROL, 1);
+            if (cycle - moved > SILENCE) fail("a run has no result");
+        }
+        // What was on its way to the host when the run ended.
+        for (unsigned empty = 0; readback.size() < ids && empty < 64;)
+            if (read(READBACK, word)) readback.push_back(word);
+            else empty++;
+        return result;
     }
     // A pass begins: the waits of its programs count from here.
     void begin() { std::copy(counted, counted + UNITS, began); }
@@ -595,6 +621,8 @@ class Driver {
             case 'E': set_error(); break;
             case 'R': accelerator.reset(), Answer('r').send(); break;
             case 'P': run(); break;
+            case 'W': write_rows(); break;
+            case 'N': step(); break;
             case 'S': choose(); break;
             default: fail("unknown request");
             }
@@ -610,6 +638,27 @@ class Driver {
     void set_batch() {
         const auto count = take<uint32_t>();
         accelerator.set_batch(take_many<uint32_t>(count));
+    }
+    void write_rows() {
+        const auto row = take<uint32_t>(), rows = take<uint32_t>();
+        const auto bytes = take_many<uint8_t>(32 * rows);
+        Mapped& data = accelerator.data();
+        if ((uint64_t(row) + rows) * 32 > data.size) fail("no room for a program");
+        memcpy(data.bytes + uint64_t(row) * 32, bytes.data(), bytes.size());
+    }
+    void step() {
+        const auto program = take<uint32_t>(), ids = take<uint32_t>();
+        const auto abort_at = take<int64_t>();
+        const auto count = take<uint32_t>();
+        const auto batch = take_many<uint32_t>(count);
+        const uint64_t start = cycle;
+        Answer answer('n');
+        const uint32_t result = accelerator.step_of(batch, program, ids, abort_at);
+        answer.put<uint64_t>(cycle - start);
+        answer.put(uint32_t(batch.size() + 1));
+        answer.put(result);
+        for (uint32_t word : accelerator.readback) answer.put(word);
+        answer.send();
     }
     void set_error() {
         const auto port = take<uint32_t>();

@@ -140,6 +140,15 @@ def figures(
     return made
 
 
+def step_figures(words: Sequence[int], cycles: int, config: KllmAcceleratorConfig) -> Figures:
+    """The figures of a step that ended; the host sees no command of it."""
+    found = bounds(words, config.machine, rates(config))
+    made = Figures(cycles, [cycles], 0, 0, {unit.name: 0 for unit in Unit}, {}, [])
+    for most, field in ((0, "bound"), (ahead_max(config.machine), "ahead")):
+        setattr(made, field, schedule(words, found, dict.fromkeys(Unit, 0), most).cycles)
+    return made
+
+
 def _name(opcode: Opcode, words: Sequence[int]) -> str:
     """The command; of MATMUL its mode too."""
     if opcode != Opcode.MATMUL:

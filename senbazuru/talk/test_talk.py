@@ -179,6 +179,57 @@ def test_faults_have_names_and_end(one_pack, native):
         assert all(map(same, again(driver), right))
 
 
+def test_steps_need_no_host(one_pack, native, tmp_path):
+    """Programs in memory and ids chosen on the chip give the text that the host's commands give."""
+    texts = []
+    for by_host in (True, False):
+        made = settings(one_pack, native, by_host=by_host)
+        texts.append(tokens(made, tmp_path / f"{by_host}", 12)[0])
+        state = json.loads((tmp_path / f"{by_host}" / "session" / "session.json").read_text())
+        written = [each.get("written") for each in state["passes"] if each["tokens"] == 1]
+        assert written == ([None] if by_host else [4]) * len(written)
+    assert texts[0] == texts[1]
+    first, _ = tokens(settings(one_pack, native), tmp_path / "stop", 12, 3)
+    assert len(first) < 12
+    assert tokens(settings(one_pack, native), tmp_path / "stop", 12)[0] == texts[0]
+
+
+def test_faults_of_steps_have_names_and_end(one_pack, native):
+    """After each fault the sequence begins anew, and its ids are right."""
+    layout, data = one_pack.layout, SMALL.machine.ports.ports
+
+    def again(driver):
+        driver.begin_sequence()
+        return [driver.run_step(Job(1, n), [token], 1).ids for n, token in enumerate((3, 141))]
+
+    with Driver(native.executable, one_pack, 5) as driver:
+        right = again(driver)
+        for port, word, reason in (
+            (data, layout.rows + 40, "a step: BUS_ERROR"),  # of its program
+            (1, layout.layers[2].image["down"][0] + 7, r"command \d+ \(MATMUL\): BUS_ERROR"),
+            (data + 1, 0, r"command \d+ \(CACHE\): BUS_ERROR"),
+        ):
+            driver.begin_sequence()
+            driver.set_error(port, word)
+            with pytest.raises(CommandFailed, match=reason):
+                driver.run_step(Job(1, 0), [3], 1)
+            driver.set_error(port, word, False)
+            assert again(driver) == right
+        for job, token, reason in (
+            (Job(1, 0), example.VOCABULARY, r"command 0 \(LOAD\): RANGE"),
+            (Job(1, example.CONTEXT), 3, r"\((LOAD|CACHE)\): (RANGE|SLOT_MISMATCH|CAPACITY)"),
+        ):
+            driver.begin_sequence()
+            with pytest.raises(CommandFailed, match=reason):
+                driver.run_step(job, [token], 1)
+            assert again(driver) == right
+        for cycle in (1, 60, 900, 4000):
+            driver.begin_sequence()
+            with pytest.raises(CommandFailed, match="ABORTED"):
+                driver.run_step(Job(1, 0), [3], 1, abort_at=cycle)
+            assert again(driver) == right
+
+
 def test_a_full_table_is_one_line(one_pack, native):
     with Driver(native.executable, one_pack, 5) as driver:
         for _ in range(SMALL.machine.cache.sequences - 1):

@@ -244,6 +244,10 @@ class CommandCycles:
         t = self.timings
         if opcode == Opcode.LOAD:
             return t.load + t.latency + o["rows"]
+        if opcode == Opcode.LOAD_AT:
+            return t.load + t.latency + o["rows"] * o["tokens"]
+        if opcode == Opcode.ARGMAX:
+            return t.read + row_count(o["length"]) * o["tokens"]
         if opcode == Opcode.LANE_CODEBOOK:
             return t.lanes + self.bound(opcode, o)
         if opcode == Opcode.ACTIVATION_CODEBOOK:
@@ -280,7 +284,7 @@ class CommandCycles:
             return rows
         if opcode == Opcode.LANE_CODEBOOK:
             return row_count(self.machine.kmeans_words)
-        if opcode in (Opcode.APPEND, Opcode.ATTEND):
+        if opcode in (Opcode.APPEND, Opcode.ATTEND, Opcode.ARGMAX):
             return self.bound(opcode, o)
         return o["rows"] if opcode == Opcode.READ else 0
 
