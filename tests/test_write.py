@@ -1,6 +1,7 @@
 """hdl.back.write: Verilog of RTLIL is the same circuit, whatever the widths and signs.
 
-Shown to fail: a shift whose operand loses its high bits; assignments after a switch left out.
+Shown to fail: a shift whose operand loses its high bits; assignments after a switch left out; a
+select of bits beyond a signal.
 """
 
 import random
@@ -86,8 +87,10 @@ class _Words:
             m.d.comb += target[0].eq(self.leaf())
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_random_circuits(seed, tmp_path):
+@pytest.mark.parametrize(("seed", "narrow"), [(0, 64), (1, 64), (2, 2), (3, 2)])
+def test_random_circuits(seed, narrow, tmp_path, monkeypatch):
+    """narrow: bits up to which a select is written as a shift."""
+    monkeypatch.setattr("hdl.back.inline._NARROW", narrow)
     words = _Words(seed)
     outputs = [Signal(words.shape(8), name=f"y{n}") for n in range(NUMBER)]
     for n, each in enumerate(outputs):
@@ -99,11 +102,23 @@ def test_random_circuits(seed, tmp_path):
     (module,) = read(text)
     module.name = "new"
     (tmp_path / "old.il").write_text(text)
-    (tmp_path / "new.v").write_text("\n".join([*render(module, {}, {}), ""]))
+    lines = render(module, {}, {})
+    assert ("+:" in "".join(lines)) == (narrow == 2)
+    (tmp_path / "new.v").write_text("\n".join([*lines, ""]))
     proofs = "".join(f"tee -q -a said sat -prove cmp_y{n} 1\n" for n in range(NUMBER))
     run(_PROOF + proofs, tmp_path)
     said = re.findall(r"SUCCESS!|FAIL!", (tmp_path / "said").read_text())
     assert said == ["SUCCESS!"] * NUMBER
+
+
+@pytest.mark.parametrize(("bits", "is_inside"), [(4, True), (5, False)])
+def test_selects_stay_inside(bits, is_inside):
+    """A shift gives zeros beyond the signal, where a select has unknown bits."""
+    m = Module()
+    row, place, word = Signal(16 * 29), Signal(bits), Signal(29)
+    m.d.comb += word.eq(row.word_select(place, 29))
+    (module,) = read(rtlil.convert(m, name="top", ports=[row, place, word], emit_src=False))
+    assert ("+: 29]" in "".join(render(module, {}, {}))) == is_inside
 
 
 def test_states_have_names():

@@ -253,7 +253,7 @@ MACHINES = {
 MACHINES |= {
     "smollm2_cache": _cached(
         MACHINES["smollm2"], 8, 3, kv=KvShape(heads=3, head_dim=64, order="token"), sequences=8,
-        layers=30, pages=65536, max_tokens=512,
+        layers=30, pages=16384, max_tokens=512,
     ),
     "small_cache": _cached(
         MACHINES["small"], 3, 2, kv=KvShape(heads=2, head_dim=32, block=32, order="token"),

@@ -4,12 +4,13 @@ import dataclasses
 import math
 import operator
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from golden.attention.timing import softmax
+from golden.attention.timing import StreamShape, softmax
 from golden.index.timing import table_row
 from golden.kllm.isa import MatmulMode, Norm
+from golden.oaken.timing import kv_token_append_cycles
 from golden.timing import Timing
 
 _ROW = 16  # elements
@@ -370,3 +371,31 @@ class QuantizerCycles:
     def refused(self, slots: int = 0) -> int:
         """A command that reads nothing; ``slots`` become not valid."""
         return 5 + max(1, 2 * slots)
+
+
+# Of a command of the unit CACHE for one token, from its start to its end: without the memory's
+# latency and, of ATTEND, without the stream of rows.
+_APPEND, _ATTEND = 93, 49
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CacheCycles:
+    """Cycles of APPEND and ATTEND. ``memory``: cycles from a request of the pages to its answer.
+
+    ``words`` of the memory hold the longest record of a token without outliers.
+    """
+
+    shape: StreamShape
+    slots: int  # records of a vector
+    words: int
+
+    def append(self, tokens: int, memory: int) -> int:
+        """The vectors follow each other at the pace of the pages."""
+        train = kv_token_append_cycles([self.words] * self.slots, memory)
+        return _APPEND + memory + (tokens - 1) * train
+
+    def attend(self, rows: Sequence[int], memory: int) -> int:
+        """``rows``: cached tokens that each token attends to, its own included."""
+        jobs = len(rows) * self.slots
+        moved = 2 * self.shape.row * (sum(rows) * self.slots - jobs)
+        return _ATTEND + memory + self.shape.run(1, jobs) + moved

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from golden.kllm.layer.shape import LayerOptions
     from golden.kllm.layer.weights import LayerWeights
     from golden.llm.checkpoint import Checkpoint
-    from golden.llm.eval.method import State
+    from golden.llm.eval.method import Method, Site, State
     from golden.llm.kllm.pack import Source
     from golden.llm.methods.kllm import Kllm
 
@@ -287,35 +287,67 @@ def _trained(
     return weights, quantize_layer(weights, seen, config.bits_a, config.bits_b, layout)
 
 
-def _method(file: Path) -> tuple["Kllm", dict[str, Any]]:
-    """Reads which method the calibration file is of, and the file's header.
+def _methods(file: Path) -> tuple["Kllm", list["Method"], dict[str, Any]]:
+    """Reads the methods that the calibration file is of, KLLM's first, and the file's header.
 
-    ConfigError, CheckpointError: the file is of no KLLM method alone.
+    ConfigError, CheckpointError: the file is of no KLLM method, alone or with Oaken's K and V.
     """
     from golden.llm.eval.state import load_header
     from golden.llm.methods import parse_all
     from golden.llm.methods.kllm import Kllm
+    from golden.llm.methods.oaken import Oaken
 
     header = load_header(file)
     methods = parse_all(header["method"])
-    if len(methods) != 1 or not isinstance(methods[0], Kllm):
-        raise ConfigError(f"calibration must be of a kllm method alone, not {header['method']}")
-    return methods[0], header
+    first, *others = methods
+    # The fields of Oaken's that its engine has.
+    if not isinstance(first, Kllm) or others not in ([], [Oaken()]):
+        raise ConfigError(
+            f"calibration must be of a kllm method, alone or with +oaken, not {header['method']}"
+        )
+    return first, methods, header
 
 
-def calibrated_method(
-    loaded: "Checkpoint", file: Path
-) -> tuple["Kllm", "State", dict[str, Any]]:
-    """The method that the calibration file is of, its state, and what a manifest tells of it.
+@dataclasses.dataclass(frozen=True)
+class Calibrated:
+    """What a calibration file holds for a model.
 
-    ConfigError, CheckpointError: as ``_method``, or the file is of another model.
+    methods, states: KLLM's first; told: goes into a manifest
     """
+
+    methods: "list[Method]"
+    states: "list[State]"
+    told: dict[str, Any]
+
+    def layer(self, model: Any, i: int) -> tuple["LayerWeights", "QuantizedLayer"]:
+        """Layer ``i`` with its real weights, and as golden.kllm.layer compiles it."""
+        import torch
+
+        from golden.llm.methods.kllm import Kllm
+        from golden.oaken.groups import thresholds_of
+
+        method, thresholds = self.methods[0], None
+        assert isinstance(method, Kllm)
+        if len(self.states) > 1:
+            sides = self.states[1]["intervals"][i].cpu()
+            thresholds = torch.stack([thresholds_of(each) for each in sides])
+        return method.layer(model, self.states[0], i, thresholds)
+
+    def install(self, site: "Site") -> None:
+        """The methods on a model."""
+        for method, state in zip(self.methods, self.states, strict=True):
+            method.install(site, state)
+
+
+def calibrated(loaded: "Checkpoint", file: Path) -> Calibrated:
+    """ConfigError, CheckpointError: as ``_methods``, or the file is of another model."""
     from golden.llm.eval.state import load_states
 
-    method, header = _method(file)
-    state = load_states(file, loaded, [method])[0]
+    _, methods, header = _methods(file)
+    states = load_states(file, loaded, methods)
     names = ("method", "text", "text_sha256", "skip", "windows", "tokens", "seed")
-    return method, state, {"calibration": {name: header[name] for name in names}}
+    told = {"calibration": {name: header[name] for name in names}}
+    return Calibrated(methods, [states[n] for n in range(len(methods))], told)
 
 
 def laid_out(options: argparse.Namespace, config: MachineConfig) -> "LayerOptions":
@@ -331,7 +363,7 @@ def laid_out(options: argparse.Namespace, config: MachineConfig) -> "LayerOption
         made = LayerOptions.parse(LayerOptions(), options.option)
         assert isinstance(made, LayerOptions)
         return made
-    method, _ = _method(options.calibration)
+    method, _, _ = _methods(options.calibration)
     made = method.layer_options()
     check_widths(config, method.activation_bits, method.weight_bits)
     return made
@@ -344,9 +376,8 @@ def _calibrated(
 
     ConfigError, CheckpointError: the file is of no KLLM method, or of another model.
     """
-    method, state, told = calibrated_method(loaded, options.calibration)
-    weights, quantized = method.layer(loaded.model, state, options.layer)
-    return weights, quantized, told
+    found = calibrated(loaded, options.calibration)
+    return *found.layer(loaded.model, options.layer), found.told
 
 
 def _model_source(loaded: "Checkpoint", options: argparse.Namespace) -> "Source":
@@ -354,21 +385,21 @@ def _model_source(loaded: "Checkpoint", options: argparse.Namespace) -> "Source"
     from golden.llm.eval.method import Site
     from golden.llm.kllm.pack import Source
 
-    method, state, told = calibrated_method(loaded, options.calibration)
-    _, first = method.layer(loaded.model, state, 0)
+    found = calibrated(loaded, options.calibration)
+    _, first = found.layer(loaded.model, 0)
 
     @contextlib.contextmanager
     def installed() -> Iterator[None]:
         with Site(loaded.model) as site:
-            method.install(site, state)
+            found.install(site)
             yield
 
     return Source(
         options=first.options,
         shape=first.shape,
-        layer=lambda i: method.layer(loaded.model, state, i)[1],
+        layer=lambda i: found.layer(loaded.model, i)[1],
         installed=installed,
-        told=told,
+        told=found.told,
     )
 
 

@@ -472,3 +472,45 @@ def narrow(module: Module) -> None:
 def inline(module: Module) -> None:
     """Put the value of each unnamed wire where it is read, if that is one place or it is short."""
     _Inliner(module).run()
+
+
+_NARROW = 64  # bits of a signal up to which a shift is one step of a simulator
+
+
+def use_selects(module: Module) -> None:
+    """A shift of a wide signal, of which few bits are read, becomes a select of these bits.
+
+    Only where no place is beyond the signal: a shift gives zeros there, a select unknown bits.
+    """
+
+    def change(value: Expr) -> Expr:
+        if value.kind != "op" or value.text != ">>" or value.width is None:
+            return value
+        source, place = value.parts
+        whole = source.width or 0
+        if source.kind not in ("name", "part") or whole <= _NARROW:
+            return value
+        if _largest(place) + value.width > whole:
+            return value
+        return Expr("select", source.text, (place,), value.width, source.low)
+
+    module.assigns = [(target, value.replace(change)) for target, value in module.assigns]
+    module.clocked = [
+        (clock, [each.replaced(change) for each in body]) for clock, body in module.clocked
+    ]
+
+
+def _largest(value: Expr) -> int:
+    """A bound of an unsigned value."""
+    width = value.width or 0
+    if value.kind == "number":
+        return int(bits_of(value.text), 2)
+    if value.kind == "concat":
+        total = 0
+        for part in value.parts:
+            total = total << (part.width or 0) | _largest(part)
+        return total
+    if value.kind == "op" and value.text == "*":
+        product = _largest(value.parts[0]) * _largest(value.parts[1])
+        return min(product, (1 << width) - 1)
+    return (1 << width) - 1

@@ -23,7 +23,9 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 
 @dataclasses.dataclass(frozen=True)
 class Expr:
-    """An expression: kind "name", "part", "number", "concat", "op", "?", "signed", "raw".
+    """An expression: kind "name", "part", "select", "number", "concat", "op", "?", "signed", "raw".
+
+    A "select" has ``width`` bits of a signal from the bit ``low`` + its part on.
 
     width: of its own, as Verilog defines it where nothing around it widens it; None: unknown.
     """
@@ -35,7 +37,7 @@ class Expr:
     low: int = 0  # of a part
 
     def names(self) -> Iterator[str]:
-        if self.kind in ("name", "part"):
+        if self.kind in ("name", "part", "select"):
             yield self.text
         elif self.kind == "raw":
             yield from _NAME.findall(self.text)
@@ -77,6 +79,11 @@ class Expr:
                 return f"{self.text}[{high}:{self.low}]" if self.width != 1 else (
                     f"{self.text}[{self.low}]"
                 )  # fmt: skip
+            case "select":
+                place = str(self.parts[0])
+                if self.low:
+                    place = f"{self.low} + {self.parts[0]._text(9)}"
+                return f"{self.text}[{place} +: {self.width}]"
             case "concat":
                 texts = []
                 for text, same in itertools.groupby(map(str, self.parts)):

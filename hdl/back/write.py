@@ -15,7 +15,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 
-from hdl.back.inline import COMPARISONS, SHIFTS, fold, inline, join_parts, narrow
+from hdl.back.inline import COMPARISONS, SHIFTS, fold, inline, join_parts, narrow, use_selects
 from hdl.back.keywords import KEYWORDS
 from hdl.back.module import (
     Declared,
@@ -334,6 +334,7 @@ def _module(reader: _Reader) -> Module:
     drop_unread(module)
     name_by_instance(module)
     rename(module)
+    use_selects(module)
     name_states(module, {reader.names[raw]: values for raw, values in reader.values.items()})
     return module
 

@@ -61,12 +61,14 @@ class KllmLaneBuild(Shape):
     counter: str = "select"  # micro-architecture: select, or flipflop, the paper's
     macs: int = 32  # MACs of the reducer, a power of two 1..256; select: unused
     weight_buffer_beats: int = 8  # depth of the weight buffer, 3..1024
+    coding: str = "gates"  # gates, or sums that simulate faster; select alone has both
 
     def __post_init__(self) -> None:
         KllmPeLaneConfig(
             counter=self.counter,
             macs=self.macs,
             weight_buffer_beats=self.weight_buffer_beats,
+            coding=self.coding,
         )
 
 
@@ -146,6 +148,7 @@ class KllmAcceleratorConfig(Config):
             product=self.machine.product,
             macs=self.build.macs,
             weight_buffer_beats=self.build.weight_buffer_beats,
+            coding=self.build.coding,
         )
 
     @property

@@ -27,6 +27,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tokens", type=whole(), default=24, help="new tokens, 24 by default")
     parser.add_argument("--check", action="store_true", help="compare every word with golden")
     parser.add_argument("--no-golden", action="store_true", help="compare nothing")
+    parser.add_argument(
+        "--by-host", action="store_true",
+        help="the host writes each command, as with --check or a temperature",
+    )  # fmt: skip
     parser.add_argument("--temperature", type=float, default=0.0, help="0: the likeliest token")
     parser.add_argument("--top-p", type=float, default=1.0, help="of the tokens that may be chosen")
     parser.add_argument("--seed", type=whole(0), default=0)

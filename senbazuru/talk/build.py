@@ -3,6 +3,9 @@
 import functools
 from pathlib import Path
 
+from golden.axi.format import CACHE_REGISTERS, REGISTERS
+from golden.kllm.engines import request_words
+from golden.paging.format import Op
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from hdl.kllm.lane.engine import KllmPeLane
 from tb.native.build import Native, build_native
@@ -16,16 +19,15 @@ def build_host(config: KllmAcceleratorConfig, threads: int = 1) -> Native:
 
     threads: of the simulation. The lanes take most of its time, so two threads share them evenly.
     """
-    machine = config.machine
+    machine, cache = config.machine, config.machine.cache
     constants = {
-        "BITS_B": machine.bits_b,
-        "COLUMNS": machine.columns,
-        "ELEMENTS": machine.elements,
-        "GROUP": machine.group_outputs,
-        "LANES": machine.lanes,
-        "LANE_WORDS": machine.layout.lane_words,
         "PORTS": machine.ports.ports,
         "PORT_BYTES": machine.port_bits // 8,
+        "PAGES": cache.pages,
+        "CACHE_PAGE_BYTES": cache.page_bytes,
+        "KV_BYTES": config.attention_config.engine.mmu.data_bits // 8,
+        "REQUEST_WORDS": len(request_words(Op.OPEN)),
+        **{name: each.offset for name, each in (REGISTERS | CACHE_REGISTERS).items()},
     }
     ports = " ".join(f"X(weights_{n})" for n in range(machine.ports.ports))
     macros = {"WEIGHT_PORTS(X)": ports}

@@ -17,7 +17,7 @@ from golden.config import ConfigError
 from golden.files import replacing
 from golden.kllm.isa import Unit
 from golden.kllm.layer.layout import Job
-from golden.kllm.model.program import pass_program
+from golden.kllm.model.program import pass_program, step_program
 from golden.llm.kllm.pack import ModelPack, load
 from golden.manifest import PackError
 from golden.markers import rewrite
@@ -29,7 +29,7 @@ from senbazuru.talk.picture import timeline_svg
 from senbazuru.talk.report import BENCH, Limits, limits, predicted_by_host
 from senbazuru.talk.run import Mismatch, Pass, Settings, Talk, made_for
 from senbazuru.talk.sampling import Sampling
-from senbazuru.talk.session import Session, Sizes, alone
+from senbazuru.talk.session import Session, alone
 from tb.simulate.run import ROOT
 
 PAGE = ROOT / "docs" / "talk.md"
@@ -108,7 +108,7 @@ def talk(options: argparse.Namespace) -> int:
     native = build_host(chosen.config, chosen.threads)
     settings = Settings(
         pack, chosen.config, native, sampling, chosen.latency, options.chunk, options.check,
-        not options.no_golden,
+        not options.no_golden, by_host=options.by_host,
     )  # fmt: skip
     made = made_for(settings, prompt)
     digest = hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()[:12]
@@ -117,7 +117,7 @@ def talk(options: argparse.Namespace) -> int:
         if options.fresh:
             shutil.rmtree(folder, ignore_errors=True)
             kept_file(FOLDER / GOLDEN, made).unlink(missing_ok=True)
-        session = Session.open(folder, made, prompt, Sizes.of(pack.layout))
+        session = Session.open(folder, made, prompt, pack.layout.shape.vocabulary)
         done = len(session.tokens)
         if done > len(prompt):
             say.print(f"going on after {done - len(prompt)} tokens of {_shown(folder)}")
@@ -189,7 +189,10 @@ def _report(
     console.print(_passes(session, paces, options.clock))
     console.print(_PACES)
     steps = [each for each in session.passes if each["tokens"] == 1 and each["logits"]]
-    console.print(_shares(steps or [each for each in session.passes if each["logits"]]))
+    if steps and "written" in steps[-1]:
+        console.print(f"The host writes {steps[-1]['written']} words for a token.")
+    else:
+        console.print(_shares(steps or [each for each in session.passes if each["logits"]]))
     says = [each.predicted for each in paces]
     took = [each["cycles"] for each in session.passes]
     error = sum(says) / sum(took) - 1
@@ -201,7 +204,7 @@ def _report(
         f"many: {BENCH.command} cycles per command, {BENCH.poll} per word, K and V in no time."
     )
     console.print(line)
-    if last is not None:
+    if last is not None and last.figures.placed:
         title = f"{last.job.tokens} token after {last.job.context}: {last.figures.cycles} cycles"
         picture = timeline_svg(last.figures.placed, last.figures.parts, title)
         with replacing(session.folder / PICTURE) as part:
@@ -217,7 +220,8 @@ def _report(
             "talk_tokens": _markdown(session, paces, options, prompt),
             "talk_predicted": f"{line}\n",
         }
-        made |= {"talk_units": _unit_rows(steps[-1])} if steps else {}
+        with_commands = [each for each in steps if each["commands"]]
+        made |= {"talk_units": _unit_rows(with_commands[-1])} if with_commands else {}
         rewrite(PAGE, made)
         console.print(f"{PAGE.relative_to(ROOT)}: {', '.join(made)}")
 
@@ -260,10 +264,15 @@ def _paces(settings: Settings, session: Session, clock: int) -> list[Pace]:
     for each in session.passes:
         job = Job(each["tokens"], each["context"])
         program = pass_program(settings.pack.layout, job, each["logits"])
+        found = limits(program, settings.config.machine)
+        if "written" in each:
+            step = step_program(settings.pack.layout, job.tokens, each["logits"])
+            program = dataclasses.replace(program, parts=[step.words], logits=0)
         free, slower, bench = predicted_by_host(
             program, settings.config, settings.latency, clock * 1e6
         )
-        found = limits(program, settings.config.machine)
+        if "written" in each:  # no host is in a step
+            slower = bench = free
         made.append(Pace(found, free, slower / free, bench / free))
     return made
 
@@ -312,6 +321,7 @@ def _markdown(session: Session, paces: list[Pace], options: argparse.Namespace, 
     """The page's table: prefill and single tokens."""
     names = ("pass", "tokens", "seconds per token", "cycles per token", "words of a port",
              "cycles over them", "lanes used", "sum of the bounds", "cycles over it",
+             "words that the host writes per token",
              f"tokens per second at {options.clock} MHz, host for nothing",
              "with a controller, predicted")  # fmt: skip
     rows = [f"| {' | '.join(names)} |", f"| --- |{' ---: |' * (len(names) - 1)}"]
@@ -328,10 +338,12 @@ def _markdown(session: Session, paces: list[Pace], options: argparse.Namespace, 
         words = sum(pace.limits.ports for _, pace in some)
         lanes = sum(pace.limits.lanes for _, pace in some)
         slower = sum(each["cycles"] * pace.slower for each, pace in some)
+        written = [each["written"] for each, _ in some if "written" in each]
+        by_host = f"{sum(written) / tokens:.1f}" if len(written) == len(some) else "each command"
         row = (
             name, f"{tokens}", f"{seconds / tokens:.1f}", f"{cycles / tokens:,.0f}",
             f"{words / tokens:,.0f}", f"{cycles / words:.2f}", f"{lanes / cycles:.0%}",
-            f"{bound / tokens:,.0f}", f"{cycles / bound:.2f}",
+            f"{bound / tokens:,.0f}", f"{cycles / bound:.2f}", by_host,
             f"{options.clock * 1e6 * tokens / cycles:,.0f}",
             f"{options.clock * 1e6 * tokens / slower:,.0f}",
         )  # fmt: skip

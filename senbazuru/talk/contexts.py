@@ -1,12 +1,14 @@
 """``python -m senbazuru.talk.contexts``: cycles of a Verilated layer as the context grows.
 
-Runs one token through two layers after a number of cached tokens. Their K and V are random, because
-cycles do not depend on them. Prints what each unit and each kind of product costs, per layer.
+Runs one token through two layers after a number of cached tokens. Their K and V are words of the
+embedding, because cycles depend on their outliers alone. Prints what each unit and each kind of
+product costs, per layer.
 ``--page`` rewrites the table and the plot of docs/talk.md.
 """
 
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from golden import command
 from golden.config import ConfigError
@@ -16,18 +18,21 @@ from hdl.arguments import add_page, check_page, folder, whole, write_page
 from senbazuru.talk.options import Options
 from tb.simulate.run import ROOT
 
+if TYPE_CHECKING:
+    from golden.kllm.model.layout import ModelLayout
+
 PAGE = ROOT / "docs" / "talk.md"
 PICTURE = ROOT / "docs" / "talk" / "contexts.svg"
 SECTION = "talk_contexts"
 CONTEXTS = (0, 16, 32, 64, 128, 192, 256, 320, 384, 448, 511)
 LAYERS = 2
-LINEAR, ATTEND = "linear layers", "scores and values"
+LINEAR, ATTEND = "linear layers", "ATTEND"
 COLUMNS = {
     LINEAR: ("MATMUL KMEANS",),
-    ATTEND: ("MATMUL DIRECT", "MATMUL INTEGER"),
-    "SOFTMAX": ("SOFTMAX",),
-    "other FUNCTION": ("BINARY", "ROTARY", "FUNCTION"),
-    "QUANTIZE": ("QUANTIZE", "QUANTIZE_INTEGER", "ACTIVATION_CODEBOOK"),
+    ATTEND: ("ATTEND",),
+    "APPEND": ("APPEND",),
+    "FUNCTION": ("BINARY", "ROTARY", "FUNCTION"),
+    "QUANTIZE": ("QUANTIZE", "ACTIVATION_CODEBOOK"),
     "codebooks": ("LANE_CODEBOOK",),
     "LOAD": ("LOAD",),
 }
@@ -35,8 +40,6 @@ COLUMNS = {
 
 def _measured(options: Options, contexts: list[int]) -> Iterator[tuple[int, int, dict[str, float]]]:
     """Yields of each context the cycles of a layer, and those of each column."""
-    import numpy as np
-
     from golden.kllm.layer.layout import Job
     from golden.kllm.model.program import pass_program
     from senbazuru.talk.build import build_host
@@ -47,30 +50,43 @@ def _measured(options: Options, contexts: list[int]) -> Iterator[tuple[int, int,
 
     pack = image(options)
     native = build_host(options.config, options.threads)
-    layout, shape = pack.layout, pack.layout.shape.layer
-    layers = layout.shape.layers
-    random = np.random.default_rng(1)
-    rows = -(-shape.head_size // 16)
-    with Driver(native.executable, pack.folder, layout, options.latency) as driver:
-        for context in contexts:
-            for layer in range(layers if context else 0):
-                slots = np.zeros((2 * context * shape.kv_heads, 4 + 5 * rows), dtype="<u4")
-                slots[:, :3] = shape.head_size, 0x3C00, 0x3F800000
-                entries = random.integers(0, 16, (len(slots), 16 * rows), dtype=np.uint8)
-                slots[:, 4 : 4 + 4 * rows] = entries.view("<u4")
-                driver.append(layer, Job(context, 0), slots.reshape(-1))
+    layout = pack.layout
+    layers, cached = layout.shape.layers, 0
+    with Driver(native.executable, pack, options.latency) as driver:
+        for context in sorted(contexts):
+            while cached < context:
+                count = min(layout.config.batch, context - cached)
+                driver.set_batch(Job(count, cached))
+                driver.run(_appends(layout, count))
+                cached += count
             program = pass_program(layout, Job(1, context), 0)
             parts = [
                 each
                 for each in driver.run_pass(program, [context + 1], Sampling())
                 if isinstance(each, PartRun)
             ]
+            cached += 1
             made = figures(program, parts, options.config)
             took = {
                 column: sum(made.commands.get(name, [0, 0])[1] for name in names) / layers
                 for column, names in COLUMNS.items()
             }
             yield context, round(made.cycles / layers), took
+
+
+def _appends(layout: "ModelLayout", count: int) -> list[int]:
+    """The program that gives all layers K and V of ``count`` tokens: the embedding's first rows."""
+    from golden.kllm.assembler import Assembler
+    from golden.paging.format import Kv
+
+    asm, shape = Assembler(layout.config), layout.shape.layer
+    x = asm.vector(shape.hidden, count)
+    asm.load(address=layout.embedding, dst=x)
+    for layer in range(layout.shape.layers):
+        for kv in Kv:
+            asm.append(src=x.part(0, shape.kv_heads * shape.head_size, count, x.stride),
+                       layer=layer, kv=kv)  # fmt: skip
+    return asm.words()
 
 
 def main(arguments: list[str] | None = None) -> int:

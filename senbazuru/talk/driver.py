@@ -2,18 +2,19 @@
 
 | request | words after the letter | answer |
 |---|---|---|
-| ``L`` | heads, head_size, layers, then of each head K's word, V's word, row of V's scales | |
+| ``Q`` | words of a request to the cache | ``q`` |
+| ``B`` | count, words of the batch | |
 | ``W`` | row, rows, their bytes: the host writes data memory | |
-| ``K`` | layer, context, tokens, count, slots: K and V of tokens go to the images | |
-| ``E`` | port (the last: data), word address, 0 or 1: reads of it give SLVERR | |
+| ``N`` | word of RUN, ids, abort_at, count, words of the batch: a step | ``n`` |
+| ``E`` | port, word address, 0 or 1: reads or writes of it give SLVERR | |
 | ``R`` | the accelerator is reset | ``r`` |
-| ``P`` | layer or -1, context, tokens, abort_at, stop_at, count, words of a program | ``p`` |
+| ``P`` | abort_at, stop_at, count, words of a program | ``p`` |
 | ``S`` | temperature, top_p, draw, tokens, pieces: the next token | ``s`` |
 | ``G`` | a pass begins: its waits count from here, and nothing of it has failed | |
 
-Words are 32 bits, little-endian; addresses and cycles 64, floating point 64. A program that fails
-leaves out those that follow, and the choice of a token. All programs of a pass are sent at once, so
-the loop of cycles has no Python in it.
+Ports are those of the weights, then the data memory, the pages' reads, the pages' writes. Words are
+32 bits, little-endian; addresses and cycles 64, floating point 64. After a program that fails no
+token is chosen. A pass is sent at once, so the loop of cycles has no Python in it.
 """
 
 import contextlib
@@ -27,11 +28,22 @@ from types import TracebackType
 
 import numpy as np
 
-from golden.kllm.isa import FAILED, CommandStatus, Unit
+from golden.kllm.engines import place_words, request_words
+from golden.kllm.fetch import program_image
+from golden.kllm.isa import (
+    FAILED,
+    ROW_BYTES,
+    RUN_CHECKS,
+    RUN_UNIT,
+    CommandStatus,
+    RunStatus,
+    Unit,
+)
 from golden.kllm.layer.layout import Job
-from golden.kllm.model.host import mask_rows
-from golden.kllm.model.layout import ModelLayout
-from golden.kllm.model.program import PassProgram, pieces
+from golden.kllm.model.program import PassProgram, pieces, step_program
+from golden.llm.kllm.pack import ModelPack
+from golden.oaken.kv_engine import Request
+from golden.paging.format import Kv, Op, Status
 from senbazuru.talk.sampling import Sampling
 
 _PIPE = 1 << 20  # bytes that a pipe holds, so that a pass is sent before its first answer
@@ -41,6 +53,10 @@ NEVER = -1
 
 class DriverError(RuntimeError):
     """The host's program has ended, or reports that hardware breaks a rule; one line."""
+
+
+class CacheRefused(DriverError):
+    """The cache refused a request of the host."""
 
 
 class CommandFailed(DriverError):
@@ -63,12 +79,27 @@ class PartRun:
     words: np.ndarray
 
 
-class Driver:
-    """A running host; use it in a ``with``."""
+@dataclasses.dataclass(frozen=True)
+class StepRun:
+    """A step as hardware ran it.
 
-    def __init__(self, executable: Path, folder: Path, layout: ModelLayout, latency: int) -> None:
-        self.layout = layout
-        command = [str(executable), str(folder), str(latency)]
+    cycles: from the host's first word to its last id; written: words that the host wrote
+    """
+
+    cycles: int
+    written: int
+    ids: list[int]
+
+
+class Driver:
+    """A running host, with one open sequence; use it in a ``with``."""
+
+    def __init__(self, executable: Path, pack: ModelPack, latency: int) -> None:
+        self.layout, self._thresholds = pack.layout, pack.thresholds
+        self.sequence = 0
+        self._programs: dict[tuple[int, int], int] = {}  # row of each step's, by tokens and ids
+        self._free_row = pack.layout.rows
+        command = [str(executable), str(pack.folder), str(latency)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -78,7 +109,7 @@ class Driver:
 
     def __enter__(self) -> "Driver":
         try:
-            self._send(self._place())
+            self._begin()
         except DriverError:
             self.close()
             raise
@@ -102,20 +133,37 @@ class Driver:
 
     # Requests.
 
-    def append(self, layer: int, job: Job, slots: np.ndarray) -> None:
-        """K and V of a job's tokens, as a part reads them back, go to the images."""
-        words = np.asarray(slots, dtype="<u4")
-        head = struct.pack("<IIII", layer, job.context, job.tokens, len(words))
-        self._send(b"K" + head + words.tobytes())
+    def request(self, request: Request) -> int:
+        """A request to the cache; the sequence of its answer. CacheRefused: its status."""
+        words = request_words(
+            request.op, sequence=request.sequence, layer=request.layer, kv=request.kv,
+            token=request.token, thresholds=request.thresholds,
+        )  # fmt: skip
+        self._send(b"Q" + np.array(words, dtype="<u4").tobytes())
+        answer = struct.unpack("<I", self._answer(b"q"))[0]
+        status, sequence = Status(answer >> 8 & 0xF), answer >> 16
+        if status:
+            raise CacheRefused(f"{Op(request.op).name} of the cache: {status.name}")
+        return sequence
+
+    def begin_sequence(self) -> None:
+        """K and V of all tokens are forgotten, and the next pass has no context."""
+        self.request(Request(Op.FREE, self.sequence))
+        self.sequence = self.request(Request(Op.OPEN))
+
+    def set_batch(self, job: Job) -> None:
+        """The batch of a job's tokens."""
+        self._send(self._batch(job))
 
     def set_error(self, port: int, word: int, is_set: bool = True) -> None:
-        """Reads of a word of a port's memory fail; port: as many as there are for data memory."""
+        """Reads of a word of a port's memory fail; of the last port, writes."""
         self._send(b"E" + struct.pack("<IQB", port, word, is_set))
 
     def reset(self) -> None:
-        """Resets the accelerator; the memories keep what they hold."""
+        """Resets the accelerator, which forgets K and V; the other memories keep what they hold."""
         self._send(b"GR")
         self._answer(b"r")
+        self._begin()
 
     def run(self, words: Sequence[int], *, abort_at: int = NEVER, stop_at: int = NEVER) -> PartRun:
         """A program that is no part of a pass, counted from the state after reset.
@@ -123,7 +171,7 @@ class Driver:
         abort_at: the cycle in which the host writes CONTROL and sends no further word; stop_at: the
         cycle in which the host stops looking, as one that is about to reset.
         """
-        self._send(b"G" + _program(words, NEVER, Job(), abort_at, stop_at))
+        self._send(b"G" + _program(words, abort_at, stop_at))
         return self._part()
 
     def run_pass(
@@ -139,15 +187,11 @@ class Driver:
 
         abort: part, and the cycle in it. CommandFailed: a command failed, after its part is given.
         """
-        job, layers = program.job, self.layout.shape.layers
-        made = [b"G"]
-        for row, rows in mask_rows(program).items():
-            made.append(b"W" + struct.pack("<II", row, len(rows)) + rows.tobytes())
+        made = [b"G", self._batch(program.job)]
         parts = program.with_tokens(tokens)
         for number, words in enumerate(parts):
             abort_at = abort[1] if abort is not None and abort[0] == number else NEVER
-            layer = number if number < layers else NEVER
-            made.append(_program(words, layer, job, abort_at, NEVER))
+            made.append(_program(words, abort_at, NEVER))
         if program.logits:
             outputs = pieces(self.layout, program.logits)
             head = (sampling.temperature, sampling.top_p, draw, program.logits, len(outputs))
@@ -162,17 +206,52 @@ class Driver:
         if program.logits:
             yield struct.unpack("<I", self._answer(b"s"))[0]
 
+    def run_step(self, job: Job, tokens: list[int], ids: int, *, abort_at: int = NEVER) -> StepRun:
+        """A step of the sequence; its last ``ids`` tokens choose. CommandFailed: its answer.
+
+        The program is in the data memory. The host writes the batch, and which program.
+        """
+        row = self._programs.get((job.tokens, ids))
+        word = row if row is not None else self._store(job.tokens, ids) | RUN_CHECKS
+        head = struct.pack("<IIq", word, ids, abort_at)
+        self._send(b"N" + head + self._batch(job, tokens)[1:])
+        frame = self._answer(b"n")
+        cycles, written, answer = struct.unpack("<QII", frame[:16])
+        status, unit, number = answer & _STATUS_BITS, answer >> 13 & 7, answer >> 16
+        if unit != RUN_UNIT:
+            name = f"command {number} ({Unit(unit).name}): {CommandStatus(status).name}"
+            raise CommandFailed(f"a step: {name}")
+        if status & ~(RunStatus.OVERFLOW | RunStatus.SCALE_NONFINITE):
+            raise CommandFailed(f"a step: {RunStatus(status).name}")
+        return StepRun(cycles, written, list(struct.unpack(f"<{ids}I", frame[16:])))
+
+    def _store(self, tokens: int, ids: int) -> int:
+        """The row of a step's program, which is written behind the data."""
+        program = step_program(self.layout, tokens, ids)
+        image = program_image(program.words, self.layout.config)
+        row, rows = self._free_row, len(image) // ROW_BYTES
+        self._send(b"W" + struct.pack("<II", row, rows) + image)
+        self._programs[tokens, ids] = row
+        self._free_row += rows
+        return row
+
     # Words.
 
-    def _place(self) -> bytes:
-        shape, room = self.layout.shape, Job(context=self.layout.shape.context - 1)
-        made = struct.pack("<III", shape.layer.kv_heads, shape.layer.head_size, shape.layers)
-        for layer in self.layout.layers:
-            for head in range(shape.layer.kv_heads):
-                k, v = (layer.image[room.cached(name, 0, head)][0] for name in ("k", "v"))
-                row = layer.place[room.cached("v_scale", 0, head)][0]
-                made += struct.pack("<III", k, v, row)
-        return b"L" + made
+    def _begin(self) -> None:
+        """The thresholds of each layer, and a sequence."""
+        for layer, sides in enumerate(self._thresholds.tolist()):
+            for kv, words in zip(Kv, sides, strict=True):
+                self.request(Request(Op.THRESHOLDS, layer=layer, kv=kv, thresholds=words))
+        self.sequence = self.request(Request(Op.OPEN))
+
+    def _batch(self, job: Job, tokens: Sequence[int] = ()) -> bytes:
+        ids = tokens or [0] * job.tokens
+        words = [
+            word
+            for t in range(job.tokens)
+            for word in place_words(t, self.sequence, job.context + t, ids[t])
+        ]
+        return b"B" + struct.pack("<I", len(words)) + np.array(words, dtype="<u4").tobytes()
 
     def _send(self, request: bytes) -> None:
         try:
@@ -202,8 +281,8 @@ class Driver:
         return PartRun(bool(failed), cycles, status, at, readback, given)
 
 
-def _program(words: Sequence[int], layer: int, job: Job, abort_at: int, stop_at: int) -> bytes:
-    head = struct.pack("<iIIqqI", layer, job.context, job.tokens, abort_at, stop_at, len(words))
+def _program(words: Sequence[int], abort_at: int, stop_at: int) -> bytes:
+    head = struct.pack("<qqI", abort_at, stop_at, len(words))
     return b"P" + head + np.array(words, dtype="<u4").tobytes()
 
 

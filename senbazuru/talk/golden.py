@@ -6,7 +6,7 @@ import json
 import multiprocessing
 import os
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -60,9 +60,6 @@ class _Server:
 
         self.pack = load(folder, config)
         self.host = ModelHost(self.pack.image())
-
-    def append(self, layer: int, job: Job, slots: Sequence[int]) -> None:
-        self.host.append(layer, list(slots), job)
 
     def program(self, words: list[int]) -> GoldenPart:
         """A program that is no part of a pass, from the state after reset."""

@@ -1,9 +1,9 @@
 // The host of a Verilated kllm_accelerator: its driver, its memories and the clock, in one loop.
 //
 // usage: program FOLDER LATENCY. FOLDER has data.bin and port_NN.bin of golden.llm.pack --all; they are
-// mapped, and what is written to them stays in this process. Requests come on standard input,
-// answers go to standard output; senbazuru/talk/driver.py has both sides' words. A driver of real hardware
-// does the same with its registers and its memory (docs/host.md).
+// mapped. The pages of K and V are in this process alone. Requests come on standard input, answers
+// go to standard output; senbazuru/talk/driver.py has both sides' words. A driver of real hardware does
+// the same with its registers and its memory (docs/host.md).
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -21,10 +21,10 @@
 namespace {
 
 constexpr uint64_t SILENCE = 200000;  // cycles without any transfer: a hang
-constexpr unsigned PAGE_BYTES = 4096, COMMAND_WORDS = 16, UNITS = 5;
-constexpr unsigned CONTROL = 0x08, LEVELS = 0x0C, COMMAND = 0x10, STATUS = 0x14, READBACK = 0x18;
+constexpr unsigned PAGE_BYTES = 4096, COMMAND_WORDS = 16, UNITS = 6;
 constexpr unsigned OKAY = 0, SLVERR = 2, DECERR = 3;
 constexpr uint32_t FAILED = (1u << 11) - 1;  // status bits without output
+constexpr uint64_t PROGRAM_BYTES = 1 << 24;  // room for programs behind the data
 
 // ---------------------------------------------------------------- frames
 
@@ -80,15 +80,26 @@ struct Mapped {
     uint8_t* bytes = nullptr;
     uint64_t size = 0;
 
-    explicit Mapped(const std::string& path) {
+    // more: bytes behind the file's, zeros
+    explicit Mapped(const std::string& path, uint64_t more = 0) {
         const int file = open(path.c_str(), O_RDONLY);
         struct stat found;
         if (file < 0 || fstat(file, &found)) fail("cannot read " + path);
-        size = uint64_t(found.st_size);
-        void* at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+        const auto own = uint64_t(found.st_size);
+        size = own + more;
+        void* at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (at != MAP_FAILED)
+            at = mmap(at, own, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file, 0);
         if (at == MAP_FAILED) fail("cannot map " + path);
         bytes = static_cast<uint8_t*>(at);
         close(file);
+    }
+    // Zeros, which take room when they are written.
+    explicit Mapped(uint64_t size) : size(size) {
+        void* at = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (at == MAP_FAILED) fail("no room for the pages");
+        bytes = static_cast<uint8_t*>(at);
     }
 };
 
@@ -171,6 +182,74 @@ class ReadPort {
     }
 };
 
+// The subordinate of an AXI4 write port: a burst at a time, its answer after the latency.
+class WritePort {
+    struct Burst {
+        uint64_t address;
+        unsigned left;
+        bool failed;
+    };
+    struct Ended {
+        uint64_t due;
+        bool failed;
+    };
+    std::deque<Burst> bursts;
+    std::deque<Ended> ended;
+    bool offered = false;
+
+  public:
+    Mapped& memory;
+    unsigned word_bytes, latency;
+    std::set<uint64_t> errors;  // word addresses
+    uint64_t words = 0;         // written so far
+
+    WritePort(Mapped& memory, unsigned word_bytes, unsigned latency)
+        : memory(memory), word_bytes(word_bytes), latency(latency) {}
+
+    template <class M> void restart(M& model) {
+        bursts.clear(), ended.clear();
+        offered = false, dut::kv_b::valid(model) = 0;
+        dut::kv_aw::ready(model) = dut::kv_w::ready(model) = 1;
+    }
+    // What happens at the next edge, from outputs that no input of this cycle changes.
+    template <class M> void step(M& model) {
+        if (dut::kv_b::ready(model) && offered) moved = cycle, offered = false, ended.pop_front();
+    }
+    template <class M> void drive(M& model) {
+        if (dut::kv_aw::valid(model)) {
+            moved = cycle;
+            const auto& aw = dut::kv_aw::payload(model);
+            const unsigned beats = unsigned(get(aw, dut::kv_aw::len)) + 1;
+            const uint64_t address = get(aw, dut::kv_aw::addr);
+            if (address / PAGE_BYTES != (address + beats * word_bytes - 1) / PAGE_BYTES)
+                fail("a burst crosses 4 KiB");
+            bursts.push_back({address, beats, false});
+        }
+        // Words may come with their address, not before it.
+        dut::kv_w::ready(model) = !bursts.empty();
+        if (!bursts.empty() && dut::kv_w::valid(model)) take_word(dut::kv_w::payload(model));
+        offered = !ended.empty() && ended.front().due <= cycle;
+        dut::kv_b::valid(model) = offered;
+        if (offered)
+            put(dut::kv_b::payload(model), dut::kv_b::resp, ended.front().failed ? SLVERR : OKAY);
+    }
+
+  private:
+    template <class W> void take_word(const W& payload) {
+        moved = cycle, words++;
+        Burst& burst = bursts.front();
+        const auto* from = reinterpret_cast<const uint32_t*>(&payload);
+        const bool inside = burst.address + word_bytes <= memory.size;
+        for (unsigned n = 0; inside && n < word_bytes; n++)
+            if (bits_of(from, {dut::kv_w::strb.at + n, 1}))
+                memory.bytes[burst.address + n] =
+                    uint8_t(bits_of(from, {dut::kv_w::data.at + 8 * n, 8}));
+        burst.failed |= !inside || errors.count(burst.address / word_bytes);
+        burst.address += word_bytes;
+        if (!--burst.left) ended.push_back({cycle + latency, burst.failed}), bursts.pop_front();
+    }
+};
+
 // ---------------------------------------------------------------- the accelerator
 
 struct Report {
@@ -241,7 +320,7 @@ class Polls {
 class Accelerator {
     VerilatedContext context;
     Model model{&context};
-    std::vector<Mapped> memories;  // the ports', then the data memory
+    std::vector<Mapped> memories;  // the ports', the data memory, the pages
     uint16_t counted[UNITS] = {};  // commands of each unit since reset
     uint16_t began[UNITS] = {};    // the same at the beginning of this pass
     unsigned depth = 0;            // words of the queue of commands
@@ -249,19 +328,23 @@ class Accelerator {
 
   public:
     std::vector<ReadPort> ports;  // as memories
+    std::vector<WritePort> pages;  // one
     std::vector<Report> reports;
     std::vector<uint32_t> readback;
 
     Accelerator(const std::string& folder, unsigned latency) {
-        memories.reserve(PORTS + 1), ports.reserve(PORTS + 1);
+        memories.reserve(PORTS + 2), ports.reserve(PORTS + 2);
         for (unsigned n = 0; n < PORTS; n++) {
             char name[32];
             snprintf(name, sizeof name, "/port_%02u.bin", n);
             memories.emplace_back(folder + name);
         }
-        memories.emplace_back(folder + "/data.bin");
+        memories.emplace_back(folder + "/data.bin", PROGRAM_BYTES);
+        memories.emplace_back(uint64_t(PAGES) * CACHE_PAGE_BYTES);
         for (unsigned n = 0; n <= PORTS; n++)
             ports.emplace_back(memories[n], n < PORTS ? PORT_BYTES : 32, latency);
+        ports.emplace_back(memories.back(), KV_BYTES, latency);
+        pages.emplace_back(memories.back(), KV_BYTES, latency);
         unsigned n = 0;
 #define CONNECT(name)                                                                              \
     connect(ports[n++], dut::name##_ar::payload(model), dut::name##_r::payload(model),             \
@@ -269,6 +352,7 @@ class Accelerator {
             dut::name##_r::ready(model), dut::name##_ar::addr, dut::name##_ar::len);
         WEIGHT_PORTS(CONNECT)
         CONNECT(data)
+        CONNECT(kv)
         reset();
     }
     template <class A, class R>
@@ -279,20 +363,56 @@ class Accelerator {
         port.r_valid = &r_valid, port.r_ready = &r_ready;
         port.addr = addr, port.len = len;
     }
-    Mapped& data() { return memories.back(); }
-    Mapped& port(unsigned n) { return memories[n]; }
+    Mapped& data() { return memories[PORTS]; }
 
     void reset() {
         dut::rst(model) = 1;
         dut::host_aw::valid(model) = dut::host_w::valid(model) = dut::host_ar::valid(model) = 0;
         dut::host_b::ready(model) = dut::host_r::ready(model) = 1;
         for (ReadPort& port : ports) port.restart();
+        pages[0].restart(model);
         for (int n = 0; n < 3; n++) edge();
         dut::rst(model) = 0;
         std::fill(counted, counted + UNITS, 0);
         is_stopped = false;
-        depth = read(LEVELS) & 0xFFFF;
+        uint32_t levels = 0;
+        read(LEVELS, levels);
+        depth = levels & 0xFFFF;
         begin();
+    }
+    // A request to the cache; its answer. Nothing else is on its way.
+    uint32_t ask(const std::vector<uint32_t>& words) {
+        for (uint32_t word : words) set(REQUEST, word);
+        moved = cycle;
+        for (;;) {
+            uint32_t word;
+            if (read(ANSWER, word)) return word;
+            if (cycle - moved > SILENCE) fail("a request to the cache has no answer");
+        }
+    }
+    void set_batch(const std::vector<uint32_t>& words) {
+        for (uint32_t word : words) set(BATCH, word);
+    }
+    // A step: the batch, the program, its result; then as many ids as there are. abort_at: the
+    // cycle in which the host writes CONTROL. What the host writes are all its words.
+    uint32_t step_of(const std::vector<uint32_t>& batch, uint32_t program, unsigned ids,
+                     int64_t abort_at) {
+        readback.clear();
+        const uint64_t start = cycle;
+        set_batch(batch);
+        set(RUN, program);
+        moved = cycle;
+        uint32_t result = 0, word = 0;
+        bool aborted = abort_at < 0;
+        while (!read(RESULT, result)) {
+            if (!aborted && int64_t(cycle - start) >= abort_at) aborted = true, set(CONTROL, 1);
+            if (cycle - moved > SILENCE) fail("a run has no result");
+        }
+        // What was on its way to the host when the run ended.
+        for (unsigned empty = 0; readback.size() < ids && empty < 64;)
+            if (read(READBACK, word)) readback.push_back(word);
+            else empty++;
+        return result;
     }
     // A pass begins: the waits of its programs count from here.
     void begin() { std::copy(counted, counted + UNITS, began); }
@@ -391,135 +511,42 @@ class Accelerator {
         put(dut::host_w::payload(model), dut::host_w::strb, 0xF);
         dut::host_aw::valid(model) = dut::host_w::valid(model) = 1;
     }
-    // A read with nothing else on its way.
-    uint32_t read(unsigned address) {
+    // A write with nothing else on its way.
+    void set(unsigned address, uint32_t word) {
+        while (!dut::host_aw::ready(model) || !dut::host_w::ready(model)) step();
+        write(address, word);
+        step();
+        dut::host_aw::valid(model) = dut::host_w::valid(model) = 0;
+        while (!dut::host_b::valid(model)) step();
+        const bool okay = get(dut::host_b::payload(model), dut::host_b::resp) == OKAY;
+        step();
+        if (!okay) fail("a register refused a word");
+    }
+    // A read with nothing else on its way; false: it was refused.
+    bool read(unsigned address, uint32_t& word) {
         put(dut::host_ar::payload(model), dut::host_ar::addr, address);
         dut::host_ar::valid(model) = 1;
         while (!dut::host_ar::ready(model)) step();
         step();
         dut::host_ar::valid(model) = 0;
         while (!dut::host_r::valid(model)) step();
-        const auto word = uint32_t(get(dut::host_r::payload(model), dut::host_r::data));
+        word = uint32_t(get(dut::host_r::payload(model), dut::host_r::data));
+        const bool okay = get(dut::host_r::payload(model), dut::host_r::resp) == OKAY;
         step();
-        return word;
+        return okay;
     }
     // A cycle with the memories.
     void step() {
         for (ReadPort& port : ports) port.drive();
+        pages[0].drive(model);
         for (ReadPort& port : ports) port.step();
+        pages[0].step(model);
         edge();
     }
     void edge() {
         dut::clk(model) = 0, model.eval();
         dut::clk(model) = 1, model.eval();
         cycle++;
-    }
-};
-
-// ---------------------------------------------------------------- K and V
-
-struct Place {
-    uint32_t k, v, scale;  // words of the port memories; row of the data memory
-};
-
-// The cached tokens of a KV head of a layer, and their images.
-struct Cache {
-    Place place;
-    std::vector<uint8_t> k, v;  // indices, token by token
-    std::vector<uint16_t> k_scale, v_scale;
-};
-
-// Writes the images of cached K and V as golden.kllm.image lays them out.
-class Caches {
-    Accelerator& accelerator;
-    unsigned heads = 0, size = 0;
-    std::vector<Cache> caches;  // layer by layer
-
-  public:
-    explicit Caches(Accelerator& accelerator) : accelerator(accelerator) {}
-
-    void place() {
-        heads = take<uint32_t>(), size = take<uint32_t>();
-        const auto count = take<uint32_t>();
-        caches.assign(count * heads, {});
-        for (Cache& cache : caches) cache.place = take<Place>();
-    }
-    // The slots of `tokens` new tokens after `context`: all V, token by token, then all K.
-    void append(unsigned layer, unsigned context, unsigned tokens,
-                const std::vector<uint32_t>& words) {
-        size_t at = 0;
-        for (int is_k = 0; is_k < 2; is_k++)
-            for (unsigned t = 0; t < tokens; t++)
-                for (unsigned head = 0; head < heads; head++) {
-                    Cache& cache = caches[layer * heads + head];
-                    auto& index = is_k ? cache.k : cache.v;
-                    auto& scale = is_k ? cache.k_scale : cache.v_scale;
-                    index.resize((context + t) * size), scale.resize(context + t);
-                    at = take_slot(words, at, index, scale);
-                }
-        if (at != words.size()) fail("slots of another number of words");
-        for (unsigned head = 0; head < heads; head++)
-            write(caches[layer * heads + head], context, tokens);
-    }
-
-  private:
-    size_t take_slot(const std::vector<uint32_t>& words, size_t at, std::vector<uint8_t>& index,
-                     std::vector<uint16_t>& scale) {
-        const unsigned rows = (size + 15) / 16;
-        if (at + 4 + 5 * rows > words.size() || words[at] != size) fail("a slot of another length");
-        const auto* entries = reinterpret_cast<const uint8_t*>(&words[at + 4]);
-        index.insert(index.end(), entries, entries + size);
-        scale.push_back(uint16_t(words[at + 1]));
-        return at + 4 + 5 * rows;
-    }
-    void write(const Cache& cache, unsigned context, unsigned tokens) {
-        const unsigned all = context + tokens, groups = (size - 1) / GROUP + 1;
-        // K: inputs are elements, outputs tokens: a token is one column.
-        for (unsigned t = context; t < all; t++) {
-            for (unsigned e = 0; e < size; e++)
-                put_index(cache.place.k, size, e, t, cache.k[t * size + e]);
-            put_scale(cache.place.k, size, t, cache.k_scale[t]);
-        }
-        // V: inputs are tokens. With a new beat the scales move, and later groups too.
-        const unsigned beats = (all + ELEMENTS - 1) / ELEMENTS;
-        const bool grows = !context || beats != (context + ELEMENTS - 1) / ELEMENTS;
-        if (grows) clear(cache.place.v, groups * (beats + 1));
-        for (unsigned t = grows ? 0 : context; t < all; t++)
-            for (unsigned e = 0; e < size; e++)
-                put_index(cache.place.v, all, t, e, cache.v[t * size + e]);
-        for (unsigned e = 0; grows && e < size; e++) put_scale(cache.place.v, all, e, 0x3C00);
-        memcpy(accelerator.data().bytes + uint64_t(cache.place.scale) * 32, cache.v_scale.data(),
-               2 * all);
-    }
-    // A byte of an image: beat by beat, in a beat lane by lane; its words go round the ports.
-    uint8_t& byte(uint32_t image, unsigned beat, unsigned lane, unsigned at) {
-        const uint64_t word = (uint64_t(beat) * LANES + lane) * LANE_WORDS + at / PORT_BYTES;
-        const uint64_t place = (image + word / PORTS) * PORT_BYTES + at % PORT_BYTES;
-        return accelerator.port(unsigned(word % PORTS)).bytes[place];
-    }
-    unsigned beat_of(unsigned length, unsigned output, unsigned beat) const {
-        return output / GROUP * ((length + ELEMENTS - 1) / ELEMENTS + 1) + beat;
-    }
-    void put_index(uint32_t image, unsigned length, unsigned k, unsigned n, unsigned index) {
-        const unsigned beat = beat_of(length, n, k / ELEMENTS), lane = n % GROUP / COLUMNS;
-        const unsigned first = (n % COLUMNS * ELEMENTS + k % ELEMENTS) * BITS_B;
-        for (unsigned bit = 0; bit < BITS_B; bit++) {
-            uint8_t& at = byte(image, beat, lane, (first + bit) / 8);
-            const unsigned place = (first + bit) % 8;
-            at = uint8_t((at & ~(1u << place)) | (index >> bit & 1) << place);
-        }
-    }
-    void put_scale(uint32_t image, unsigned length, unsigned n, uint16_t scale) {
-        const unsigned beat = beat_of(length, n, (length + ELEMENTS - 1) / ELEMENTS);
-        for (unsigned half = 0; half < 2; half++)
-            byte(image, beat, n % GROUP / COLUMNS, n % COLUMNS * 2 + half) =
-                uint8_t(scale >> 8 * half);
-    }
-    void clear(uint32_t image, unsigned beats) {
-        for (unsigned beat = 0; beat < beats; beat++)
-            for (unsigned lane = 0; lane < LANES; lane++)
-                for (unsigned at = 0; at < LANE_WORDS * PORT_BYTES; at += PORT_BYTES)
-                    memset(&byte(image, beat, lane, at), 0, PORT_BYTES);
     }
 };
 
@@ -581,7 +608,6 @@ std::vector<uint16_t> last_logits(const std::vector<uint32_t>& words, unsigned t
 
 class Driver {
     Accelerator accelerator;
-    Caches caches{accelerator};
     bool failed = false;  // the programs of a pass are left out until the next 'G'
 
   public:
@@ -589,41 +615,61 @@ class Driver {
 
     void serve() {
         for (;;) switch (take<char>()) {
-            case 'L': caches.place(); break;
+            case 'Q': ask(); break;
+            case 'B': set_batch(); break;
             case 'G': failed = false, accelerator.begin(); break;
-            case 'W': write_rows(); break;
-            case 'K': append(); break;
             case 'E': set_error(); break;
             case 'R': accelerator.reset(), Answer('r').send(); break;
             case 'P': run(); break;
+            case 'W': write_rows(); break;
+            case 'N': step(); break;
             case 'S': choose(); break;
             default: fail("unknown request");
             }
     }
 
   private:
+    void ask() {
+        const auto words = take_many<uint32_t>(REQUEST_WORDS);
+        Answer answer('q');
+        answer.put(accelerator.ask(words));
+        answer.send();
+    }
+    void set_batch() {
+        const auto count = take<uint32_t>();
+        accelerator.set_batch(take_many<uint32_t>(count));
+    }
     void write_rows() {
         const auto row = take<uint32_t>(), rows = take<uint32_t>();
         const auto bytes = take_many<uint8_t>(32 * rows);
-        memcpy(accelerator.data().bytes + uint64_t(row) * 32, bytes.data(), bytes.size());
+        Mapped& data = accelerator.data();
+        if ((uint64_t(row) + rows) * 32 > data.size) fail("no room for a program");
+        memcpy(data.bytes + uint64_t(row) * 32, bytes.data(), bytes.size());
     }
-    void append() {
-        const auto layer = take<uint32_t>(), context = take<uint32_t>(), tokens = take<uint32_t>();
+    void step() {
+        const auto program = take<uint32_t>(), ids = take<uint32_t>();
+        const auto abort_at = take<int64_t>();
         const auto count = take<uint32_t>();
-        caches.append(layer, context, tokens, take_many<uint32_t>(count));
+        const auto batch = take_many<uint32_t>(count);
+        const uint64_t start = cycle;
+        Answer answer('n');
+        const uint32_t result = accelerator.step_of(batch, program, ids, abort_at);
+        answer.put<uint64_t>(cycle - start);
+        answer.put(uint32_t(batch.size() + 1));
+        answer.put(result);
+        for (uint32_t word : accelerator.readback) answer.put(word);
+        answer.send();
     }
     void set_error() {
         const auto port = take<uint32_t>();
         const auto word = take<uint64_t>();
         const auto is_set = take<uint8_t>();
-        auto& errors = accelerator.ports[port].errors;
+        auto& errors = port < accelerator.ports.size() ? accelerator.ports[port].errors
+                                                       : accelerator.pages[0].errors;
         if (is_set) errors.insert(word);
         else errors.erase(word);
     }
-    // A part of a pass; its K and V go to the images of `layer`, if that is not -1.
     void run() {
-        const auto layer = take<int32_t>();
-        const auto context = take<uint32_t>(), tokens = take<uint32_t>();
         const auto abort_at = take<int64_t>(), stop_at = take<int64_t>();
         const auto count = take<uint32_t>();
         const auto words = take_many<uint32_t>(count);
@@ -635,7 +681,6 @@ class Driver {
             accelerator.run(accelerator.counted_from_reset(words), abort_at, stop_at);
         for (const Report& report : accelerator.reports) failed |= (report.word & FAILED) != 0;
         failed |= !ended || abort_at >= 0;
-        if (!failed && layer >= 0) caches.append(unsigned(layer), context, tokens, accelerator.readback);
         Answer answer('p');
         answer.put<uint8_t>(failed);
         answer.put<uint64_t>(cycle - start);

@@ -21,10 +21,11 @@ from hdl.kllm.room import BLOCKS
 from tb.simulate.run import ROOT
 
 FOLDER = ROOT / "build" / "talk"
-METHOD = "kllm-w4a4"
+METHOD = "kllm-w4a4:integer_bits=16+oaken"
 SMOLLM2 = "smollm2"
 # Of the standard machine: ports as fast as its four lanes.
 PORTS = ("ports.ports=8", "ports.bits=1024")
+FUNCTIONS = 4  # elements per cycle of FUNCTION: more are no faster, decision 0325
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Options:
         parser.add_argument(
             "--context", type=whole(2), default=512, help="most tokens of a sequence"
         )
-        parser.add_argument("--config", default="smollm2", choices=machines)
+        parser.add_argument("--config", default="smollm2_cache", choices=machines)
         parser.add_argument(
             "--set", action="append", metavar="FIELD=VALUE",
             help="a field of the machine; by default " + " ".join(PORTS),
@@ -78,6 +79,8 @@ class Options:
             BLOCKS["kllm_accelerator"].configs[options.config], [f"machine.{each}" for each in sets]
         )
         assert isinstance(config, KllmAcceleratorConfig)
+        build = dataclasses.replace(config.build, coding="sums")
+        config = dataclasses.replace(config, functions=FUNCTIONS, build=build)
         return cls(
             options.model, options.layers, options.calibration, options.context, options.config,
             sets, config, options.pack, options.latency, options.threads,
@@ -122,7 +125,7 @@ class Options:
         from golden.llm.methods import parse_all
 
         fields = [[type(each).__name__, each.calibration_fields()] for each in parse_all(METHOD)]
-        file = self._named(self._weights, fields, suffix=f"-{METHOD}.safetensors")
+        file = self._named(self._weights, fields, suffix="-calibration.safetensors")
         with _lock(file):
             if not file.exists():
                 self._check_fits()
@@ -176,15 +179,15 @@ class Options:
 
     def _check_fits(self) -> None:
         """ConfigError: the model cannot be packed for the machine."""
-        from golden.kllm.layer.shape import LayerOptions
         from golden.llm.checkpoint import CheckpointError, load
         from golden.llm.eval.command import ARCHITECTURES, quiet
         from golden.llm.kllm.pack import checked_layout
         from golden.llm.methods import parse_all
+        from golden.llm.methods.kllm import Kllm
 
-        (method,) = parse_all(METHOD)
-        names = ("fuse", "scores", "glu", "center")
-        options = LayerOptions(**{name: getattr(method, name) for name in names})
+        method = parse_all(METHOD)[0]
+        assert isinstance(method, Kllm)
+        options = method.layer_options()
         quiet()
         try:
             loaded = load(self._checkpoint, ARCHITECTURES)

@@ -140,6 +140,15 @@ def figures(
     return made
 
 
+def step_figures(words: Sequence[int], cycles: int, config: KllmAcceleratorConfig) -> Figures:
+    """The figures of a step that ended; the host sees no command of it."""
+    found = bounds(words, config.machine, rates(config))
+    made = Figures(cycles, [cycles], 0, 0, {unit.name: 0 for unit in Unit}, {}, [])
+    for most, field in ((0, "bound"), (ahead_max(config.machine), "ahead")):
+        setattr(made, field, schedule(words, found, dict.fromkeys(Unit, 0), most).cycles)
+    return made
+
+
 def _name(opcode: Opcode, words: Sequence[int]) -> str:
     """The command; of MATMUL its mode too."""
     if opcode != Opcode.MATMUL:
@@ -155,9 +164,10 @@ def predicted(
     timings = Timings.fitted(latency=latency, command=host.command, poll=host.poll)
     units = Units(
         counter=config.build.counter, macs=config.build.macs, function_width=config.width,
-        functions=config.functions, queue=config.queue,
+        functions=config.functions, queue=config.queue, cache_bits=config.cache.data_bits,
+        attention_lanes=config.cache.lanes, attention_macs=config.cache.macs,
     )  # fmt: skip
-    cycles = CommandCycles(config.machine, units, timings)
+    cycles = CommandCycles(config.machine, units, timings, program.job.context)
     first = dict.fromkeys(Unit, 0)
     spent = sum(timeline(words, cycles, first).cycles for words in program.parts)
     handed = (len(program.parts) - 1) * host.handover * clock  # a part ends with K and V read back

@@ -1,5 +1,6 @@
 """Tokens one after another: the pass on hardware, golden next to it, the session on disk."""
 
+import collections
 import contextlib
 import dataclasses
 import time
@@ -10,7 +11,7 @@ import numpy as np
 
 from golden.kllm.layer.layout import Job
 from golden.kllm.model.host import logits_of
-from golden.kllm.model.program import PassProgram, largest_chunk, pass_program
+from golden.kllm.model.program import PassProgram, largest_chunk, pass_program, step_program
 from golden.llm.kllm.pack import ModelPack
 from hdl.kllm.accelerator import KllmAcceleratorConfig
 from senbazuru.talk.driver import Driver, PartRun
@@ -22,7 +23,7 @@ from senbazuru.talk.golden import (
     kept_file,
     state_program,
 )
-from senbazuru.talk.report import Figures, figures
+from senbazuru.talk.report import Figures, figures, step_figures
 from senbazuru.talk.sampling import Sampling, choose, draw
 from senbazuru.talk.session import Session
 from tb.native.build import Native
@@ -38,6 +39,7 @@ class Settings:
 
     chunk : most tokens of the prompt in a pass
     all_logits : of every token, not of the last one alone
+    by_host : the host writes each command, and reads each status and the logits
     """
 
     pack: ModelPack
@@ -49,6 +51,13 @@ class Settings:
     check: bool = False
     golden: bool = True
     all_logits: bool = False
+    by_host: bool = False
+
+    @property
+    def steps(self) -> bool:
+        """Programs are in memory, and the chip chooses: else the host needs statuses or logits."""
+        is_greedy = self.sampling.temperature == 0
+        return is_greedy and not (self.check or self.all_logits or self.by_host)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +105,7 @@ class Talk:
         settings, folder = self.settings, self.settings.pack.folder
         with contextlib.ExitStack() as stack:
             self.driver = stack.enter_context(
-                Driver(settings.native.executable, folder, self.layout, settings.latency)
+                Driver(settings.native.executable, settings.pack, settings.latency)
             )
             self.golden: Golden | None = None
             if self._needs_golden:
@@ -110,21 +119,22 @@ class Talk:
         self._stack.close()
 
     def _restore(self) -> None:
-        """K and V of the tokens that are cached already, as their passes read them back.
+        """K and V of the tokens that are cached already: their passes again, on both sides.
 
-        For the tokens alone, golden runs the passes itself: what it compares is all its own.
         Mismatch: a token of the session is not golden's.
         """
+        tokens, greedy = self.session.tokens, Sampling()
         if self.settings.golden:
-            for place, token in enumerate(self.session.tokens):
+            for place, token in enumerate(tokens):
                 self._check_token(place, token, self._kept.tokens.get(place, token))
-        for job, slots in self.session.slots():
-            for layer, words in enumerate(slots):
-                self.driver.append(layer, job, words)
-                if self.golden and self.settings.check:
-                    self.golden.send("append", layer, job, words.tolist())
-                    self.golden.result()
-            if self.golden and not self.settings.check:
+        for job in self.session.jobs():
+            some = tokens[job.context : job.context + job.tokens]
+            if self.settings.steps:
+                self.driver.run_step(job, some, 0)
+            else:
+                program = pass_program(self.layout, job, 0)
+                collections.deque(self.driver.run_pass(program, some, greedy), maxlen=0)
+            if self.golden:
                 self._repeat(job)
         if self.settings.check:
             self._compare_program(fill_program(self.layout), "rows filled at the start")
@@ -154,7 +164,9 @@ class Talk:
         count = 1
         if pending > 1:
             most = min(pending, self._chunk or self.settings.chunk)
-            count = self._chunk = largest_chunk(self.layout, most, context)
+            count = self._chunk = largest_chunk(
+                self.layout, most, context, self.settings.steps
+            )
             count = min(count, pending)
         is_whole = self.settings.check or self.settings.all_logits
         logits = count if is_whole else int(count == pending)
@@ -170,6 +182,8 @@ class Talk:
         program = pass_program(self.layout, job, logits)
         if self.golden:
             self.golden.send("run", job, logits, tokens)
+        if settings.steps:
+            return self._step(program, tokens, logits, began)
         at = draw(settings.sampling.seed, place)
         parts: list[PartRun] = []
         token: int | None = None
@@ -184,11 +198,29 @@ class Talk:
         words = logits_of(program, parts[-1].readback).numpy()
         compared = self._compare(program, parts, token, at)
         made = figures(program, parts, settings.config)
-        slots = [part.readback for part in parts[: self.layout.shape.layers]]
         kept = {"tokens": job.tokens, "context": job.context, "logits": logits,
                 "seconds": round(seconds, 2), "compared": compared, **made.describe()}  # fmt: skip
-        session.add(job, slots, token, kept)
+        session.add(token, kept)
         return Pass(job, token, seconds, made, compared, words)
+
+    def _step(self, program: PassProgram, tokens: list[int], logits: int, began: float) -> Pass:
+        """The next pass, its program in memory; ``program`` is the one with commands by the host.
+
+        The last token of the job chooses, or none.
+        """
+        job, session = program.job, self.session
+        done = self.driver.run_step(job, tokens, logits)
+        seconds = time.perf_counter() - began
+        token = done.ids[-1] if logits and job.context + job.tokens == len(session.tokens) else None
+        compared = self._compare(program, [], token, 0.0)
+        words = step_program(self.layout, job.tokens, logits).words
+        made = step_figures(words, done.cycles, self.settings.config)
+        kept = {"tokens": job.tokens, "context": job.context, "logits": logits,
+                "seconds": round(seconds, 2), "compared": compared, "written": done.written,
+                **made.describe()}  # fmt: skip
+        session.add(token, kept)
+        empty = np.zeros((0, self.layout.shape.vocabulary), dtype=np.int64)
+        return Pass(job, token, seconds, made, compared, empty)
 
     # Comparisons.
 

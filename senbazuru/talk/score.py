@@ -87,7 +87,7 @@ def _losses(given: argparse.Namespace, options: Options) -> tuple[list[int], lis
     from senbazuru.talk.command import image, tokenizer_of
     from senbazuru.talk.run import Settings, made_for
     from senbazuru.talk.sampling import Sampling
-    from senbazuru.talk.session import Session, Sizes, alone
+    from senbazuru.talk.session import Session, alone
 
     words = _checked(given)
     pack = image(options)
@@ -107,7 +107,7 @@ def _losses(given: argparse.Namespace, options: Options) -> tuple[list[int], lis
     digest = hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()[:12]
     folder = FOLDER / f"score-{digest}"
     with alone(folder):
-        session = Session.open(folder, made, ids, Sizes.of(pack.layout))
+        session = Session.open(folder, made, ids, pack.layout.shape.vocabulary)
         return ids, _scored(settings, session, ids)
 
 
@@ -153,14 +153,14 @@ def _fast(options: Options, ids: list[int]) -> tuple[float, float]:
     from golden.llm import checkpoint
     from golden.llm.eval.method import Site
     from golden.llm.kllm.pack import head_of_text
-    from golden.llm.pack import calibrated_method
+    from golden.llm.pack import calibrated
 
     loaded = checkpoint.load(None if options.model == SMOLLM2 else Path(options.model))
-    method, state, _ = calibrated_method(loaded, options.calibration_file())
+    methods = calibrated(loaded, options.calibration_file())
     tokens = torch.tensor(ids)
     machine, model = options.config.machine, loaded.model
     with Site(model) as site, torch.no_grad():
-        method.install(site, state)
+        methods.install(site)
         head = head_of_text(loaded, (machine.bits_a, machine.bits_b), len(site.layers))
         seen: list[torch.Tensor] = []
         site.watch(model.model.norm, lambda given, _named: seen.append(given[0][0]))

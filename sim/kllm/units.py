@@ -5,6 +5,7 @@
 | QUANTIZE, QUANTIZE_INTEGER, ACTIVATION_CODEBOOK | golden.kllm.timing.QuantizerCycles |
 | BINARY, ROTARY, SOFTMAX, FUNCTION, GLU, ACTIVATE, AXPY | golden.kllm.timing.FunctionCycles |
 | MATMUL | golden.kllm.timing.lane_cycles of its jobs, and words of the ports |
+| APPEND, ATTEND | golden.kllm.timing.CacheCycles |
 | LOAD, READ, READ_SLOT, LANE_CODEBOOK | golden.kllm.bounds and the delays of ``Timings`` |
 
 Outliers lie anywhere in a token. The model spreads them evenly over rows, so those of a row follow
@@ -19,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from golden.attention.timing import StreamShape
 from golden.axi.timing import read_interval
 from golden.config import Config, ConfigError, bounded, choice, flag, power_of_two, real
 from golden.index.timing import multipliers_max
@@ -36,6 +38,7 @@ from golden.kllm.isa import (
     slot_word_count,
 )
 from golden.kllm.timing import (
+    CacheCycles,
     FunctionCycles,
     LaneJob,
     LaneTiming,
@@ -46,6 +49,7 @@ from golden.kllm.timing import (
     orizuru,
     readback,
 )
+from golden.oaken.format import record_bytes
 from golden.timing import Timing
 
 _FOLDER = Path(__file__).parent.parent / "calib"
@@ -75,6 +79,9 @@ class Units(Config):
     threshold_multipliers: int = bounded(5, 1, 15, "thresholds scaled per cycle")
     queue: int = bounded(4, 3, 64, "commands that wait for each unit")
     online: bool = flag(True, "outliers by Orizuru; false: by thresholds, KLLM-S")
+    cache_bits: int = power_of_two(512, 64, 1024, "bits of a word of the pages' memory")
+    attention_lanes: int = choice(64, (16, 32, 64), "elements of K or V per cycle")
+    attention_macs: int = bounded(64, 16, 512, "products per cycle of ATTEND")
 
     def lane(self, machine: MachineConfig) -> LaneTiming:
         """The numbers that the lanes' cycles depend on."""
@@ -113,6 +120,21 @@ class Units(Config):
             parts=ROW_ELEMENTS // self.integer_lanes,
             scale=16,
         )
+
+
+    def cache(self, machine: MachineConfig) -> CacheCycles:
+        """Cycles of the unit CACHE's commands."""
+        kv, lanes = machine.cache.kv, self.attention_lanes
+        record = record_bytes(kv.part_blocks, kv.block, 0)
+        shape = StreamShape(
+            lanes=lanes,
+            beats=kv.part_heads * kv.head_dim // lanes,
+            turns=machine.queries * lanes // self.attention_macs,
+            queries=kv.part_heads * machine.queries,
+            cells=self.attention_macs // ROW_ELEMENTS,
+            max_rows=machine.cache.max_tokens,
+        )
+        return CacheCycles(shape=shape, slots=kv.slots, words=-(-8 * record // self.cache_bits))
 
 
 # Of the statistics, by bits of an index: reducing, RMS, LayerNorm (kllm_norm_stats).
@@ -191,10 +213,15 @@ def _fitted(folder: Path) -> tuple[str, dict[str, Any]]:
 
 
 class CommandCycles:
-    """Cycles of every command on one machine."""
+    """Cycles of every command on one machine.
 
-    def __init__(self, machine: MachineConfig, units: Units, timings: Timings):
+    context : cached tokens of the one sequence whose next tokens the commands take
+    """
+
+    def __init__(self, machine: MachineConfig, units: Units, timings: Timings, context: int = 0):
         self.machine, self.units, self.timings = machine, units, timings
+        self.context = context
+        self.cache = units.cache(machine) if machine.batch else None
         self.lane = units.lane(machine)
         self.quantizer = units.quantizer(machine)
         self.function = FunctionCycles(
@@ -217,6 +244,10 @@ class CommandCycles:
         t = self.timings
         if opcode == Opcode.LOAD:
             return t.load + t.latency + o["rows"]
+        if opcode == Opcode.LOAD_AT:
+            return t.load + t.latency + o["rows"] * o["tokens"]
+        if opcode == Opcode.ARGMAX:
+            return t.read + row_count(o["length"]) * o["tokens"]
         if opcode == Opcode.LANE_CODEBOOK:
             return t.lanes + self.bound(opcode, o)
         if opcode == Opcode.ACTIVATION_CODEBOOK:
@@ -227,6 +258,11 @@ class CommandCycles:
             return self.quantizer.integer(row_count(o["length"]), max(o["tokens"], 1))
         if opcode == Opcode.MATMUL:
             return self.compute(o)
+        if self.cache and opcode == Opcode.APPEND:
+            return self.cache.append(o["tokens"], t.latency)
+        if self.cache and opcode == Opcode.ATTEND:
+            rows = range(self.context + 1, self.context + o["tokens"] + 1)
+            return self.cache.attend(rows, t.latency)
         if opcode in (Opcode.READ, Opcode.READ_SLOT):
             words = read_words(opcode, o)
             return t.read + math.ceil(t.read_word * words) if words else readback().latency
@@ -248,6 +284,8 @@ class CommandCycles:
             return rows
         if opcode == Opcode.LANE_CODEBOOK:
             return row_count(self.machine.kmeans_words)
+        if opcode in (Opcode.APPEND, Opcode.ATTEND, Opcode.ARGMAX):
+            return self.bound(opcode, o)
         return o["rows"] if opcode == Opcode.READ else 0
 
     # MATMUL.

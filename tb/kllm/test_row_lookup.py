@@ -51,6 +51,7 @@ CONFIGS = {
         bits_a=3, bits_b=3, elements=2, columns=2, k_max=20, integer_bits=0, product="fixed12"
     ),
 }
+CONFIGS |= {f"{name}_sums": dataclasses.replace(c, coding="sums") for name, c in CONFIGS.items()}
 BEATS = 60
 
 

@@ -7,6 +7,7 @@ Shown to fail:
 - ``first`` without effect;
 - the digit's place one bit short;
 - ``load`` and ``shift`` exchanged;
+- coding=sums: a word without its bias, and a place of an antisymmetric row not inverted;
 - antisymmetric: the 1 of one negated word left out, and the place of one not inverted.
 """
 
@@ -40,6 +41,7 @@ CONFIGS = {
     "fixed12": dataclasses.replace(SMALL, product="fixed12"),
     "longest": KllmSelectConfig(bits_a=2, bits_b=2, elements=3, k_max=16383, integer_bits=8),
 }
+CONFIGS |= {f"{name}_sums": dataclasses.replace(c, coding="sums") for name, c in CONFIGS.items()}
 
 
 @dataclasses.dataclass

@@ -18,9 +18,13 @@ from golden.kllm.model.layout import model_layout
 from golden.llm.checkpoint import Checkpoint
 from golden.llm.kllm import pack
 from golden.llm.kllm.model import model_shape
-from golden.oaken.config import CacheConfig, KvShape
 
 LAYERS, VOCABULARY, CONTEXT = 4, 150, 40
+# Of the small machine with a unit CACHE.
+PAGED = (
+    "batch=4", f"cache.layers={LAYERS}", "cache.pages=512", "cache.page_bytes=512",
+    f"cache.max_tokens={CONTEXT}",
+)  # fmt: skip
 
 
 @functools.cache
@@ -36,9 +40,10 @@ def checkpoint(head_dim: int = 32) -> Checkpoint:
 
 def paged(head_dim: int = 32) -> MachineConfig:
     """The small machine with a unit CACHE for the heads of ``checkpoint``."""
-    kv = KvShape(heads=2, head_dim=head_dim, block=32)
-    cache = CacheConfig(kv=kv, sequences=2, layers=LAYERS, pages=512, page_bytes=256, max_tokens=64)
-    return dataclasses.replace(MACHINES["small"], batch=4, cache=cache)
+    machine = MachineConfig.parse(MACHINES["small_cache"], PAGED)
+    assert isinstance(machine, MachineConfig)
+    kv = dataclasses.replace(machine.cache.kv, head_dim=head_dim)
+    return dataclasses.replace(machine, cache=dataclasses.replace(machine.cache, kv=kv))
 
 
 @functools.cache

@@ -133,11 +133,17 @@ def check_model(layout: ModelLayout) -> None:
         raise ConfigError(f"the model does not fit: {error}") from None
 
 
-def largest_chunk(layout: ModelLayout, most: int, context: int) -> int:
-    """Most new tokens, up to ``most``, that one pass takes after ``context`` cached ones."""
+def largest_chunk(layout: ModelLayout, most: int, context: int, steps: bool = False) -> int:
+    """Most new tokens, up to ``most``, that one pass takes after ``context`` cached ones.
+
+    steps: that one step takes.
+    """
     for tokens in range(min(most, layout.shape.context - context), 1, -1):
         try:
-            pass_program(layout, Job(tokens, context))
+            if steps:
+                step_program(layout, tokens, 1)
+            else:
+                pass_program(layout, Job(tokens, context))
         except (ConfigError, AssemblyError):
             continue
         return tokens

@@ -64,9 +64,13 @@ class ModelPack:
         mapped: list[np.ndarray] = [
             np.memmap(self.folder / name, dtype=np.uint8, mode="c") for name in ("data.bin", *names)
         ]
+        return ModelImage(self.layout, mapped[0], mapped[1:], self.thresholds)
+
+    @property
+    def thresholds(self) -> torch.Tensor | None:
+        """(layers, 2, 4) FP16 words of Oaken's cache; None: the lanes attend."""
         words = self.manifest.layout.get("thresholds")
-        thresholds = None if words is None else torch.tensor(words)
-        return ModelImage(self.layout, mapped[0], mapped[1:], thresholds)
+        return None if words is None else torch.tensor(words)
 
     @property
     def identity(self) -> str:

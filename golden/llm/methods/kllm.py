@@ -330,10 +330,13 @@ class Kllm(Method):
                     made[name] = QuantizedWeight(own.t().contiguous(), words, codebook)
         return made
 
-    def layer(self, model: nn.Module, state: State, i: int) -> tuple[LayerWeights, QuantizedLayer]:
+    def layer(
+        self, model: nn.Module, state: State, i: int, thresholds: Tensor | None = None
+    ) -> tuple[LayerWeights, QuantizedLayer]:
         """Layer ``i`` with its real weights, conditioned, and as golden.kllm.layer compiles it.
 
-        On the machine it does what ``install`` computes. ConfigError: there is no such flow.
+        thresholds: (2, 4) FP16 words, Oaken's, where K and V go to its pages. On the machine it
+        does what ``install`` computes. ConfigError: there is no such flow.
         """
         options = self.layer_options()
         with Site(model) as site:
@@ -348,22 +351,26 @@ class Kllm(Method):
             scale = torch.cat([weights[name].scale for name in members])
             weight[group] = QuantizedWeight(index, scale, first.codebook)
         codebook = {name: state[f"{i}.{name}"].long() for name in self.sites()}
-        unused = {name: codebook["k"] for name in SITES if name not in codebook}
+        unused = {name: codebook["x"] for name in SITES if name not in codebook}
         found = state[f"{i}.k.offset"].long() if self.center else None
-        return real, QuantizedLayer(real.shape, options, weight, codebook | unused, found)
+        return real, QuantizedLayer(
+            real.shape, options, weight, codebook | unused, found, thresholds
+        )
 
     def layer_options(self) -> LayerOptions:
         """Says how its layers lie on the machine. ConfigError: there is no such flow."""
-        for field, wanted in _MACHINE_FLOW.items():
-            if getattr(self, field) != wanted:
-                self._refuse(field, f"{wanted} for a layer of the accelerator")
-        if OFF in (self.weight_bits, self.activation_bits, self.kept_bits):
-            raise ConfigError("weights, activations, K and V must be quantized for the accelerator")
-        if self.kept_bits != self.activation_bits:
+        is_paged = self.cache_bits == OFF  # K and V are another method's
+        wanted = _MACHINE_FLOW | ({"integer_bits": OFF, "scores": "direct"} if is_paged else {})
+        for field, value in wanted.items():
+            if getattr(self, field) != value:
+                self._refuse(field, f"{value} for a layer of the accelerator")
+        if OFF in (self.weight_bits, self.activation_bits):
+            raise ConfigError("weights and activations must be quantized for the accelerator")
+        if not is_paged and self.kept_bits != self.activation_bits:
             self._refuse("cache_bits", "activation_bits for a layer of the accelerator")
         return LayerOptions(
             fuse=self.fuse, scores=self.scores, glu=self.glu, share=self.share / 2,
-            center=self.center,
+            center=self.center, cache="oaken" if is_paged else "indices",
         )  # fmt: skip
 
     def install_group(self, site: Site, state: State, i: int, group: str) -> None:

@@ -17,7 +17,7 @@ from hdl.index.reducer import IndexReducerConfig
 from hdl.kinds import BITS, NUMBER, index_of, mask_of, member_texts
 from hdl.kllm.lane.concat import KllmConcatConfig
 from hdl.kllm.lane.scaler import KllmScalerConfig
-from hdl.kllm.lane.select_config import KllmSelectConfig
+from hdl.kllm.lane.select_config import CODINGS, KllmSelectConfig
 from hdl.kllm.outliers.outlier import KllmOutlierConfig
 from hdl.ports import Payload
 
@@ -51,6 +51,9 @@ class KllmPeLaneConfig(Config):
     antisymmetric: bool = flag(
         False, "C_B[j] = -C_B[last - j], as C_V: half tables; flipflop: false"
     )
+    coding: str = choice(
+        "gates", CODINGS, "of select: gates, or sums that simulate faster; flipflop: gates"
+    )
     macs: int = power_of_two(32, 1, 256, "MACs of the reducer; select: unused")
     outliers_max: int = bounded(127, 1, 16383, "most outliers of a token")
     weight_buffer_beats: int = bounded(8, 3, 1024, "depth of the weight buffer")
@@ -58,6 +61,7 @@ class KllmPeLaneConfig(Config):
     def __post_init__(self) -> None:
         if self.counter != "select":
             self._check_choice("product", ("rounded",))
+            self._check_choice("coding", ("gates",))
             if self.antisymmetric:
                 self._refuse("antisymmetric", "False")
 
@@ -90,6 +94,7 @@ class KllmPeLaneConfig(Config):
             product=self.product,
             antisymmetric=self.antisymmetric,
             tag_bits=self.outlier_tag.size,
+            coding=self.coding,
         )
 
     @property

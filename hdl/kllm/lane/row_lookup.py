@@ -131,6 +131,15 @@ class KllmRowSelect(Block):
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
+        if config.coding == "sums":
+            with m.If(self.counts), m.Switch(self.code):
+                for n in range(config.rows):
+                    with m.Case(n):
+                        m.d.comb += [
+                            word.eq(entry)
+                            for word, entry in zip(self.row, self.entries[f"row_{n}"], strict=True)
+                        ]
+            return m
         chosen = []  # of each row: whether it is given, and its words
         for n, one in enumerate(one_hot(m, "code", self.code)):
             chosen.append((let(m, f"chosen_{n}", one & self.counts), self.entries[f"row_{n}"]))

@@ -82,6 +82,28 @@ class KllmSelectColumn(Block):
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
+        make = self._gates if config.coding == "gates" else self._sums
+        tree = [self._placed(m, n, held) for n, held in enumerate(make(m))]
+
+        total = Signal(config.sum_bits, reset_less=True)
+        start = let(m, "start", Mux(self.first, 0, total))
+        terms = [start, *tree]
+        if config.coding == "gates":
+            terms = carry_save(m, "total", terms, config.sum_bits)
+        with m.If(self.add):
+            m.d.sync += total.eq(sum(terms[1:], terms[0]))
+
+        sums = Signal(signed(config.sum_bits), reset_less=True)
+        m.d.comb += self.held.eq(sums)
+        with m.If(self.load):
+            m.d.sync += sums.eq(total)
+        with m.Elif(self.shift):
+            m.d.sync += sums.eq(self.chain)
+        return m
+
+    def _gates(self, m: Module) -> list[Signal]:
+        """The tree registers, in carry-save form: what synthesis is given."""
+        config = self.config
         words: list = []
         negated: list = []
         for e, (row, index) in enumerate(zip(self.row, self.index, strict=True)):
@@ -102,22 +124,24 @@ class KllmSelectColumn(Block):
             words.append(let(m, "ones", sum(negated[1:], negated[0])))
 
         # The cut: a sum and its carries.
-        cut = registers(m, "tree", carry_save(m, "tree", words, config.tree_bits), self.enter)
-        tree = [self._placed(m, n, held) for n, held in enumerate(cut)]
+        return registers(m, "tree", carry_save(m, "tree", words, config.tree_bits), self.enter)
 
-        total = Signal(config.sum_bits, reset_less=True)
-        start = let(m, "start", Mux(self.first, 0, total))
-        terms = carry_save(m, "total", [start, *tree], config.sum_bits)
-        with m.If(self.add):
-            m.d.sync += total.eq(sum(terms[1:], terms[0]))
-
-        sums = Signal(signed(config.sum_bits), reset_less=True)
-        m.d.comb += self.held.eq(sums)
-        with m.If(self.load):
-            m.d.sync += sums.eq(total)
-        with m.Elif(self.shift):
-            m.d.sync += sums.eq(self.chain)
-        return m
+    def _sums(self, m: Module) -> list[Signal]:
+        """One tree register, their sum: selections by index, which a simulator does in one step."""
+        config, bias = self.config, 1 << self.config.word_bits - 1
+        total = Const(0, 1)
+        for row, index in zip(self.row, self.index, strict=True):
+            place = index
+            if config.antisymmetric:
+                place = index[:-1] ^ index[-1].replicate(len(index) - 1)
+            word = row.as_value().word_select(place, config.word_bits).as_signed()
+            if config.antisymmetric:
+                word = Mux(index[-1], -word, word)
+            total = total + (word + bias)[: config.word_bits]
+        tree = Signal(config.tree_bits, reset_less=True)
+        with m.If(self.enter):
+            m.d.sync += tree.eq(total)
+        return [tree]
 
     def _placed(self, m: Module, n: int, held: Signal):
         """``held`` times 2**(bits_a * digit), of ``sum_bits``."""

@@ -19,6 +19,8 @@ from golden.kllm.format import (
 from hdl.kinds import BITS, NUMBER, Kind, fixed, index_of, mask_of
 from hdl.ports import Payload
 
+CODINGS = ("gates", "sums")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmSelectConfig(Config):
@@ -37,6 +39,7 @@ class KllmSelectConfig(Config):
         False, "C_B[j] = -C_B[last - j], so does C_V: rows have the lower half"
     )
     tag_bits: int = bounded(0, 0, 64, "sideband carried with each beat; 0: no such field")
+    coding: str = choice("gates", CODINGS, "gates, or sums that a simulator evaluates faster")
 
     @property
     def rows(self) -> int:
