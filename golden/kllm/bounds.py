@@ -9,7 +9,7 @@
     FUNCTION      tokens * length / function_width; SOFTMAX three times that; the command FUNCTION
                   length / functions
     READ          8 words per row; READ_SLOT its words
-    codebooks     their words or rows
+    codebooks     their words or rows; of integers in rows, a cycle per row of multiples
 
 Start-up and pipelines are left out, so are outliers that share a row. ``schedule`` places the
 commands by their waits, each unit doing one command at a time: the program's bound, and what
@@ -41,13 +41,14 @@ class Rates:
 
     macs: of a lane's reducer, None: a lane that selects has none; function_width: elements per
     cycle of the functional unit; integer_lanes: quotients per cycle of QUANTIZE_INTEGER;
-    functions: elements per cycle of FUNCTION.
+    functions: elements per cycle of FUNCTION; packet_words: of LANE_CODEBOOK per cycle.
     """
 
     macs: int | None = None
     function_width: int = 8
     integer_lanes: int = 4
     functions: int = 1
+    packet_words: int = 1
 
 
 Operands = Mapping[str, int]
@@ -125,9 +126,12 @@ def _quantize_integer(o: Operands, _config: MachineConfig, rates: Rates) -> Cycl
     return max(2 * rows, divided), "rows"
 
 
-def _lane_codebook(o: Operands, config: MachineConfig, _rates: Rates) -> Cycles:
+def _lane_codebook(o: Operands, config: MachineConfig, rates: Rates) -> Cycles:
     kmeans = o["kind"] == Codebook.KMEANS
-    return config.kmeans_words if kmeans else config.integer_words, "words"
+    if rates.packet_words == 1:
+        return config.kmeans_words if kmeans else config.integer_words, "words"
+    # The row of an Integer packet makes a row of multiples per cycle.
+    return _ceil(config.kmeans_words, rates.packet_words) if kmeans else 1 << config.bits_a, "rows"
 
 
 def _elementwise(passes: int = 1, width_max: int | None = None) -> Count:

@@ -17,6 +17,7 @@ from hdl.kllm.function.unit import KllmFunctionalUnit
 from hdl.kllm.function.vector_lanes import KllmVectorLanes
 from hdl.kllm.lane.array import KllmLaneArray
 from hdl.kllm.lane.codebook import KllmLaneCodebook
+from hdl.kllm.lane.codebook_rows import KllmLaneCodebookRows
 from hdl.kllm.lane.concat import KllmConcat
 from hdl.kllm.lane.control import KllmLaneControl
 from hdl.kllm.lane.dense import KllmLaneDense
@@ -92,6 +93,7 @@ BLOCKS = registered(
     KllmScaler,
     KllmPeLane,
     KllmLaneCodebook,
+    KllmLaneCodebookRows,
     KllmLaneControl,
     KllmLaneDense,
     KllmLaneSelect,

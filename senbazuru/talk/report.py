@@ -106,6 +106,7 @@ def rates(config: KllmAcceleratorConfig) -> Rates:
         function_width=config.width,
         integer_lanes=config.quantizer_config.integer_lanes,
         functions=config.functions,
+        packet_words=config.lane.packet_words,
     )
 
 
@@ -155,7 +156,7 @@ def predicted(
     timings = Timings.fitted(latency=latency, command=host.command, poll=host.poll)
     units = Units(
         counter=config.build.counter, macs=config.build.macs, function_width=config.width,
-        functions=config.functions, queue=config.queue,
+        functions=config.functions, queue=config.queue, packet_words=config.lane.packet_words,
     )  # fmt: skip
     cycles = CommandCycles(config.machine, units, timings)
     first = dict.fromkeys(Unit, 0)

@@ -74,6 +74,7 @@ class Units(Config):
     integer_lanes: int = power_of_two(4, 1, ROW_ELEMENTS, "dividers")
     threshold_multipliers: int = bounded(5, 1, 15, "thresholds scaled per cycle")
     queue: int = bounded(4, 3, 64, "commands that wait for each unit")
+    packet_words: int = choice(1, (1, ROW_ELEMENTS), "words of LANE_CODEBOOK per cycle")
     online: bool = flag(True, "outliers by Orizuru; false: by thresholds, KLLM-S")
 
     def lane(self, machine: MachineConfig) -> LaneTiming:
@@ -205,6 +206,7 @@ class CommandCycles:
             units.function_width,
             units.integer_lanes,
             units.functions,
+            units.packet_words,
         )
         self._jobs = functools.cache(self._job_cycles)
 

@@ -20,6 +20,7 @@ Shown to fail with:
 - the factors of a command that does not fold
 - a bit of the last source row inverted
 - in fixed point: C_B judged as a product, or the grid of the other mode
+- in rows: a word after the centroids that is judged
 """
 
 import dataclasses
@@ -39,15 +40,15 @@ from golden.kllm.isa import (
 )  # fmt: skip
 from golden.kllm.issue import codebook_fault, codebook_rows, issue, matmul_fault
 from golden.kllm.timing import matmul_supply, matmul_ticket
+from golden.kllm.vectors.jobs import packet_stream
 from golden.kllm.walks import row_requests
-from golden.words import alternating
+from golden.words import alternating, unpack_ints
 from hdl.kllm.engine import descriptor_layout
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.matmul.config import KllmMatmulConfig
 from hdl.kllm.matmul.issue import KllmMatmulIssue
 from hdl.kllm.matmul.payloads import (
     matmul_work_layout,
-    packet_word_layout,
     row_work_layout,
     supply_job_layout,
     ticket_layout,
@@ -61,13 +62,23 @@ SMALL = BLOCKS["kllm_accelerator"].configs["small"]
 LENGTH = 16  # of the slots that long walks read
 REPLAY = 13  # beats that several tokens may share: fewer than those of the longest token
 # products, slots: most of an accelerator, and most of the engine
-CASES = {"rounded": ("rounded", 64), "fixed16": ("fixed16", 64), "256_slots": ("rounded", 256)}
+CASES = {
+    "rounded": ("rounded", 64),
+    "fixed16": ("fixed16", 64),
+    "256_slots": ("rounded", 256),
+    "rows": ("rounded", 64, 16),
+    "rows_fixed16": ("fixed16", 64, 16),
+}
 
 
-def engine(product: str, slots: int) -> tuple[MachineConfig, KllmMatmulConfig]:
+def engine(
+    product: str, slots: int, packet_words: int = 1
+) -> tuple[MachineConfig, KllmMatmulConfig]:
     """The small machine with these products and slots, and its engine."""
     machine = dataclasses.replace(SMALL.machine, replay_beats=REPLAY, product=product)
     small = dataclasses.replace(SMALL, machine=machine).matmul_config
+    lane = dataclasses.replace(small.lane, packet_words=packet_words)
+    small = dataclasses.replace(small, lane=lane)
     slot = dataclasses.replace(small.slot, slots=slots)
     return dataclasses.replace(machine, slot=slot), dataclasses.replace(small, slot=slot)
 
@@ -126,10 +137,7 @@ class Program:
         if not fault:
             fault = codebook_fault(self.machine, rows, words)
             self.loaded, self.bad = (None, Codebook(kind)) if fault else (Codebook(kind), None)
-            packet = [
-                packet_word_layout.const({"word": word, "last": n == rows.words - 1}).as_bits()
-                for n, word in enumerate(words)
-            ]
+            packet = unpack_ints(packet_stream(self.lane, np.array(words)))
             given |= {"packet": packet, "codebook": packet, "row_work": [row_work(rows)]}
         self._step(Opcode.LANE_CODEBOOK, {"src": src, "kind": int(kind)}, fault, **given)
         return fault
@@ -281,7 +289,7 @@ def program(rng, machine: MachineConfig, lane: KllmPeLaneConfig) -> Program:
     return made
 
 
-@pytest.mark.telling("rounded")
+@pytest.mark.telling("rounded", "rows")
 @pytest.mark.parametrize("case", CASES)
 def test_matmul_issue(case, seed):
     rng = np.random.default_rng([seed, 100])

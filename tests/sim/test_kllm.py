@@ -11,6 +11,7 @@ from golden.kllm.bounds import Rates, ahead_max, bounds, schedule, waits
 from golden.kllm.config import MACHINES, LaneShape, MachineConfig, PortShape, outlier_count
 from golden.kllm.isa import (
     Binary,
+    Codebook,
     Function,
     MatmulMode,
     Norm,
@@ -70,6 +71,7 @@ def test_units_are_those_of_hdl(name, counter, bits_a):
     assert units.function_stages == KllmFunctionPipelineConfig().stages
     assert units.queue == config.queue
     assert units.functions == config.functions
+    assert units.packet_words == config.lane.packet_words
 
 
 @pytest.mark.parametrize("elements", [256, 4096, 11008, 16383])
@@ -105,6 +107,15 @@ def test_functions_side_by_side(functions):
         asm.function(function=Function.SILU, src=source, dst=made)
     *_, first, second = timeline(asm.words(), cycles, dict.fromkeys(Unit, 0)).placed
     assert second.end - first.end == TIMINGS.turn + long
+
+
+@pytest.mark.parametrize(("words", "kmeans", "integer"), [(1, 272, 16), (16, 17, 16)])
+def test_codebooks_in_rows(words, kmeans, integer):
+    """LANE_CODEBOOK takes a word or a row per cycle; of integers a row of multiples per cycle."""
+    cycles = CommandCycles(MACHINES["smollm2"], Units(packet_words=words), TIMINGS)
+    for kind, count in ((Codebook.KMEANS, kmeans), (Codebook.INTEGER, integer)):
+        assert cycles.bound(Opcode.LANE_CODEBOOK, {"kind": kind}) == count
+        assert cycles.of(Opcode.LANE_CODEBOOK, {"kind": kind}) == count + TIMINGS.lanes
 
 
 def parts(machine, context=100, **options):

@@ -121,7 +121,7 @@ class KllmMatmul(Block):
         jobs = add(m, "jobs", KllmJobWalk(config.lane))
         entries = add(m, "entries", KllmEntryWalk(config.lane))
         outliers = add(m, "outliers", KllmOutlierWalk(none))
-        rows = add(m, "rows", KllmRowWalk(none))
+        rows = add(m, "rows", KllmRowWalk(config.row_walk_config))
         collect = add(m, "collect", KllmMatmulCollect(config))
         tickets = queue(m, "tickets", ticket_layout, depth=2)
 
@@ -164,8 +164,11 @@ class KllmMatmul(Block):
             link(m, jobs.slot, self.slot_slot)
             link(m, self.slot_descriptor, jobs.descriptor)
 
+        by_row = config.lane.packet_words > 1
+        if by_row:
+            m.d.comb += rows.by_row.eq(issue.is_codebook)
         with m.If(issue.is_codebook):
-            link(m, rows.o, issue.packet)
+            link(m, rows.row if by_row else rows.o, issue.packet)
         with m.Elif(issue.work.direct):
             words = StreamView.of(rows.o.p.word, config.lane.value_layout, rows.o)
             link(m, words, self.x)
