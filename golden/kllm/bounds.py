@@ -30,6 +30,7 @@ from golden.kllm.isa import (
     MatmulMode,
     Opcode,
     OutlierMode,
+    Scalar,
     Unit,
     decode,
 )
@@ -254,20 +255,53 @@ class Schedule:
         return max(self.end, default=0)
 
 
+# A unit whose commands may lean on a certain command of the other one (decision 0329).
+LEANS = {Unit.FUNCTION: Unit.MATMUL, Unit.QUANTIZE: Unit.FUNCTION}
+
+
+def leans_on(commands: Sequence[Waiting], number: int) -> int | None:
+    """The command that one may lean on: the latest that it waits for of one unit, if certain."""
+    this = commands[number]
+    other = LEANS.get(COMMANDS[this.opcode].unit)
+    on = max((n for n in this.after if COMMANDS[commands[n].opcode].unit == other), default=None)
+    return on if on is not None and is_certain(commands[on]) else None
+
+
+def is_certain(command: Waiting) -> bool:
+    """Whether others may lean on a command while it runs: one token, of a slot or of rows."""
+    o = command.operands
+    if command.opcode == Opcode.MATMUL:
+        return o["tokens"] == 1 and o["mode"] != MatmulMode.DIRECT
+    if command.opcode == Opcode.AXPY:
+        return o["scalar"] == Scalar.IMMEDIATE
+    is_binary = command.opcode == Opcode.BINARY and o["tokens"] == 1
+    return is_binary or command.opcode == Opcode.FUNCTION
+
+
 def schedule(
-    words: Sequence[int], found: Sequence[Bound], first: dict[Unit, int], ahead: int = 0
+    words: Sequence[int],
+    found: Sequence[Bound],
+    first: dict[Unit, int],
+    ahead: int = 0,
+    leans: bool = False,
 ) -> Schedule:
     """Each command as early as its unit and its waits let it, for the cycles of ``found``.
 
     first: commands of each unit that were complete before this part of a program. ahead: at most so
     many port words of a MATMUL come before its start. The ports serve one MATMUL after another.
+    leans: commands begin with those that they lean on, and end no earlier.
     """
     starts: list[int] = []
     finish: list[int] = []
     served = 0  # the ports' words of the MATMULs before
-    for bound, command in zip(found, waits(words, first), strict=True):
-        begin = int(waited(command.after, finish))
+    commands = waits(words, first)
+    for number, (bound, command) in enumerate(zip(found, commands, strict=True)):
+        on = leans_on(commands, number) if leans else None
+        begin = int(waited((n for n in command.after if n != on), finish))
         end = begin + bound.cycles
+        if on is not None:
+            begin = max(begin, starts[on])
+            end = max(begin + bound.cycles, finish[on])
         if bound.opcode == Opcode.MATMUL:
             served = max(served, begin - ahead) + bound.words
             end = max(begin + bound.compute, served)

@@ -53,6 +53,7 @@ from hdl.kllm.quantize.quantizer import KllmQuantizer
 from hdl.kllm.quantize.scheduler import KllmTokenScheduler
 from hdl.kllm.quantize.splitter import KllmRowSplitter
 from hdl.kllm.quantize.tokens import KllmTokenWalk
+from hdl.kllm.row_guard import KllmRowGuard
 from hdl.kllm.slots.load import KllmLoad
 from hdl.kllm.slots.memory import KllmSlotMemory
 from hdl.kllm.slots.readback import KllmReadback
@@ -66,6 +67,7 @@ BLOCKS = registered(
     KllmLoad,
     KllmMatmul,
     KllmRowGather,
+    KllmRowGuard,
     KllmRowWalk,
     KllmOutlierWalk,
     KllmDescriptorWalk,

@@ -21,6 +21,7 @@ Shown to fail with:
 - a bit of the last source row inverted
 - in fixed point: C_B judged as a product, or the grid of the other mode
 - in rows: a word after the centroids that is judged
+- several tokens, or those of DIRECT, told as one of a slot
 """
 
 import dataclasses
@@ -44,7 +45,6 @@ from golden.kllm.vectors.jobs import packet_stream
 from golden.kllm.walks import row_requests
 from golden.words import alternating, unpack_ints
 from hdl.kllm.engine import descriptor_layout
-from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.matmul.config import KllmMatmulConfig
 from hdl.kllm.matmul.issue import KllmMatmulIssue
 from hdl.kllm.matmul.payloads import (
@@ -68,17 +68,18 @@ CASES = {
     "256_slots": ("rounded", 256),
     "rows": ("rounded", 64, 16),
     "rows_fixed16": ("fixed16", 64, 16),
+    "front": ("rounded", 64, 1, True),
 }
 
 
 def engine(
-    product: str, slots: int, packet_words: int = 1
+    product: str, slots: int, packet_words: int = 1, front: bool = False
 ) -> tuple[MachineConfig, KllmMatmulConfig]:
     """The small machine with these products and slots, and its engine."""
     machine = dataclasses.replace(SMALL.machine, replay_beats=REPLAY, product=product)
     small = dataclasses.replace(SMALL, machine=machine).matmul_config
     lane = dataclasses.replace(small.lane, packet_words=packet_words)
-    small = dataclasses.replace(small, lane=lane)
+    small = dataclasses.replace(small, lane=lane, front=front)
     slot = dataclasses.replace(small.slot, slots=slots)
     return dataclasses.replace(machine, slot=slot), dataclasses.replace(small, slot=slot)
 
@@ -96,7 +97,8 @@ class Slot:
 class Program:
     """Commands one after another, and what each of them causes."""
 
-    def __init__(self, rng, slots, machine: MachineConfig, lane: KllmPeLaneConfig):
+    def __init__(self, rng, slots, machine: MachineConfig, config: KllmMatmulConfig):
+        lane, self.front = config.lane, config.front
         self.rng, self.slots = rng, slots
         self.machine, self.lane = machine, lane
         self.loaded: Codebook | None = None
@@ -167,9 +169,10 @@ class Program:
             unread = aborted or late
             made = issue(self.machine, o, fault)
             fold = bool(o["fold_norm"])
+            ordered = int(self.front and o["tokens"] == 1 and not direct)
             given |= {
                 "supply": [supply_job_layout.const(made.supply).as_bits()],
-                "ticket": ticket(made.ticket), "is_done": False,
+                "ticket": ticket(made.ticket) | ordered << ticket_layout.size, "is_done": False,
                 "slot": read * (not unread) + read * fold,
                 "supply_rms": [self.slots[n].rms_reciprocal for n in read] if fold else [],
                 "work": [matmul_work_layout.const(dataclasses.asdict(made.work)).as_bits()],
@@ -192,7 +195,8 @@ def row_work(rows) -> int:
     return row_work_layout.const(dataclasses.asdict(rows)).as_bits()
 
 
-def program(rng, machine: MachineConfig, lane: KllmPeLaneConfig) -> Program:
+def program(rng, machine: MachineConfig, config: KllmMatmulConfig) -> Program:
+    lane = config.lane
     most = machine.slots
     slots = [
         Slot(200, False, 0x3F800000), Slot(200, False, 0x40490FDB),
@@ -200,7 +204,7 @@ def program(rng, machine: MachineConfig, lane: KllmPeLaneConfig) -> Program:
         *(Slot(LENGTH, False, int(rng.integers(1, 0x7F80)) << 16) for _ in range(4, most - 1)),
         Slot(LENGTH + 1, False, 0x3F800000),
     ]  # fmt: skip
-    made = Program(rng, slots, machine, lane)
+    made = Program(rng, slots, machine, config)
     bins = lane.counter_config.bins
     K, N, D = MatmulMode.KMEANS, MatmulMode.INTEGER, MatmulMode.DIRECT
     R, M, C = CommandStatus.RANGE, CommandStatus.SLOT_MISMATCH, CommandStatus.CODEBOOK_MISSING
@@ -294,7 +298,7 @@ def program(rng, machine: MachineConfig, lane: KllmPeLaneConfig) -> Program:
 def test_matmul_issue(case, seed):
     rng = np.random.default_rng([seed, 100])
     machine, config = engine(*CASES[case])
-    made = program(rng, machine, config.lane)
+    made = program(rng, machine, config)
     descriptors = [
         descriptor_layout.const(
             {"valid": 1, "integer": int(slot.integer), "length": slot.length,

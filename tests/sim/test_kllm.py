@@ -146,6 +146,44 @@ def test_path_adds_up(options):
     assert sum(first.values()) == sum(len(words) // 16 for words in parts(machine, **options)[1])
 
 
+def test_commands_lean():
+    """BINARY of a product's rows, and QUANTIZE of a sum's: by hand, each with and without.
+
+    Shown to fail: a command that leans on one that leans, and one that ends before the other.
+    """
+    machine = MACHINES["smollm2"]
+    asm = Assembler(machine)
+    x, made, sums = (asm.vector(576) for _ in range(3))
+    slot = asm.slots()
+    asm.load(address=0, dst=x)
+    asm.quantize(src=x, slot=slot)
+    asm.matmul(weights=0, dst=made, length=576, slot=slot)
+    asm.binary(op=Binary.ADD, a=x, b=made, dst=sums)
+    asm.binary(op=Binary.ADD, a=x, b=sums, dst=made)
+    asm.quantize(src=made, slot=asm.slots())
+    words, t = asm.words(), TIMINGS
+    late, soon = (
+        timeline(words, CommandCycles(machine, Units(ahead=ahead), t), dict.fromkeys(Unit, 0))
+        for ahead in (False, True)
+    )
+    cycles = CommandCycles(machine, Units(ahead=True), t)
+    *_, product, first, second, last = soon.placed
+    binary = {"op": 0, "length": 576, "tokens": 1}
+    tail = cycles.of(Opcode.BINARY, binary | {"length": 64}) - cycles.function.refused - 1
+    assert product.certain + t.status == first.begin < product.end  # 4 rows in the last group
+    assert first.end == max(product.end - 2 + tail, first.begin + cycles.of(Opcode.BINARY, binary))
+    assert second.begin == first.end + t.turn  # it waits for its unit alone
+    assert last.begin == second.begin + 12 + t.status
+    assert last.end >= second.end + 1
+    assert late.placed[-3].begin == late.placed[-4].end + t.status
+    assert 60 < late.cycles - soon.cycles < 160
+    assert sum(taken for _, taken in soon.path()) == pytest.approx(soon.cycles)
+    found = bounds(words, machine, Rates())
+    least = [schedule(words, found, dict.fromkeys(Unit, 0), 0, leans).cycles for leans in (0, 1)]
+    assert least[0] - least[1] == 72 + 36 + 36  # BINARY in MATMUL, and QUANTIZE in BINARY
+    assert least[1] < soon.cycles
+
+
 @pytest.mark.parametrize("field", ["latency", "command", "word", "start", "status"])
 def test_slower_is_not_faster(field):
     machine = MACHINES["smollm2"]

@@ -12,6 +12,7 @@ from hdl.block import Block, FieldOf
 from hdl.children import add
 from hdl.kllm.engine import (
     command_stream,
+    front_layout,
     release_layout,
     row_read,
     row_write_layout,
@@ -29,7 +30,6 @@ from hdl.kllm.matmul.payloads import (
     supply_done_layout,
     supply_job_layout,
     supply_rms_layout,
-    ticket_layout,
 )
 from hdl.kllm.matmul.rows import KllmRowWalk
 from hdl.ports import In, Out
@@ -67,9 +67,16 @@ class KllmMatmul(Block):
 
     def __init__(self, config: KllmMatmulConfig):
         lane = config.lane
+        front = {}
+        if config.front:
+            front = {
+                "come": In(1, "All words of the supply's eldest job have come, without an error."),
+                "front": Out(front_layout, "Rows that a certain command still writes."),
+            }
         super().__init__(
             config,
             {
+                **front,
                 "command": command_stream("LANE_CODEBOOK and MATMUL commands."),
                 "release": In(
                     stream.Signature(release_layout),
@@ -123,7 +130,7 @@ class KllmMatmul(Block):
         outliers = add(m, "outliers", KllmOutlierWalk(none))
         rows = add(m, "rows", KllmRowWalk(config.row_walk_config))
         collect = add(m, "collect", KllmMatmulCollect(config))
-        tickets = queue(m, "tickets", ticket_layout, depth=2)
+        tickets = queue(m, "tickets", config.ticket_layout, depth=2)
 
         m.d.comb += [
             issue.is_idle.eq(tickets.level == 0),
@@ -155,6 +162,9 @@ class KllmMatmul(Block):
             (collect.status, self.status),
         ):
             link(m, source, sink)
+
+        if config.front:
+            m.d.comb += [collect.come.eq(self.come), self.front.eq(collect.front)]
 
         # One client of descriptors: the issue requests none while the walk of the jobs runs.
         with m.If(jobs.done):

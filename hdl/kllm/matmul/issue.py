@@ -24,7 +24,6 @@ from hdl.kllm.matmul.payloads import (
     row_work_layout,
     supply_job_layout,
     supply_rms_layout,
-    ticket_layout,
 )
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
@@ -100,7 +99,7 @@ class KllmMatmulIssue(Block):
                     stream.Signature(supply_rms_layout),
                     "Factor of each token's weight scales.",
                 ),
-                "ticket": Out(stream.Signature(ticket_layout), "What to collect."),
+                "ticket": Out(stream.Signature(config.ticket_layout), "What to collect."),
                 "is_idle": In(1, "Nothing is left to collect."),
                 "start": Out(1, "The walks of a MATMUL begin."),
                 "work": Out(matmul_work_layout, "The MATMUL."),
@@ -186,6 +185,9 @@ class KllmMatmulIssue(Block):
             self.row_work.rows.eq(check.rows),
             self.row_work.words.eq(check.words),
         ]
+        if self.config.front:
+            ordered = (of("tokens") == 1) & ~self.work.direct
+            m.d.comb += self.ticket.p.ordered.eq(ordered)
         self._control(m, check, reader, factors, groups)
         return m
 
