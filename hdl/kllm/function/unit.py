@@ -145,7 +145,9 @@ class KllmFunctionalUnit(Block):
     slots. A row with more outliers than 16 / width takes a cycle for each, of both slots together.
     Requests run ahead of their use by ``rows_ahead`` rows. They are made only when there is room
     for the answer, so answers are always accepted at once. No combinational path leads from an
-    input to an output. The phases are blocks of hdl.kllm.function and AttentionSoftmax; this block
+    input to an output. With the field ``front`` the unit tells which rows of a running command are
+    still to be written. The command is BINARY, AXPY with an immediate, or FUNCTION, of one token.
+    The phases are blocks of hdl.kllm.function and AttentionSoftmax; this block
     joins them. Source: KLLM, sections III-C and IV-A. Golden: golden.kllm.functional.execute.
     """
 

@@ -47,7 +47,8 @@ class KllmMatmul(Block):
     The next command overlaps the last group: the engine checks it, requests its weights and offers
     its first job. DIRECT and LANE_CODEBOOK read rows. So they wait until the last output of the
     command before them is written. A MATMUL requests its weights as soon as it is offered. The
-    engine waits neither for ``release`` nor for the codebook before it.
+    engine waits neither for ``release`` nor for the codebook before it. With the field ``front`` it
+    tells which rows of a certain command are still to be written (KllmMatmulCollect).
 
         ============================================  ========================================
         condition                                     effect

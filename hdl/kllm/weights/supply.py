@@ -164,7 +164,8 @@ class KllmWeightSupply(Block):
     all beats and scales by the lanes. ``error``: of any of the job's words (they are passed on).
     ``refused``: beats, groups or tokens 0, tokens above 1 with more than ``replay_beats`` beats,
     or a read of 2**24 - 2 words or more. Such a job reads nothing and gives nothing, but takes
-    its words of ``rms``.
+    its words of ``rms``. With the field ``come`` the block tells that all words of the eldest job
+    that is not done came without an error.
 
     Rates: one word per port, one beat and one scale per lane and cycle, all at once: see ``bound``.
     A job's reads come ``setup_cycles`` after it, during the job before if there is one. Rounding:
