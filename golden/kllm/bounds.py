@@ -9,7 +9,7 @@
     FUNCTION      tokens * length / function_width; SOFTMAX three times that; the command FUNCTION
                   length / functions
     READ          8 words per row; READ_SLOT its words; ARGMAX the rows of all tokens
-    codebooks     their words or rows
+    codebooks     their words or rows; of integers in rows, a cycle per row of multiples
 
 Start-up and pipelines are left out, so are outliers that share a row. ``schedule`` places the
 commands by their waits, each unit doing one command at a time: the program's bound, and what
@@ -30,6 +30,7 @@ from golden.kllm.isa import (
     MatmulMode,
     Opcode,
     OutlierMode,
+    Scalar,
     Unit,
     decode,
 )
@@ -41,13 +42,14 @@ class Rates:
 
     macs: of a lane's reducer, None: a lane that selects has none; function_width: elements per
     cycle of the functional unit; integer_lanes: quotients per cycle of QUANTIZE_INTEGER;
-    functions: elements per cycle of FUNCTION.
+    functions: elements per cycle of FUNCTION; packet_words: of LANE_CODEBOOK per cycle.
     """
 
     macs: int | None = None
     function_width: int = 8
     integer_lanes: int = 4
     functions: int = 1
+    packet_words: int = 1
 
 
 Operands = Mapping[str, int]
@@ -125,9 +127,12 @@ def _quantize_integer(o: Operands, _config: MachineConfig, rates: Rates) -> Cycl
     return max(2 * rows, divided), "rows"
 
 
-def _lane_codebook(o: Operands, config: MachineConfig, _rates: Rates) -> Cycles:
+def _lane_codebook(o: Operands, config: MachineConfig, rates: Rates) -> Cycles:
     kmeans = o["kind"] == Codebook.KMEANS
-    return config.kmeans_words if kmeans else config.integer_words, "words"
+    if rates.packet_words == 1:
+        return config.kmeans_words if kmeans else config.integer_words, "words"
+    # The row of an Integer packet makes a row of multiples per cycle.
+    return _ceil(config.kmeans_words, rates.packet_words) if kmeans else 1 << config.bits_a, "rows"
 
 
 def _elementwise(passes: int = 1, width_max: int | None = None) -> Count:
@@ -252,20 +257,53 @@ class Schedule:
         return max(self.end, default=0)
 
 
+# A unit whose commands may lean on a certain command of the other one (decision 0329).
+LEANS = {Unit.FUNCTION: Unit.MATMUL, Unit.QUANTIZE: Unit.FUNCTION}
+
+
+def leans_on(commands: Sequence[Waiting], number: int) -> int | None:
+    """The command that one may lean on: the latest that it waits for of one unit, if certain."""
+    this = commands[number]
+    other = LEANS.get(COMMANDS[this.opcode].unit)
+    on = max((n for n in this.after if COMMANDS[commands[n].opcode].unit == other), default=None)
+    return on if on is not None and is_certain(commands[on]) else None
+
+
+def is_certain(command: Waiting) -> bool:
+    """Whether others may lean on a command while it runs: one token, of a slot or of rows."""
+    o = command.operands
+    if command.opcode == Opcode.MATMUL:
+        return o["tokens"] == 1 and o["mode"] != MatmulMode.DIRECT
+    if command.opcode == Opcode.AXPY:
+        return o["scalar"] == Scalar.IMMEDIATE
+    is_binary = command.opcode == Opcode.BINARY and o["tokens"] == 1
+    return is_binary or command.opcode == Opcode.FUNCTION
+
+
 def schedule(
-    words: Sequence[int], found: Sequence[Bound], first: dict[Unit, int], ahead: int = 0
+    words: Sequence[int],
+    found: Sequence[Bound],
+    first: dict[Unit, int],
+    ahead: int = 0,
+    leans: bool = False,
 ) -> Schedule:
     """Each command as early as its unit and its waits let it, for the cycles of ``found``.
 
     first: commands of each unit that were complete before this part of a program. ahead: at most so
     many port words of a MATMUL come before its start. The ports serve one MATMUL after another.
+    leans: commands begin with those that they lean on, and end no earlier.
     """
     starts: list[int] = []
     finish: list[int] = []
     served = 0  # the ports' words of the MATMULs before
-    for bound, command in zip(found, waits(words, first), strict=True):
-        begin = int(waited(command.after, finish))
+    commands = waits(words, first)
+    for number, (bound, command) in enumerate(zip(found, commands, strict=True)):
+        on = leans_on(commands, number) if leans else None
+        begin = int(waited((n for n in command.after if n != on), finish))
         end = begin + bound.cycles
+        if on is not None:
+            begin = max(begin, starts[on])
+            end = max(begin + bound.cycles, finish[on])
         if bound.opcode == Opcode.MATMUL:
             served = max(served, begin - ahead) + bound.words
             end = max(begin + bound.compute, served)

@@ -38,6 +38,20 @@ class MatmulWork:
     void: int = 0  # zeros only, to take weights that have no use
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Front:
+    """The rows that a running command still writes, ``next`` to ``end`` - 1. valid: as it says."""
+
+    valid: int
+    next: int
+    end: int
+
+
+def is_held(front: Front, row: int) -> bool:
+    """Whether a request for ``row`` waits."""
+    return bool(front.valid) and front.next <= row < front.end
+
+
 def gathered_rows(words: Sequence[int]) -> list[list[int]]:
     """Rows of ROW_ELEMENTS words; a row that is not complete stays inside."""
     complete = len(words) // ROW_ELEMENTS

@@ -1,6 +1,7 @@
 """Command words in, commands to the engines, statuses out."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import ClassVar
 
 from amaranth import Cat, Module, Mux, Signal
@@ -30,6 +31,8 @@ from hdl.stream.queue import queue
 
 _STATUS_BITS = len(CommandStatus)
 _EARLY = Unit.MATMUL  # its engine sees a command before the command's waits are fulfilled
+# With ``ahead``: a unit, and the one whose certain command its own may count as complete.
+_AHEAD = {Unit.FUNCTION: Unit.MATMUL, Unit.QUANTIZE: Unit.FUNCTION}
 
 # A status as the host sees it: 32 bits.
 report_layout = Payload(
@@ -48,6 +51,7 @@ class KllmDispatcherConfig(Config):
     queue: int = bounded(4, 3, 64, "commands waiting for each unit")
     running: int = bounded(2, 1, 8, "commands that an engine may have begun")
     counts: bool = flag(False, "ports that tell what was issued, for kllm_fetch")
+    ahead: bool = flag(False, "a command may begin while a certain one that it waits for runs")
 
     @property
     def queued_layout(self) -> data.StructLayout:
@@ -105,6 +109,12 @@ class KllmDispatcher(Block):
     waits there is released as aborted, and its engine ends it. Counters of completed commands go
     on.
 
+    With ``ahead`` a command of FUNCTION may lean on the eldest command of MATMUL, and one of
+    QUANTIZE on that of FUNCTION. It begins when ``certain`` has that unit's bit, and all else that
+    it waits for is complete. Only the eldest command of a unit leans, and nothing leans on one that
+    leans. Its status waits until the other command is complete. So no command completes before one
+    that it waits for (decision 0329).
+
     Throughput one command per COMMAND_WORDS + 2 cycles; latency 5 cycles from the last word to
     the engine.
     Golden: golden.kllm.engines.screen.
@@ -126,13 +136,16 @@ class KllmDispatcher(Block):
         "table1": KllmDispatcherConfig(),
         "smallest": KllmDispatcherConfig(queue=3, running=1),
         "cache": KllmDispatcherConfig(units=len(Unit), counts=True),
+        "ahead": KllmDispatcherConfig(ahead=True),
     }
 
     def __init__(self, config: KllmDispatcherConfig):
         units = tuple(Unit)[: config.units]
+        certain = In(len(units), "Of each unit's eldest command: others may lean on it.", BITS)
         super().__init__(
             config,
             {
+                **({"certain": certain} if config.ahead else {}),
                 "word": In(
                     stream.Signature(Payload(data=(32, "word of a command", command_words(SET)))),
                     "Commands, 16 words each.",
@@ -186,6 +199,7 @@ class KllmDispatcher(Block):
         )
 
         empty = Signal(len(units))
+        leans = _Leans.of(m, self, units)
         for unit in units:
             waiting = queue(
                 m, f"queue_{unit:d}", self.config.queued_layout, self.config.queue,
@@ -203,10 +217,10 @@ class KllmDispatcher(Block):
                 m.d.sync += issued[unit].eq(issued[unit] + 1)
             command = self.command[unit]
             taken = Signal(name=f"taken_{unit:d}")
-            begun = _begin(m, unit, waiting.o, tags, completed, aborting, self.release)
+            begun = _begin(m, unit, waiting.o, tags, completed, aborting, self.release, leans)
             ends_here = _end(
                 m, unit, begun, tags.o, self.status[unit],
-                reports.i[unit + 1], completed[unit],
+                reports.i[unit + 1], completed[unit], leans,
             )  # fmt: skip
             m.d.comb += [command.p.eq(waiting.o.p.command), waiting.o.ready.eq(taken | ends_here)]
             if unit == _EARLY:
@@ -346,7 +360,45 @@ def _screen(
     return _Issue(valid=checked & complete, known=is_known, unit=to_unit, entry=entry)
 
 
-def _begin(m: Module, unit: Unit, waiting, tags, completed, aborting, release) -> _Begun:
+@dataclasses.dataclass(frozen=True)
+class _Leans:
+    """Commands that began before one that they wait for was complete; of no unit: none may.
+
+    certain : of each unit, its eldest command; ended: a command of the unit completes
+    leaning : the eldest command of the unit leans; units whose commands never do are left out
+    """
+
+    certain: Value
+    ended: Signal
+    leaning: Mapping[Unit, Signal]
+
+    @classmethod
+    def of(cls, m: Module, block: KllmDispatcher, units) -> "_Leans | None":
+        if not block.config.ahead:
+            return None
+        leaning = {unit: Signal(name=f"leaning_{unit:d}") for unit in _AHEAD}
+        return cls(block.certain, Signal(len(units), name="ended"), leaning)
+
+    def begins(self, m: Module, unit: Unit, head, early, completed, is_first) -> Value:
+        """Whether the head may lean now: it waits for one certain command, and none runs."""
+        other = _AHEAD[unit]
+        is_next = Signal(name=f"is_next_{unit:d}")  # the one that it waits for is the eldest
+        m.d.comb += is_next.eq(head.after[other] == (completed[other] + 1)[:AFTER_BITS])
+        is_sound = self.certain[other] & ~self.leaning[unit]
+        if other in self.leaning:
+            is_sound = is_sound & ~self.leaning[other]
+        return is_first & is_sound & is_next & (early == 1 << other)
+
+    def note(self, m: Module, unit: Unit, leans) -> None:
+        """The head begins and leans, until the other command is complete."""
+        other = _AHEAD[unit]
+        with m.If(self.ended[other]):
+            m.d.sync += self.leaning[unit].eq(0)
+        with m.Elif(leans):
+            m.d.sync += self.leaning[unit].eq(1)
+
+
+def _begin(m: Module, unit: Unit, waiting, tags, completed, aborting, release, leans) -> _Begun:
     """The head waits for its turn; then it starts and its tag is stored, or it is dead.
 
     A head of ``_EARLY`` starts at once, and ``release`` tells when its turn has come.
@@ -363,10 +415,15 @@ def _begin(m: Module, unit: Unit, waiting, tags, completed, aborting, release) -
     ends_here = Signal(name=f"ends_here_{unit:d}")
     begins = Signal(name=f"begins_{unit:d}")
     released = Signal(name=f"released_{unit:d}")
+    may_begin = (early == 0) | (unit == _EARLY)
+    if leans is not None and unit in _AHEAD:
+        leans_now = leans.begins(m, unit, head, early, completed, tags.level == 0)
+        leans.note(m, unit, begins & leans_now)
+        may_begin = may_begin | leans_now
     with m.If(waiting.valid & ~started & ~dead):
         with m.If(aborting | (head.fault != 0)):
             m.d.sync += dead.eq(1)
-        with m.Elif(((early == 0) | (unit == _EARLY)) & tags.i.ready):
+        with m.Elif(may_begin & tags.i.ready):
             m.d.comb += begins.eq(1)
             m.d.sync += started.eq(1)
     if unit == _EARLY:
@@ -398,17 +455,23 @@ def _both(m: Module, started, command, released, release) -> Value:
     return taken.all()
 
 
-def _end(m: Module, unit: Unit, begun: _Begun, tag, status, report, completed) -> Value:
+def _end(m: Module, unit: Unit, begun: _Begun, tag, status, report, completed, leans) -> Value:
     """Reports the engine's statuses, and the dead head; 1 in the cycle in which that one ends."""
     head = begun.head
     fault = Mux(head.fault != 0, head.fault, int(CommandStatus.ABORTED))
+    taken = report.ready & ~begun.ends
+    shown = status.valid & tag.valid
+    if leans is not None:
+        m.d.comb += leans.ended[unit].eq(report.valid & report.ready)
+        if unit in _AHEAD:  # nothing that waits for this command may run before the other has ended
+            taken, shown = taken & ~leans.leaning[unit], shown & ~leans.leaning[unit]
     m.d.comb += [
-        report.valid.eq(begun.ends | (status.valid & tag.valid)),
+        report.valid.eq(begun.ends | shown),
         report.p.status.eq(Mux(begun.ends, fault, status.p.status)),
         report.p.unit.eq(int(unit)),
         report.p.tag.eq(Mux(begun.ends, head.tag, tag.p)),
-        status.ready.eq(report.ready & ~begun.ends & tag.valid),
-        tag.ready.eq(report.ready & ~begun.ends & status.valid),
+        status.ready.eq(taken & tag.valid),
+        tag.ready.eq(taken & status.valid),
     ]
     with m.If(report.valid & report.ready):
         m.d.sync += completed.eq(completed + 1)

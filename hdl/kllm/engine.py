@@ -77,6 +77,14 @@ row_write_layout = Payload(
 )
 
 
+# The rows that a running command still writes, in ascending order.
+front_layout = Payload(
+    valid=(1, "its results are certain: others may read the rows before ``next``"),
+    next=(17, "first row that may be unwritten", NUMBER),
+    end=(17, "row after the last one", NUMBER),
+)
+
+
 def row_read(prefix: str, what: str = "rows") -> dict:
     """A read client of the vector memory: requests {row}, answers {word}. ``what`` it reads."""
     parts = row_write_layout.parts

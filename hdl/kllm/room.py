@@ -21,6 +21,7 @@ from hdl.kllm.function.unit import KllmFunctionalUnit
 from hdl.kllm.function.vector_lanes import KllmVectorLanes
 from hdl.kllm.lane.array import KllmLaneArray
 from hdl.kllm.lane.codebook import KllmLaneCodebook
+from hdl.kllm.lane.codebook_rows import KllmLaneCodebookRows
 from hdl.kllm.lane.concat import KllmConcat
 from hdl.kllm.lane.control import KllmLaneControl
 from hdl.kllm.lane.dense import KllmLaneDense
@@ -57,6 +58,7 @@ from hdl.kllm.quantize.scheduler import KllmTokenScheduler
 from hdl.kllm.quantize.splitter import KllmRowSplitter
 from hdl.kllm.quantize.tokens import KllmTokenWalk
 from hdl.kllm.slots.argmax import KllmArgmax
+from hdl.kllm.row_guard import KllmRowGuard
 from hdl.kllm.slots.load import KllmLoad
 from hdl.kllm.slots.load_at import KllmLoadAt
 from hdl.kllm.slots.memory import KllmSlotMemory
@@ -74,6 +76,7 @@ BLOCKS = registered(
     KllmReadShare,
     KllmMatmul,
     KllmRowGather,
+    KllmRowGuard,
     KllmRowWalk,
     KllmOutlierWalk,
     KllmDescriptorWalk,
@@ -106,6 +109,7 @@ BLOCKS = registered(
     KllmScaler,
     KllmPeLane,
     KllmLaneCodebook,
+    KllmLaneCodebookRows,
     KllmLaneControl,
     KllmLaneDense,
     KllmLaneSelect,

@@ -106,6 +106,7 @@ def rates(config: KllmAcceleratorConfig) -> Rates:
         function_width=config.width,
         integer_lanes=config.quantizer_config.integer_lanes,
         functions=config.functions,
+        packet_words=config.lane.packet_words,
     )
 
 
@@ -164,8 +165,9 @@ def predicted(
     timings = Timings.fitted(latency=latency, command=host.command, poll=host.poll)
     units = Units(
         counter=config.build.counter, macs=config.build.macs, function_width=config.width,
-        functions=config.functions, queue=config.queue, cache_bits=config.cache.data_bits,
-        attention_lanes=config.cache.lanes, attention_macs=config.cache.macs,
+        functions=config.functions, queue=config.queue, packet_words=config.lane.packet_words,
+        cache_bits=config.cache.data_bits, attention_lanes=config.cache.lanes,
+        attention_macs=config.cache.macs,
     )  # fmt: skip
     cycles = CommandCycles(config.machine, units, timings, program.job.context)
     first = dict.fromkeys(Unit, 0)

@@ -8,6 +8,8 @@
 | a MATMUL requests its weights | it is at the head of its queue, and the ports are free |
 | it comes to the head of its queue | the lanes have the last beat of the MATMUL before it |
 | a QUANTIZE begins its first pass | at most one pass of the QUANTIZE before it is left |
+| it leans on a command of another unit | that one's results are certain, and it leans on none |
+| it ends | the command that it leans on has ended, and the rows that it reads have come |
 | READ ends | the host has read all but ``Timings.readback`` words |
 | the first group's beats go to the lanes | as its words come, if they are not held already |
 | a word of its weights comes | those before it have come, and the buffer has a place for its beat |
@@ -18,10 +20,18 @@ in every cycle takes a cycle more for each row that another unit reads meanwhile
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 
-from golden.kllm.bounds import Waiting, waits
-from golden.kllm.isa import COMMAND_WORDS, COMMANDS, Opcode, Unit, row_count
+from golden.kllm.bounds import Waiting, is_certain, leans_on, waits
+from golden.kllm.isa import (
+    COMMAND_WORDS,
+    COMMANDS,
+    ROW_ELEMENTS,
+    Opcode,
+    Unit,
+    row_count,
+)
 from golden.kllm.timing import dispatcher
 from sim.kllm.units import CommandCycles, read_words, slot_words
 
@@ -35,6 +45,8 @@ class Placed:
     bound : cycles that golden.kllm.bounds gives
     words : of a port, that a MATMUL reads; address : of its weights, or of what a LOAD reads
     rows : of a LOAD
+    certain : when commands of another unit may lean on it, and begin before its end
+    group : cycles from its rows of a group to those of the next; 0: they come one by one
     compute : cycles of its lanes
     reads : rows of the vector memory per cycle; until : the functional unit reads in each cycle
     taken : when the next command of its unit is looked at
@@ -54,6 +66,8 @@ class Placed:
     taken: float = 0.0
     rows: int = 0
     until: float = 0.0
+    certain: float = math.inf
+    group: float = 0.0
 
     def taken_from(self, begin: float, until: float) -> float:
         """Rows that it reads between two cycles."""
@@ -179,10 +193,71 @@ def _unit(command: Waiting) -> Unit:
     return COMMANDS[command.opcode].unit
 
 
+# Of commands that lean on another one (decision 0329).
+_COME = 3  # cycles from the last word of a MATMUL's weights until it is certain
+_RESULTS = 12  # cycles from the begin of a command on rows until its first row is certain
+_TOLD = 2  # cycles from a command's last rows to its end
+
+
+def _certain(
+    command: Waiting, begin: float, served: float, cycles: CommandCycles
+) -> tuple[float, float]:
+    """``Placed.certain`` and ``Placed.group``. A command of several tokens is not certain."""
+    o = command.operands
+    if not is_certain(command):
+        return math.inf, 0.0
+    if command.opcode == Opcode.MATMUL:
+        return max(begin + cycles.first_rows(o), served + _COME), cycles.group_cycles(o)
+    return begin + _RESULTS, 0.0
+
+
+def _leans(
+    commands: Sequence[Waiting], number: int, placed: Sequence[Placed], cycles: CommandCycles,
+    offered: float,
+) -> tuple[int, float] | None:
+    """(the command that this one leans on, when it begins); None: it leans on none."""
+    this, t = commands[number], cycles.timings
+    unit = _unit(this)
+    on, begin = leans_on(commands, number), offered
+    if on is None:
+        return None
+    for n in this.after:
+        if n != on:
+            begin = max(begin, placed[n].end + (t.turn if placed[n].unit == unit else t.status))
+    begin = max(begin, placed[on].certain + t.status)
+    return (on, begin) if begin < placed[on].end else None
+
+
+def _rows_told(
+    commands: Sequence[Waiting], number: int, on: int, placed: Sequence[Placed],
+    cycles: CommandCycles,
+) -> float:
+    """When a command ends, by the last row that it reads of the one that it leans on."""
+    this, other, machine = commands[number], commands[on], cycles.machine
+    first, count = COMMANDS[other.opcode].access(other.operands, machine).writes("rows")[0]
+    reads = COMMANDS[this.opcode].access(this.operands, machine).reads("rows")
+    last = max(
+        (min(row + rows, first + count) for row, rows in reads if row < first + count),
+        default=first,
+    )
+    if last <= first:
+        return 0.0
+    told = placed[on].end - _TOLD
+    if not placed[on].group:
+        return told + cycles.after_rows(this.opcode, this.operands, 1)
+    rows = machine.group_outputs // ROW_ELEMENTS
+    groups = -(-count // rows)
+    mine = (last - first - 1) // rows
+    told -= (groups - 1 - mine) * placed[on].group
+    in_group = last - first - mine * rows
+    return told + cycles.after_rows(this.opcode, this.operands, in_group)
+
+
 def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]) -> Timeline:
     """One part of a program. first: commands of each unit before it; the part adds its own."""
     machine, t = cycles.machine, cycles.timings
-    queue = cycles.units.queue
+    units = cycles.units
+    queue = units.queue
     step = dispatcher(COMMAND_WORDS)
     numbers: dict[Unit, list[int]] = {unit: [] for unit in Unit}
     placed: list[Placed] = []
@@ -220,6 +295,12 @@ def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]
         taken = cycles.of(opcode, o)
         if unit == Unit.QUANTIZE and by is not None and placed[by].unit == unit:
             taken -= t.overlap
+        leans = None
+        if units.ahead:
+            leans = _leans(commands, number, placed, cycles, sent + step.latency)
+        if leans is not None and leans[1] < begin:
+            by, begin = leans
+            at = placed[by].certain
         if opcode == Opcode.QUANTIZE:
             taken -= early.get(number, 0)
             later = _next_pass(commands, number, placed, begin + taken, cycles)
@@ -237,6 +318,13 @@ def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]
             waiting = max(0.0, host - begin) / t.poll
             end = max(end, begin + (waiting + given - t.readback) * t.poll)
             host = max(host, begin) + given * t.poll
+        certain, group = math.inf, 0.0
+        if units.ahead:
+            if leans is not None and by == leans[0]:
+                end = max(end, placed[by].end + 1, _rows_told(commands, number, by, placed, cycles))
+            certain, group = _certain(command, begin, served, cycles)
+            if leans is not None and by == leans[0]:
+                certain = max(certain, placed[by].end + t.status)
         compute = taken if opcode == Opcode.MATMUL else 0
         looked = end - cycles.tail(o) if opcode == Opcode.MATMUL else begin
         rows, until = cycles.row_reads(opcode, o), 0.0
@@ -248,7 +336,7 @@ def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]
             Placed(
                 opcode, unit, begin, end, by, at, cycles.bound(opcode, o), port_words,
                 o.get("address", o.get("weights", 0)), compute, rate, looked,
-                o["rows"] if opcode == Opcode.LOAD else 0, until,
+                o["rows"] if opcode == Opcode.LOAD else 0, until, certain, group,
             )
         )  # fmt: skip
         reading.note(number, command.after)

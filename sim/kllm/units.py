@@ -55,6 +55,8 @@ from golden.timing import Timing
 _FOLDER = Path(__file__).parent.parent / "calib"
 TIMINGS = "kllm_timings.json"
 # Delays that ``python -m sim.calibrate --fit`` finds.
+# From the start of a QUANTIZE to its first request of a row (tb/kllm/test_accelerator.py).
+QUANTIZE_READS = 5
 FITTED = ("load", "lanes", "start", "finish", "turn", "overlap", "status", "read", "read_word")
 
 
@@ -78,6 +80,8 @@ class Units(Config):
     integer_lanes: int = power_of_two(4, 1, ROW_ELEMENTS, "dividers")
     threshold_multipliers: int = bounded(5, 1, 15, "thresholds scaled per cycle")
     queue: int = bounded(4, 3, 64, "commands that wait for each unit")
+    packet_words: int = choice(1, (1, ROW_ELEMENTS), "words of LANE_CODEBOOK per cycle")
+    ahead: bool = flag(False, "QUANTIZE and FUNCTION begin with the rows that they wait for")
     online: bool = flag(True, "outliers by Orizuru; false: by thresholds, KLLM-S")
     cache_bits: int = power_of_two(512, 64, 1024, "bits of a word of the pages' memory")
     attention_lanes: int = choice(64, (16, 32, 64), "elements of K or V per cycle")
@@ -232,6 +236,7 @@ class CommandCycles:
             units.function_width,
             units.integer_lanes,
             units.functions,
+            units.packet_words,
         )
         self._jobs = functools.cache(self._job_cycles)
 
@@ -343,6 +348,27 @@ class CommandCycles:
             end = max(end + further, last) + (tokens - 1) * further
             ends.append(end)
         return last, end + one - further + self.timings.finish
+
+    def first_rows(self, o: Operands) -> float:
+        """Cycles from a MATMUL's begin to the rows of its first group."""
+        one, _ = self._jobs(o["mode"], self.steps(o))
+        return self.timings.start + matmul_ticket(o["tokens"], 2) + one
+
+    def group_cycles(self, o: Operands) -> int:
+        """Cycles of each further group of a MATMUL of one token."""
+        return self._jobs(o["mode"], self.steps(o))[1]
+
+    def after_rows(self, opcode: Opcode, o: Operands, rows: int) -> int:
+        """Cycles from the last ``rows`` rows that a command waits for, told at once, to its end.
+
+        QUANTIZE reads one more row of its first pass, and then does all that follows that.
+        """
+        if opcode == Opcode.QUANTIZE:
+            return self._quantize(o) - row_count(o["length"]) - QUANTIZE_READS
+        count = row_count(o["heads"] * o["head_size"] if "heads" in o else o["length"])
+        length = ROW_ELEMENTS * min(rows, count)
+        given = {"heads": 1, "head_size": length} if "heads" in o else {"length": length}
+        return self._function(opcode, {**o, **given}) - self.function.refused - 1
 
     def _places(self, first: int, beats: int) -> list[int]:
         """Beats of a group, whose first is ``first``, one of which waits longest for its place.

@@ -22,6 +22,8 @@ KNOWN = [each for each in COMMANDS.values() if each.known(len(UNITS))]
 UNKNOWN = [0x00, 0x03, 0x13, 0x22, 0x38, 0x43, 0x52, 0xFF]
 UNKNOWN += [int(each.opcode) for each in COMMANDS.values() if each not in KNOWN]
 MASK = 0xFFFF
+# With ``ahead``: the unit on whose eldest command one of the unit may lean.
+AHEAD = {Unit.FUNCTION: Unit.MATMUL, Unit.QUANTIZE: Unit.FUNCTION} if config.ahead else {}
 EARLY = Unit.MATMUL  # its engine sees a command before the command's waits are fulfilled
 COMMAND, STATUS = [f"command_{u:d}" for u in UNITS], [f"status_{u:d}" for u in UNITS]
 
@@ -35,6 +37,7 @@ class Entry:
     met: list[bool]  # waits that were fulfilled when it was issued
     begun: bool = False  # it was offered to its engine
     released: bool = False  # the same with its release; EARLY alone
+    leans: bool = False  # it began before one that it waits for was complete
 
 
 class Model:
@@ -47,6 +50,8 @@ class Model:
         self.partial = []
         self.aborting = False
         self.seen = Counter()
+        self.certain = dict.fromkeys(AHEAD.values(), False)  # of the eldest commands
+        self.was_certain = dict(self.certain)  # the same in the cycle before
 
     @property
     def outstanding(self) -> bool:
@@ -90,11 +95,34 @@ class Model:
         assert payload == entry.payload, f"{unit.name}: tag {entry.tag:#x} came as {payload:#x}"
         early = self.waits(entry)
         self.seen["early"] += bool(early)
+        if early and unit in AHEAD:
+            self.lean(unit, entry, early)
+            early = []
         assert not early or unit == EARLY, (
             f"{unit.name}: tag {entry.tag:#x} begins before {early} are done"
         )
         assert may_begin, f"{unit.name}: tag {entry.tag:#x} begins in an abort"
         entry.begun = True
+
+    def lean(self, unit, entry, early):
+        """It waits for one certain command alone, which leans on none; nothing runs before it."""
+        other = AHEAD[unit]
+        what = f"{unit.name}: tag {entry.tag:#x}"
+        assert early == [other], f"{what} begins before {early} are done"
+        assert (entry.after[other] - self.completed[other]) & MASK == 1, f"{what}: not the eldest"
+        assert self.was_certain[other], f"{what} leans on what is not certain"
+        assert entry is self.queue[unit][0], f"{what} leans and is not the eldest"
+        assert not self.queue[other][0].leans, f"{what} leans on one that leans"
+        entry.leans = True
+        self.seen[f"leans: {unit.name}"] += 1
+
+    def note_certain(self, rng, p_certain):
+        """Some commands that run become certain, and stay so until they end."""
+        self.was_certain = dict(self.certain)
+        for u in self.certain:
+            eldest = self.queue[u][0] if self.queue[u] else None
+            runs = eldest is not None and eldest.begun and (u != EARLY or eldest.released)
+            self.certain[u] = bool(runs and (self.certain[u] or rng.random() < p_certain))
 
     def release(self, is_aborted, may_run):
         """The release of the command that its engine sees: fulfilled, or ended by an abort."""
@@ -118,6 +146,11 @@ class Model:
         assert self.queue[unit], f"{unit.name}: status of {tag:#x}, none is expected"
         entry = self.queue[unit].popleft()
         assert tag == entry.tag, f"{unit.name}: tag {tag:#x}, not {entry.tag:#x}"
+        assert not entry.leans, f"{unit.name}: tag {tag:#x} ends before one that it waits for"
+        for leaning in (u for u, other in AHEAD.items() if other == unit and self.queue[u]):
+            self.queue[leaning][0].leans = False
+        if unit in self.certain:
+            self.certain[unit] = False
         if entry.begun:
             want = given[unit].popleft()
         elif entry.fault:
@@ -187,6 +220,8 @@ class System:
         self.bench = Bench(dut, sources=("word", *STATUS), sinks=("report", "release", *COMMAND))
         self.port = self.bench._port
         dut.abort_pulse.value = 0
+        if AHEAD:
+            dut.certain.value = 0
 
     async def reset(self, cycles=3):
         await self.bench.reset(cycles)
@@ -211,7 +246,7 @@ class System:
 
     async def run(
         self, words, rng, p_idle=0.0, p_stall=0.0, report_stall=0.0, longest=0, abort_at=None,
-        junk=0, stop_at=None, silence=SILENCE,
+        junk=0, stop_at=None, silence=SILENCE, p_certain=0.2,
     ):  # fmt: skip
         """Send ``words``; returns when all are reported: cycles of last words, starts, reports.
 
@@ -250,6 +285,9 @@ class System:
             for name in self.bench.sinks:
                 stall = report_stall if name == "report" else p_stall
                 port[name][2].value = not stall or rng.random() >= stall
+            if AHEAD:
+                model.note_certain(rng, p_certain)
+                dut.certain.value = sum(held << u for u, held in model.certain.items())
             await ReadOnly()
             # idle tells of the cycle before.
             want = not model.outstanding and not model.aborting
@@ -378,6 +416,80 @@ async def full_rate(dut):
     assert log["last_word"] == [first + timing.interval * n for n in range(12)], log
     late = [start - last for start, last in zip(log["start"], log["last_word"], strict=True)]
     assert set(late) == {timing.latency}, late
+
+
+@cocotb.test(skip=not AHEAD)
+@cocotb.parametrize(p_certain=[0.05, 0.5], p_stall=[0.0, 0.6])
+async def commands_that_lean(dut, p_certain, p_stall):
+    """Commands of three units, most of which wait for the latest of each other unit."""
+    system = await started(dut)
+    rng = system.bench.rng(f"leaning {p_certain} {p_stall}")
+    units, issued = [*AHEAD, EARLY], [0] * len(UNITS)
+    for _ in range(4):
+        words = commands(rng, 2 * params["commands"], issued, 0.05, 0.05, units=units)
+        await system.run(words, rng, 0.0, p_stall, p_stall, 60, p_certain=p_certain)
+    seen = system.model.seen
+    assert all(seen[f"leans: {unit.name}"] > 5 for unit in AHEAD), seen
+
+
+@cocotb.test(skip=not AHEAD)
+async def one_leans_at_once(dut):
+    """A command begins in the cycle after the one that it waits for is certain.
+
+    Its status shows in the cycle after that one's report. What leans on a command that leans begins
+    after that too.
+    """
+    system = await started(dut)
+    rng = system.bench.rng("lean")
+    chain = (Unit.MATMUL, Unit.FUNCTION, Unit.QUANTIZE)
+    words, before = [], None
+    for unit in chain:
+        command = next(each for each in KNOWN if each.unit == unit)
+        after = {} if before is None else {before: 1}
+        words += encode(command.opcode, int(unit), after, {e.name: 0 for e in command.operands})
+        before = unit
+    starts = {unit: system.port[f"command_{unit:d}"] for unit in chain}
+    system.port["release"][2].value = 1
+    system.port["report"][2].value = 1
+    for unit in chain:
+        starts[unit][2].value = 1
+    word, valid, ready = system.port["word"]
+    begun, reports, sent, cycle = {}, [], 0, 0
+    plan = {Unit.MATMUL: rng.randrange(90, 110)}  # cycles in which a bit of certain rises
+    ends: dict[Unit, int] = {}
+    while len(reports) < len(chain):
+        assert cycle < 400
+        word.value, valid.value = words[min(sent, len(words) - 1)], sent < len(words)
+        dut.certain.value = sum(
+            1 << u for u, at in plan.items() if cycle >= at and u not in [r for r, _ in reports]
+        )
+        for unit in chain:
+            port = system.port[f"status_{unit:d}"]
+            port[0].value, port[1].value = 0, unit in ends and cycle >= ends[unit]
+        await ReadOnly()
+        for unit in chain:
+            if starts[unit][1].value and unit not in begun:
+                begun[unit] = cycle
+        if Unit.FUNCTION in begun and Unit.FUNCTION not in plan:
+            plan[Unit.FUNCTION] = cycle + 5  # certain, and leaning
+            ends[Unit.FUNCTION] = cycle + 8  # its status waits
+            ends[Unit.MATMUL] = cycle + 20
+        if system.port["report"][1].value:
+            reports.append((Unit(int(system.port["report"][0].value) >> 13 & 7), cycle))
+        sent += bool(sent < len(words) and ready.value)
+        for unit in chain:
+            port = system.port[f"status_{unit:d}"]
+            if port[1].value and port[2].value:
+                ends[unit] = 1 << 30
+        if Unit.QUANTIZE in begun and Unit.QUANTIZE not in ends:
+            ends[Unit.QUANTIZE] = cycle + 2
+        await FallingEdge(dut.clk)
+        cycle += 1
+    assert begun[Unit.FUNCTION] == plan[Unit.MATMUL] + 1, (begun, plan)
+    assert [unit for unit, _ in reports] == list(chain)
+    at = dict(reports)
+    assert at[Unit.FUNCTION] == at[Unit.MATMUL] + 1, reports
+    assert begun[Unit.QUANTIZE] == at[Unit.MATMUL] + 2, (begun, reports)
 
 
 @cocotb.test()

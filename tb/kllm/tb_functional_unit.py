@@ -9,7 +9,7 @@ from collections import deque
 import cocotb
 from cocotb.triggers import FallingEdge, ReadOnly
 
-from tb.bench import Bench, params
+from tb.bench import Bench, config, params
 
 PROGRAMS = params["programs"]  # name: steps of {name, pokes, command, status, rows, bound}
 DESCRIPTORS, ENTRIES, OUTLIERS = params["descriptors"], params["entries"], params["outliers"]
@@ -60,7 +60,7 @@ class Machine:
             self.vector[row] = word
         before = list(self.vector)
         port, begun, offered = self.port, None, False
-        start = self.cycle
+        start, written = self.cycle, 0
         status = None
         while True:
             # A hang. The longest command reads 3 x 600 elements of 4 tokens; each row may wait for
@@ -85,6 +85,8 @@ class Machine:
                 ready_now[name] = not p_stall or rng.random() >= p_stall
                 port[name][2].value = ready_now[name]
             await ReadOnly()
+            if config.front:
+                self.check_front(step, self.cycle - start, written)
             if begun is None and offered and port["command"][2].value:
                 begun = self.cycle
             for name, queue in self.answers.items():
@@ -104,6 +106,7 @@ class Machine:
             if self.offers("write", step) and ready_now["write"]:
                 word = int(port["write"][0].value)
                 self.vector[word & 0xFFFF] = word >> 16
+                written += 1
             if self.offers("status", step):
                 assert begun is not None, f"{step['name']}: a status without a command"
                 if ready_now["status"]:
@@ -126,6 +129,17 @@ class Machine:
         for row, (got, want) in enumerate(zip(self.vector, before, strict=True)):
             assert got == want, f"{name}: row {row}: {got:#066x}, golden {want:#066x}"
         return self.cycle - 1 - begun
+
+    def check_front(self, step, cycle, written):
+        """The rows still to be written, from the first one on to the status; of some commands."""
+        front, told = int(self.dut.front.value), step["told"]
+        if not front & 1:
+            assert not (told and written), f"{step['name']}: {written} rows and no front"
+            return
+        assert told, f"{step['name']}: its rows are not told"
+        assert cycle, f"{step['name']}: the front of the command before"
+        first, rows = told
+        assert (front >> 1 & 0x1FFFF, front >> 18) == (first + written, first + rows), step["name"]
 
     def offers(self, name, step):
         """A sink's valid; checks that an offered word stays."""

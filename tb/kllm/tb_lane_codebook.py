@@ -6,9 +6,9 @@ from cocotb.triggers import FallingEdge, ReadOnly
 from tb.bench import params
 from tb.contract import Contract, block_timing
 
-SENT, MODES = params["sent"], params["modes"]
+# Of each packet: words of its stream, its centroids if they are loaded, what is loaded.
+LENGTHS, CENTROIDS, MODES = params["lengths"], params["centroids"], params["modes"]
 NOTHING = 0
-B = params["centroids"]
 
 
 class Packets(Contract):
@@ -37,14 +37,13 @@ async def watch(dut, bench, loaded: list[int]):
         await ReadOnly()
         assert int(dut.loaded.value) == held
         if held != NOTHING:
-            words = SENT[packet - 1]
-            centroids = words[-B:]
+            centroids = list(CENTROIDS[packet - 1])
             if params["mirrored"]:
                 centroids += [word ^ 0x8000 for word in reversed(centroids)]
             assert int(dut.codebook_b.value) == joined(centroids)
         for _ in bench.transfers(("i",)):
             held, place = NOTHING, place + 1
-            if place == len(SENT[packet]):
+            if place == LENGTHS[packet]:
                 held, packet, place = MODES[packet], packet + 1, 0
                 loaded.append(held)
         await FallingEdge(dut.clk)
@@ -71,7 +70,8 @@ async def what_is_loaded(dut, p_idle):
 async def a_reset_forgets_what_is_loaded(dut):
     """Also in mid-packet: the next packet is judged by its own words."""
     bench = await contract.started(dut)
-    first = next(n for n, mode in enumerate(MODES) if mode)
+    # Its first word is no packet by itself.
+    first = next(n for n, mode in enumerate(MODES) if mode and LENGTHS[n] > 1)
     words = contract.words["i"]
     ends = [0, *contract.packets["i"]]
     packet = words[ends[first] : ends[first + 1]]

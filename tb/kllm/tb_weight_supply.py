@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import cocotb
+from cocotb.triggers import FallingEdge, ReadOnly
 
 from golden.words import join
 from tb.bench import Bench, config, params
@@ -98,6 +99,49 @@ async def done_is_last(dut):
         flow = await supplied(bench, (words, memory), p_stall=0.3)
         others = (n for n in flow.cycles if n != "done" and flow.cycles[n])
         assert flow.cycles["done"][0] > max(flow.cycles[n][-1] for n in others)
+
+
+class Come:
+    """Checks ``come`` in each cycle against the words that were taken from the ports."""
+
+    LATE = 12  # cycles in which a job's words are through the stripe
+
+    def __init__(self, dut, bench, words):
+        self.dut, self.bench, self.words = dut, bench, words
+        self.seen = 0
+        self.task = cocotb.start_soon(self._watch())
+
+    async def _watch(self):
+        counts, done = self.words["counts"], self.words["done"]
+        taken, job, since = [0] * len(PORTS), 0, 0
+        wanted = list(counts[0])
+        while True:
+            await ReadOnly()
+            come = bool(self.dut.come.value)
+            is_whole = all(got >= want for got, want in zip(taken, wanted, strict=True))
+            is_sound = job < len(done) and not done[job]
+            assert not come or (is_whole and is_sound), f"job {job}: {taken} of {wanted} words"
+            since = since + 1 if is_whole and is_sound else 0
+            assert come or since < self.LATE, f"job {job}: its words came {since} cycles before"
+            self.seen += come
+            for name, _ in self.bench.transfers([f"data_{p}" for p in PORTS]):
+                taken[int(name[5:])] += 1
+            if any(self.bench.transfers(["done"])):
+                job, since = job + 1, 0
+                if job < len(counts):
+                    wanted = [a + b for a, b in zip(wanted, counts[job], strict=True)]
+            await FallingEdge(self.dut.clk)
+
+
+@cocotb.test(skip=not config.come)
+@cocotb.parametrize(p_idle=[0.0, 0.5], p_stall=[0.0, 0.5, 0.9])
+async def come_tells_of_the_eldest_job(dut, p_idle, p_stall):
+    bench = await started(dut)
+    come = Come(dut, bench, params["case"][0])
+    await supplied(bench, params["case"], lambda port: 1 + 7 * port % 40, p_idle=p_idle,
+                   p_stall=p_stall)  # fmt: skip
+    come.task.cancel()
+    assert come.seen > 20
 
 
 @cocotb.test()

@@ -15,6 +15,10 @@ Shown to fail:
 - one bit next to the operands of one command unseen (``every_bit_that_must_be_zero`` alone);
 - bit 10 of a count of MATMULs that does not carry (``waits_wrap`` alone);
 - unknown opcodes counted;
+- a command that leans while one of its unit runs, or on one that leans;
+- a command that leans on one that is not the eldest, or not certain;
+- a command that leans and waits for another unit too;
+- a status that does not wait for the command leaned on, or that waits for the next one too;
 - ``idle`` while a command is checked;
 - with ``counts``, ``issued`` one command late, or ``partial`` of a whole command.
 """
@@ -37,10 +41,12 @@ CONFIGS = {
     "smallest": KllmDispatcherConfig(queue=3, running=1),
     "odd": KllmDispatcherConfig(queue=5, running=3),
     "cache": KllmDispatcherConfig(units=len(Unit), counts=True),
+    "ahead": KllmDispatcherConfig(ahead=True),
+    "ahead_odd": KllmDispatcherConfig(ahead=True, queue=3, running=1, units=len(Unit)),
 }
 
 
-@pytest.mark.telling("smallest", "odd", "cache")
+@pytest.mark.telling("smallest", "odd", "cache", "ahead")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_dispatcher(name, seed):
     config = CONFIGS[name]

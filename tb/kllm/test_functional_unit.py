@@ -10,7 +10,9 @@ Shown to fail:
 - table b filled by the scale of slot a;
 - answers given to the other slot;
 - a range check that forgets the stride;
-- a golden that keeps an outlier that is a NaN.
+- a golden that keeps an outlier that is a NaN;
+- a front of several tokens, of ROTARY, of a command on slots, or of the command before;
+- a front that moves on before its row is written, or ends a row early.
 """
 
 import dataclasses
@@ -59,6 +61,7 @@ CONFIGS |= {
     )
     for width, functions in ((4, 2), (4, 8), (8, 8), (16, 8))
 }
+CONFIGS["front"] = dataclasses.replace(CONFIGS["width_8_functions_8"], front=True)
 LENGTHS = [1, 15, 16, 17, 31, 32, 100, 576]
 INF, NAN, NEGATIVE_INF = 0x7C00, 0x7E00, 0xFC00
 # Cycles besides the passes over the elements, the same for all data: the checks of a command, its
@@ -122,9 +125,18 @@ class Program:
                     row: rows_of(state.vector[row].numpy())[0] for row in sorted(state.written)
                 },
                 "bound": bound,
+                "told": told_rows(opcode, operands) if not status else None,
             }
         )
         return status
+
+
+def told_rows(opcode, o) -> tuple[int, int] | None:
+    """First row and rows of a command whose rows ``front`` tells; None: of no others."""
+    is_told = opcode in (Opcode.BINARY, Opcode.AXPY, Opcode.FUNCTION)
+    if not is_told or o.get("tokens", 1) != 1 or o.get("scalar"):
+        return None
+    return o["dst"], -(-o["length"] // 16)
 
 
 def vectors_of(rng, count) -> np.ndarray:
@@ -502,7 +514,7 @@ def machine_params(config, seed):
     }
 
 
-@pytest.mark.telling("width_4", "width_4_functions_8", "width_16")
+@pytest.mark.telling("width_4", "width_4_functions_8", "width_16", "front")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_functional_unit(name, seed):
     config = CONFIGS[name]

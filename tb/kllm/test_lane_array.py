@@ -49,6 +49,13 @@ CONFIGS = {
             counter="flipflop", macs=4, outliers_max=5, weight_buffer_beats=3,
         ),
     ),
+    "rows": KllmLaneArrayConfig(
+        lanes=3,
+        lane=KllmPeLaneConfig(
+            bits_a=2, bits_b=3, elements=2, columns=2, k_max=30, integer_bits=4, outliers_max=5,
+            weight_buffer_beats=3, packet_words=16,
+        ),
+    ),
     "antisymmetric": KllmLaneArrayConfig(
         lanes=2,
         lane=KllmPeLaneConfig(

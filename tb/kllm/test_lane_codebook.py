@@ -137,8 +137,9 @@ def test_lane_codebook(name, seed):
     simulate(
         block, "tb.kllm.tb_lane_codebook", seed=seed,
         params={
-            "words": words, "packets": packets, "sent": sent,
-            "modes": [Loaded[mode].value for mode in modes], "centroids": 2**config.packet_bits_b,
+            "words": words, "packets": packets, "lengths": [len(packet) for packet in sent],
+            "modes": [Loaded[mode].value for mode in modes],
+            "centroids": [packet[-(2**config.packet_bits_b) :] for packet in sent],
             "mirrored": config.antisymmetric,
         },
     )  # fmt: skip

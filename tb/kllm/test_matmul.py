@@ -41,7 +41,7 @@ from golden.kllm.isa import (
     encode,
 )
 from golden.kllm.machine import Machine
-from golden.words import join, layout_word
+from golden.words import join, layout_word, layout_words, unpack_ints
 from hdl.kllm.engine import descriptor_layout, entry_row_layout
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.matmul.config import KllmMatmulConfig
@@ -73,6 +73,10 @@ CONFIGS = {
         replay_beats=40,
     ),
 }  # fmt: skip
+CONFIGS["rows"] = dataclasses.replace(
+    CONFIGS["two_rows"],
+    lane=dataclasses.replace(CONFIGS["two_rows"].lane, packet_words=16),
+)
 SOURCES_END = 64  # rows below hold codebooks and tokens of DIRECT, rows above destinations
 QUIET = Status.OVERFLOW | Status.SCALE_NONFINITE
 SINKS = (
@@ -203,9 +207,15 @@ class Author:
             self.bad = Codebook(kind) if status else None
             self._read(range(src, src + rows))
             words = np.concatenate([row_words(self.vector[r]) for r in range(src, src + rows)])
-            self.words["codebook"] += [
-                join((word, 16), (n == count - 1, 1)) for n, word in enumerate(words[:count])
-            ]
+            if lane.packet_words > 1:  # words of the last row after the packet are there too
+                padded = words.reshape(-1, lane.packet_words)
+                last = np.arange(len(padded)) == len(padded) - 1
+                found = layout_words(lane.packet_layout, word=padded, last=last)
+                self.words["codebook"] += unpack_ints(found)
+            else:
+                self.words["codebook"] += [
+                    join((word, 16), (n == count - 1, 1)) for n, word in enumerate(words[:count])
+                ]
         self._end(status)
         return status
 
@@ -563,7 +573,7 @@ def programs(config, seed):
     }
 
 
-@pytest.mark.telling("two_rows", "three_rows")
+@pytest.mark.telling("two_rows", "three_rows", "rows")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_matmul(name, seed):
     config = CONFIGS[name]

@@ -9,6 +9,10 @@ Shown to fail with:
 - the stride left out of the fill
 - void: rows written, NaN filled in, bits of lanes or of the supply shown
 - the last token or group found without one bit of its number: bit 2, and bit 8
+- rows told before their statuses, or before the first row is written
+- rows told without the weights, or with those of the next command
+- rows told of several tokens, of a void command, or of the command after a certain one
+- the end of the last group told in place of the destination's
 - NaN filled in for a number of tokens without bit 6, or of rows without bit 5
 """
 
@@ -19,12 +23,12 @@ import numpy as np
 from golden.kllm.collect import Ticket, collect
 from golden.kllm.config import SlotShape
 from golden.kllm.format import Status
-from golden.kllm.isa import CommandStatus
+from golden.kllm.isa import CommandStatus, row_count
 from hdl.kllm.engine import row_write_layout
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.matmul.collect import KllmMatmulCollect
 from hdl.kllm.matmul.config import KllmMatmulConfig
-from hdl.kllm.matmul.payloads import row_layout, ticket_layout
+from hdl.kllm.matmul.payloads import row_layout
 from tb.simulate.run import simulate
 
 SLOT = SlotShape(elements=256)
@@ -41,8 +45,13 @@ SILENT = (Status.NONFINITE, Status.CODEBOOK_MISSING, Status.LAST_MISPLACED, Stat
 def case(rng, config, ticket, silent=(), bus_error=False) -> dict:
     """The words of one ticket on every stream; ``silent``: its jobs without outputs."""
     jobs = 0 if ticket.done else ticket.groups * ticket.tokens
+    fields = dataclasses.asdict(ticket)
+    if config.front:  # one token of a slot, or of rows
+        # All jobs of one token of a slot have outputs, or none has.
+        mixed = silent and 0 not in silent
+        fields["ordered"] = int(ticket.tokens == 1 and not mixed and rng.random() < 0.7)
     names = [f"row_{n}" for n in range(config.lanes)]
-    words = {"ticket": [ticket_layout.const(dataclasses.asdict(ticket)).as_bits()]}
+    words: dict = {"ticket": [config.ticket_layout.const(fields).as_bits()]}
     words |= {name: [] for name in names}
     words |= {f"lane_status_{n}": [] for n in range(config.lanes)}
     rows, statuses = [], []
@@ -66,6 +75,11 @@ def case(rng, config, ticket, silent=(), bus_error=False) -> dict:
         row_write_layout.const({"row": row, "word": word}).as_bits() for row, word in writes
     ]
     words["status"] = [int(status)]
+    is_certain = fields.get("ordered") and jobs and not (ticket.void or silent or bus_error)
+    words["told"] = {
+        "certain": bool(is_certain), "dst": ticket.dst, "rows": row_count(ticket.outputs),
+        "error": bool(bus_error), "jobs": jobs,
+    }  # fmt: skip
     return words
 
 
@@ -118,13 +132,18 @@ def check(config, seed) -> None:
     simulate(
         KllmMatmulCollect(config),
         "tb.kllm.tb_matmul_collect",
-        params={"plain": plain, "every": every},
+        params={"plain": plain, "every": every, "group_rows": config.group_rows},
         seed=seed,
     )
 
 
 def test_lanes_3(seed):
     check(CONFIGS["lanes_3"], seed)
+
+
+def test_front(seed):
+    """Rows of certain commands are told, and of no others."""
+    check(dataclasses.replace(CONFIGS["lanes_3"], front=True), seed)
 
 
 def test_lane_1(seed):

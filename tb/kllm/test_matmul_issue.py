@@ -20,6 +20,8 @@ Shown to fail with:
 - the factors of a command that does not fold
 - a bit of the last source row inverted
 - in fixed point: C_B judged as a product, or the grid of the other mode
+- in rows: a word after the centroids that is judged
+- several tokens, or those of DIRECT, told as one of a slot
 """
 
 import dataclasses
@@ -39,15 +41,14 @@ from golden.kllm.isa import (
 )  # fmt: skip
 from golden.kllm.issue import codebook_fault, codebook_rows, issue, matmul_fault
 from golden.kllm.timing import matmul_supply, matmul_ticket
+from golden.kllm.vectors.jobs import packet_stream
 from golden.kllm.walks import row_requests
-from golden.words import alternating
+from golden.words import alternating, unpack_ints
 from hdl.kllm.engine import descriptor_layout
-from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.matmul.config import KllmMatmulConfig
 from hdl.kllm.matmul.issue import KllmMatmulIssue
 from hdl.kllm.matmul.payloads import (
     matmul_work_layout,
-    packet_word_layout,
     row_work_layout,
     supply_job_layout,
     ticket_layout,
@@ -61,13 +62,24 @@ SMALL = BLOCKS["kllm_accelerator"].configs["small"]
 LENGTH = 16  # of the slots that long walks read
 REPLAY = 13  # beats that several tokens may share: fewer than those of the longest token
 # products, slots: most of an accelerator, and most of the engine
-CASES = {"rounded": ("rounded", 64), "fixed16": ("fixed16", 64), "256_slots": ("rounded", 256)}
+CASES = {
+    "rounded": ("rounded", 64),
+    "fixed16": ("fixed16", 64),
+    "256_slots": ("rounded", 256),
+    "rows": ("rounded", 64, 16),
+    "rows_fixed16": ("fixed16", 64, 16),
+    "front": ("rounded", 64, 1, True),
+}
 
 
-def engine(product: str, slots: int) -> tuple[MachineConfig, KllmMatmulConfig]:
+def engine(
+    product: str, slots: int, packet_words: int = 1, front: bool = False
+) -> tuple[MachineConfig, KllmMatmulConfig]:
     """The small machine with these products and slots, and its engine."""
     machine = dataclasses.replace(SMALL.machine, replay_beats=REPLAY, product=product)
     small = dataclasses.replace(SMALL, machine=machine).matmul_config
+    lane = dataclasses.replace(small.lane, packet_words=packet_words)
+    small = dataclasses.replace(small, lane=lane, front=front)
     slot = dataclasses.replace(small.slot, slots=slots)
     return dataclasses.replace(machine, slot=slot), dataclasses.replace(small, slot=slot)
 
@@ -85,7 +97,8 @@ class Slot:
 class Program:
     """Commands one after another, and what each of them causes."""
 
-    def __init__(self, rng, slots, machine: MachineConfig, lane: KllmPeLaneConfig):
+    def __init__(self, rng, slots, machine: MachineConfig, config: KllmMatmulConfig):
+        lane, self.front = config.lane, config.front
         self.rng, self.slots = rng, slots
         self.machine, self.lane = machine, lane
         self.loaded: Codebook | None = None
@@ -126,10 +139,7 @@ class Program:
         if not fault:
             fault = codebook_fault(self.machine, rows, words)
             self.loaded, self.bad = (None, Codebook(kind)) if fault else (Codebook(kind), None)
-            packet = [
-                packet_word_layout.const({"word": word, "last": n == rows.words - 1}).as_bits()
-                for n, word in enumerate(words)
-            ]
+            packet = unpack_ints(packet_stream(self.lane, np.array(words)))
             given |= {"packet": packet, "codebook": packet, "row_work": [row_work(rows)]}
         self._step(Opcode.LANE_CODEBOOK, {"src": src, "kind": int(kind)}, fault, **given)
         return fault
@@ -159,9 +169,10 @@ class Program:
             unread = aborted or late
             made = issue(self.machine, o, fault)
             fold = bool(o["fold_norm"])
+            ordered = int(self.front and o["tokens"] == 1 and not direct)
             given |= {
                 "supply": [supply_job_layout.const(made.supply).as_bits()],
-                "ticket": ticket(made.ticket), "is_done": False,
+                "ticket": ticket(made.ticket) | ordered << ticket_layout.size, "is_done": False,
                 "slot": read * (not unread) + read * fold,
                 "supply_rms": [self.slots[n].rms_reciprocal for n in read] if fold else [],
                 "work": [matmul_work_layout.const(dataclasses.asdict(made.work)).as_bits()],
@@ -184,7 +195,8 @@ def row_work(rows) -> int:
     return row_work_layout.const(dataclasses.asdict(rows)).as_bits()
 
 
-def program(rng, machine: MachineConfig, lane: KllmPeLaneConfig) -> Program:
+def program(rng, machine: MachineConfig, config: KllmMatmulConfig) -> Program:
+    lane = config.lane
     most = machine.slots
     slots = [
         Slot(200, False, 0x3F800000), Slot(200, False, 0x40490FDB),
@@ -192,7 +204,7 @@ def program(rng, machine: MachineConfig, lane: KllmPeLaneConfig) -> Program:
         *(Slot(LENGTH, False, int(rng.integers(1, 0x7F80)) << 16) for _ in range(4, most - 1)),
         Slot(LENGTH + 1, False, 0x3F800000),
     ]  # fmt: skip
-    made = Program(rng, slots, machine, lane)
+    made = Program(rng, slots, machine, config)
     bins = lane.counter_config.bins
     K, N, D = MatmulMode.KMEANS, MatmulMode.INTEGER, MatmulMode.DIRECT
     R, M, C = CommandStatus.RANGE, CommandStatus.SLOT_MISMATCH, CommandStatus.CODEBOOK_MISSING
@@ -281,12 +293,12 @@ def program(rng, machine: MachineConfig, lane: KllmPeLaneConfig) -> Program:
     return made
 
 
-@pytest.mark.telling("rounded")
+@pytest.mark.telling("rounded", "rows")
 @pytest.mark.parametrize("case", CASES)
 def test_matmul_issue(case, seed):
     rng = np.random.default_rng([seed, 100])
     machine, config = engine(*CASES[case])
-    made = program(rng, machine, config.lane)
+    made = program(rng, machine, config)
     descriptors = [
         descriptor_layout.const(
             {"valid": 1, "integer": int(slot.integer), "length": slot.length,

@@ -65,16 +65,27 @@ CONFIGS = {
     "one_column_no_integer": dataclasses.replace(
         SMALL, columns=1, macs=1, elements=1, integer_bits=0, k_max=20
     ),
+}
+ROWS = {  # packets in rows
+    "rows": dataclasses.replace(CONFIGS["select_wide"], packet_words=16),
+    "rows_small": dataclasses.replace(SMALL, counter="select", packet_words=16),
+    "rows_antisymmetric": dataclasses.replace(
+        SMALL, counter="select", product="fixed16", antisymmetric=True, packet_words=16
+    ),
+    "rows_no_integer": dataclasses.replace(
+        SMALL, columns=1, elements=1, integer_bits=0, k_max=20, counter="select", bits_a=3,
+        packet_words=16,
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.telling(
     "select_odd", "antisymmetric", "antisymmetric_rounded", "fixed16_one_column_no_integer",
-    "one_column_no_integer",
+    "one_column_no_integer", "rows_small",
 )
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", CONFIGS | ROWS)
 def test_pe_lane(name, seed):
-    config = CONFIGS[name]
+    config = (CONFIGS | ROWS)[name]
     vectors, params = lane_vectors(config, seed)
     simulate(KllmPeLane(config), "tb.kllm.tb_pe_lane", vectors=vectors, params=params, seed=seed)
 

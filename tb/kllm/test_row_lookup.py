@@ -8,7 +8,9 @@ Shown to fail:
 - ``last`` on each digit of the final beat;
 - ``i.ready`` that does not wait for the last digit;
 - a word of ``fixed12`` of which the table takes 11 bits, and one of ``fixed16`` read as FP16;
-- one bit of one entry that reaches every row.
+- one bit of one entry that reaches every row;
+- in rows: a row of multiples too few, or multiples that begin with what the last packet left;
+- in rows: the first words in each row of the table, or a word taken before its multiples are made.
 """
 
 import dataclasses
@@ -50,9 +52,21 @@ CONFIGS = {
     "fixed12_no_integer": KllmSelectConfig(
         bits_a=3, bits_b=3, elements=2, columns=2, k_max=20, integer_bits=0, product="fixed12"
     ),
+    "rows": dataclasses.replace(SMALL, packet_words=16),
+    "rows_of_half": KllmSelectConfig(
+        bits_a=4, bits_b=3, elements=2, columns=1, k_max=20, integer_bits=8, packet_words=16
+    ),
+    "rows_antisymmetric": KllmSelectConfig(
+        bits_a=3, bits_b=4, elements=2, columns=1, k_max=20, integer_bits=4, product="fixed16",
+        antisymmetric=True, packet_words=16,
+    ),
+    "rows_no_integer": KllmSelectConfig(
+        bits_a=2, bits_b=4, elements=3, columns=1, k_max=20, integer_bits=0, packet_words=16
+    ),
 }
 CONFIGS |= {f"{name}_sums": dataclasses.replace(c, coding="sums") for name, c in CONFIGS.items()}
 BEATS = 60
+JUNK = 0xFFFF  # words of a row after the centroids
 
 
 def opposite_words(rng, config: KllmSelectConfig, integer: bool) -> list[np.ndarray]:
@@ -66,11 +80,30 @@ def opposite_words(rng, config: KllmSelectConfig, integer: bool) -> list[np.ndar
     return [words, words ^ 0xBBFF]
 
 
+def product_words(rng, config: KllmSelectConfig, integer: int, word: np.ndarray) -> np.ndarray:
+    """Words of ``product``: of a table, in an order that the block allows."""
+    if config.packet_words > 1:
+        if integer:
+            junk = np.full(config.packet_words - config.codes, JUNK)
+            word = np.concatenate([word, junk])
+        rows = word.reshape(-1, config.packet_words)
+        order = rng.permutation(len(rows))
+        return layout_words(
+            config.product_layout, row=order, word=rows[order],
+            multiply=np.full(len(rows), integer),
+        )  # fmt: skip
+    # Row 0 first; the other rows in any order.
+    order = rng.permutation(config.codes)
+    if not integer:
+        others = config.codes + rng.permutation(config.rows * config.codes - config.codes)
+        order = np.concatenate([order, others])
+    return layout_words(config.product_layout, bin=order, word=word[order])
+
+
 def lookup_vectors(config: KllmSelectConfig, seed):
     """(vectors, params): phases of beats on one table each."""
     rng = np.random.default_rng([seed, 71])
     vectors, phases = {}, {}
-    bins = config.rows * config.codes
     kinds = [("kmeans", 0, 0), ("largest", 0, 1), ("integer", 1, 0), ("integer_largest", 1, 1)]
     kinds.append(("kmeans_again", 0, 0))
     kinds = kinds if config.integer_bits else kinds[:2]
@@ -79,14 +112,7 @@ def lookup_vectors(config: KllmSelectConfig, seed):
         for n, word in enumerate(opposite_words(rng, config, bool(integer))):
             tables.append((f"opposite_{integer}_{n}", integer, word))
     for name, integer, word in tables:
-        # Row 0 first; the other rows in any order.
-        order = rng.permutation(config.codes)
-        if not integer:
-            others = config.codes + rng.permutation(bins - config.codes)
-            order = np.concatenate([order, others])
-        vectors[f"{name}.product"] = layout_words(
-            config.product_layout, bin=order, word=word[order]
-        )
+        vectors[f"{name}.product"] = product_words(rng, config, integer, word)
         # In K-Means mode the bits above the index are junk.
         entry_bits = max(config.bits_a, config.integer_bits)
         value = rng.integers(0, 1 << entry_bits, (BEATS, config.elements))
@@ -115,11 +141,14 @@ def lookup_vectors(config: KllmSelectConfig, seed):
         if config.digits > 1:
             passed["digit"] = place
         vectors[f"{name}.o"] = layout_words(config.rows_layout, row=rows, **passed)
-        phases[name] = {"integer": integer, "digits": digits}
+        multiplies = integer and config.packet_words > 1
+        phases[name] = {
+            "integer": integer, "digits": digits, "taken": config.rows - 1 if multiplies else 0
+        }  # fmt: skip
     return vectors, {"phases": phases}
 
 
-@pytest.mark.telling("small", "antisymmetric_rounded", "fixed12_no_integer")
+@pytest.mark.telling("small", "antisymmetric_rounded", "fixed12_no_integer", "rows")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_row_lookup(name, seed):
     config = CONFIGS[name]

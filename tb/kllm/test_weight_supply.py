@@ -9,8 +9,11 @@ Shown to fail:
 - ``error`` of one port only;
 - a refused job that does not take its factors;
 - a bit of the token's number stuck at 0;
+- ``come`` of a job with an error, of the job after the eldest, or with the first port's words;
 - bit 8 of the number of groups, or of the beats of all lanes, stuck at 0 (``many_groups`` alone).
 """
+
+import dataclasses
 
 import numpy as np
 import pytest
@@ -47,6 +50,7 @@ CONFIGS = {
         ports=PortShape(ports=1, bits=8), buffer_beats=4, length_bits=5,
     ),
 }  # fmt: skip
+CONFIGS["come"] = dataclasses.replace(CONFIGS["small"], come=True)
 MOST_GROUPS = (1 << 9) - 1
 MANY_LANES = LaneShape(lanes=64)
 
@@ -103,7 +107,7 @@ def jobs_of_many_groups(config):
     ]
 
 
-@pytest.mark.telling("small", "more_ports", "equal")
+@pytest.mark.telling("small", "more_ports", "equal", "come")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_weight_supply(name, seed):
     config = CONFIGS[name]

@@ -11,6 +11,7 @@ from golden.kllm.bounds import Rates, ahead_max, bounds, schedule, waits
 from golden.kllm.config import MACHINES, LaneShape, MachineConfig, PortShape, outlier_count
 from golden.kllm.isa import (
     Binary,
+    Codebook,
     Function,
     MatmulMode,
     Norm,
@@ -70,6 +71,7 @@ def test_units_are_those_of_hdl(name, counter, bits_a):
     assert units.function_stages == KllmFunctionPipelineConfig().stages
     assert units.queue == config.queue
     assert units.functions == config.functions
+    assert units.packet_words == config.lane.packet_words
 
 
 @pytest.mark.parametrize("elements", [256, 4096, 11008, 16383])
@@ -107,6 +109,15 @@ def test_functions_side_by_side(functions):
     assert second.end - first.end == TIMINGS.turn + long
 
 
+@pytest.mark.parametrize(("words", "kmeans", "integer"), [(1, 272, 16), (16, 17, 16)])
+def test_codebooks_in_rows(words, kmeans, integer):
+    """LANE_CODEBOOK takes a word or a row per cycle; of integers a row of multiples per cycle."""
+    cycles = CommandCycles(MACHINES["smollm2"], Units(packet_words=words), TIMINGS)
+    for kind, count in ((Codebook.KMEANS, kmeans), (Codebook.INTEGER, integer)):
+        assert cycles.bound(Opcode.LANE_CODEBOOK, {"kind": kind}) == count
+        assert cycles.of(Opcode.LANE_CODEBOOK, {"kind": kind}) == count + TIMINGS.lanes
+
+
 def parts(machine, context=100, **options):
     program = layer_program(SMOLLM2, LayerOptions(**options), machine, 1, context)
     return program, program.parts
@@ -133,6 +144,44 @@ def test_path_adds_up(options):
             assert each.end >= each.begin + min(each.bound, 1)
         assert made.words == sum(bound.words for bound in found)
     assert sum(first.values()) == sum(len(words) // 16 for words in parts(machine, **options)[1])
+
+
+def test_commands_lean():
+    """BINARY of a product's rows, and QUANTIZE of a sum's: by hand, each with and without.
+
+    Shown to fail: a command that leans on one that leans, and one that ends before the other.
+    """
+    machine = MACHINES["smollm2"]
+    asm = Assembler(machine)
+    x, made, sums = (asm.vector(576) for _ in range(3))
+    slot = asm.slots()
+    asm.load(address=0, dst=x)
+    asm.quantize(src=x, slot=slot)
+    asm.matmul(weights=0, dst=made, length=576, slot=slot)
+    asm.binary(op=Binary.ADD, a=x, b=made, dst=sums)
+    asm.binary(op=Binary.ADD, a=x, b=sums, dst=made)
+    asm.quantize(src=made, slot=asm.slots())
+    words, t = asm.words(), TIMINGS
+    late, soon = (
+        timeline(words, CommandCycles(machine, Units(ahead=ahead), t), dict.fromkeys(Unit, 0))
+        for ahead in (False, True)
+    )
+    cycles = CommandCycles(machine, Units(ahead=True), t)
+    *_, product, first, second, last = soon.placed
+    binary = {"op": 0, "length": 576, "tokens": 1}
+    tail = cycles.of(Opcode.BINARY, binary | {"length": 64}) - cycles.function.refused - 1
+    assert product.certain + t.status == first.begin < product.end  # 4 rows in the last group
+    assert first.end == max(product.end - 2 + tail, first.begin + cycles.of(Opcode.BINARY, binary))
+    assert second.begin == first.end + t.turn  # it waits for its unit alone
+    assert last.begin == second.begin + 12 + t.status
+    assert last.end >= second.end + 1
+    assert late.placed[-3].begin == late.placed[-4].end + t.status
+    assert 60 < late.cycles - soon.cycles < 160
+    assert sum(taken for _, taken in soon.path()) == pytest.approx(soon.cycles)
+    found = bounds(words, machine, Rates())
+    least = [schedule(words, found, dict.fromkeys(Unit, 0), 0, leans).cycles for leans in (0, 1)]
+    assert least[0] - least[1] == 72 + 36 + 36  # BINARY in MATMUL, and QUANTIZE in BINARY
+    assert least[1] < soon.cycles
 
 
 @pytest.mark.parametrize("field", ["latency", "command", "word", "start", "status"])

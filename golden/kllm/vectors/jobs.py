@@ -55,9 +55,14 @@ class _Beats:
 
 
 def codebook_packet(config, codebook_a, codebook_b) -> np.ndarray:
-    """(words, 2 columns: word, last) of a K-Means packet."""
+    """Words of the stream of a K-Means packet."""
+    return packet_stream(config, packet_words(config, codebook_a, codebook_b))
+
+
+def packet_words(config, codebook_a, codebook_b) -> np.ndarray:
+    """Words of a K-Means packet."""
     books = torch.as_tensor(codebook_a), torch.as_tensor(codebook_b)
-    return _packet(codebook_words(*books, config.product, config.antisymmetric).numpy())
+    return codebook_words(*books, config.product, config.antisymmetric).numpy()
 
 
 def integer_words_of(config, codebook_v) -> torch.Tensor:
@@ -67,14 +72,20 @@ def integer_words_of(config, codebook_v) -> torch.Tensor:
 
 
 def integer_packet(config, codebook_v) -> np.ndarray:
-    """(words, 2 columns: word, last) of an Integer packet."""
-    return _packet(integer_words_of(config, codebook_v).numpy())
+    """Words of the stream of an Integer packet."""
+    return packet_stream(config, integer_words_of(config, codebook_v).numpy())
 
 
-def _packet(words: np.ndarray) -> np.ndarray:
-    last = np.zeros(len(words), dtype=np.int64)
+def packet_stream(config, words: np.ndarray, junk: int = 0xFFFF) -> np.ndarray:
+    """A packet with ``last``, word by word or in rows. junk: the words after its last one."""
+    per_row = config.packet_words
+    rows = -(-len(words) // per_row)
+    padded = np.full(rows * per_row, junk, dtype=np.int64)
+    padded[: len(words)] = words
+    last = np.zeros(rows, dtype=np.int64)
     last[-1] = 1
-    return pack((words, 16), (last, 1))
+    shape = (rows, per_row) if per_row > 1 else rows
+    return layout_words(config.packet_layout, word=padded.reshape(shape), last=last)
 
 
 def random_codebook(rng: np.random.Generator, bits: int, *, ends: bool = True) -> np.ndarray:

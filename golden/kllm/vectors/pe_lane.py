@@ -11,6 +11,8 @@ from golden.kllm.vectors.jobs import (
     books_of,
     codebook_packet,
     integer_packet,
+    packet_stream,
+    packet_words,
     phase_vectors,
     random_job,
     weight_codebook,
@@ -187,17 +189,17 @@ def lane_vectors(config, seed):
     # Packets of a wrong length or with an entry out of range leave the buffer empty.
     books = books_of(rng, config)
     packet = codebook_packet(config, *books)
-    too_large = packet.copy()
-    too_large[3] = [0x01, 0x3C if config.product == "rounded" else 0x40, 0]
-    nan = packet.copy()
-    nan[-1] = [0x00, 0x7E, 1]
-    longer = np.concatenate([packet, packet])
-    longer[len(packet) - 1, 2] = 0
-    for name, bad in (
-        ("short", packet[1:]), ("long", longer), ("too_large", too_large), ("nan", nan),
-        ("one_word", packet[-1:]),
-    ):  # fmt: skip
-        phase(name, missing(rng, config), None, bad)
+    words = packet_words(config, *books)
+    too_large, nan = words.copy(), words.copy()
+    too_large[3] = 0x3C01 if config.product == "rounded" else 0x4001
+    nan[-1] = 0x7E00
+    faults = {"long": np.concatenate([words, words]), "too_large": too_large, "nan": nan}
+    if config.packet_words == 1:
+        faults = {"short": words[1:]} | faults | {"one_word": words[-1:]}
+    elif len(packet) > 2:  # a packet of one row is one of integers
+        faults = {"short": words[config.packet_words :]} | faults
+    for name, bad in faults.items():
+        phase(name, missing(rng, config), None, packet_stream(config, bad))
     kmeans("good_again", good_jobs, ends=False)
     kmeans("one_job", lambda r, c: [random_job(r, c, c.k_max, outliers=2)], in_turn=False)
     kmeans("after", lambda r, c: [random_job(r, c, 9, outliers=1)] * 3, in_turn=False)

@@ -27,6 +27,7 @@ def supply_words(config, jobs, rng):
     }
     words |= {f"read_{port}": [] for port in range(config.ports.ports)}
     words |= {"job": [], "rms": [], "done": []}
+    words["counts"] = []  # of each job: words of each port
     memory: list[dict] = [{} for _ in range(config.ports.ports)]
     for job in jobs:
         count, group_count = (
@@ -43,10 +44,12 @@ def supply_words(config, jobs, rng):
             words["rms"] += rms.tolist()
         if job.refused:
             words["done"].append(0b10)
+            words["counts"].append([0] * config.ports.ports)
             continue
         index = rng.integers(0, 1 << config.lane.bits_b, (job.length, job.outputs))
         scale = rng.integers(0, 1 << 16, job.outputs)
         image = weight_image(index, scale, layout)
+        words["counts"].append([held.size // word_bytes for held in image])
         any_error = False
         for port, held in enumerate(image):
             own = [int.from_bytes(row.tobytes(), "little") for row in held.reshape(-1, word_bytes)]

@@ -4,11 +4,11 @@ import dataclasses
 from fractions import Fraction
 from typing import ClassVar
 
-from amaranth import Module, Mux
+from amaranth import Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import stream
 
-from golden.config import Config, bounded, choice, nested
+from golden.config import Config, bounded, choice, flag, nested
 from golden.fp16.format import FP16
 from golden.index.format import K_MAX
 from golden.kllm.config import SlotShape, VectorShape
@@ -24,6 +24,7 @@ from hdl.kllm.engine import (
     SLOT_LENGTH_BITS,
     SLOT_ROW_BITS,
     command_stream,
+    front_layout,
     row_read,
     row_write_layout,
     slot_read,
@@ -31,6 +32,7 @@ from hdl.kllm.engine import (
 )
 from hdl.kllm.function.control import KllmFunctionControl, KllmFunctionControlConfig
 from hdl.kllm.function.decode import KllmFunctionDecode, KllmFunctionDecodeConfig
+from hdl.kllm.function.job import Kind
 from hdl.kllm.function.pipeline import FUNCTIONS, KllmFunctionPipelineConfig
 from hdl.kllm.function.result_rows import KllmResultRows, KllmResultRowsConfig
 from hdl.kllm.function.row_reader import KllmRowReader, KllmRowReaderConfig
@@ -52,6 +54,7 @@ class KllmFunctionalUnitConfig(Config):
     width: int = choice(8, (4, 8, 16), "elements per cycle")
     functions: int = choice(1, FUNCTIONS, "elements per cycle of FUNCTION")
     softmax_elements: int = bounded(4096, ROW_ELEMENTS, K_MAX, "longest row of SOFTMAX")
+    front: bool = flag(False, "the unit tells which rows of a command are still to come")
 
     @property
     def rows_ahead(self) -> int:
@@ -142,7 +145,9 @@ class KllmFunctionalUnit(Block):
     slots. A row with more outliers than 16 / width takes a cycle for each, of both slots together.
     Requests run ahead of their use by ``rows_ahead`` rows. They are made only when there is room
     for the answer, so answers are always accepted at once. No combinational path leads from an
-    input to an output. The phases are blocks of hdl.kllm.function and AttentionSoftmax; this block
+    input to an output. With the field ``front`` the unit tells which rows of a running command are
+    still to be written. The command is BINARY, AXPY with an immediate, or FUNCTION, of one token.
+    The phases are blocks of hdl.kllm.function and AttentionSoftmax; this block
     joins them. Source: KLLM, sections III-C and IV-A. Golden: golden.kllm.functional.execute.
     """
 
@@ -160,6 +165,9 @@ class KllmFunctionalUnit(Block):
     }
 
     def __init__(self, config: KllmFunctionalUnitConfig):
+        front = {}
+        if config.front:
+            front = {"front": Out(front_layout, "Rows that a certain command still writes.")}
         super().__init__(
             config,
             {
@@ -169,6 +177,7 @@ class KllmFunctionalUnit(Block):
                 **row_read("b", "rows of the second operand"),
                 **slot_read("slot", config.slot.bits_a, config.slot.integer_bits),
                 "write": Out(stream.Signature(row_write_layout), "Rows of results."),
+                **front,
             },
         )
 
@@ -261,6 +270,8 @@ class KllmFunctionalUnit(Block):
             rows.ready.eq(Mux(control.load.valid, slots.row.ready, lanes.a.ready)),
         ]
         link(m, readers[1].o, lanes.b)
+        if config.front:
+            self._tell(m, decode.job.p, control, results)
 
         # Results: rows, functions of elements, and of softmax the differences.
         is_difference = control.operation == Operation.DIFFERENCE
@@ -276,3 +287,23 @@ class KllmFunctionalUnit(Block):
             lanes.o.ready.eq(Mux(is_difference, softmax.difference.ready, results.i.ready)),
         ]
         return m
+
+    def _tell(self, m: Module, job, control, results) -> None:
+        """Drives ``front``: a command on rows of one token is certain when its results begin.
+
+        Those of ROTARY come in pairs. Commands on slots read what a QUANTIZE may write.
+        """
+        front = Signal(front_layout)
+        rows = control.walk_d.p.rows
+        is_ordered = (job.kind == Kind.ROWS) & ~job.derives & (job.tokens == 1) & ~rows.pair
+        m.d.comb += self.front.eq(front)
+        with m.If(results.write.valid & results.write.ready):
+            m.d.sync += front.next.eq(front.next + 1)
+        with m.If(control.walk_d.valid & control.walk_d.ready):
+            m.d.sync += [
+                front.valid.eq(is_ordered),
+                front.next.eq(rows.first),
+                front.end.eq(rows.first + rows.steps),
+            ]
+        with m.If(control.status.valid & control.status.ready):
+            m.d.sync += front.valid.eq(0)

@@ -17,7 +17,7 @@ from hdl.index.reducer import IndexReducerConfig
 from hdl.kinds import BITS, NUMBER, index_of, mask_of, member_texts
 from hdl.kllm.lane.concat import KllmConcatConfig
 from hdl.kllm.lane.scaler import KllmScalerConfig
-from hdl.kllm.lane.select_config import CODINGS, KllmSelectConfig
+from hdl.kllm.lane.select_config import CODINGS, PACKET_WORDS, KllmSelectConfig
 from hdl.kllm.outliers.outlier import KllmOutlierConfig
 from hdl.ports import Payload
 
@@ -57,13 +57,20 @@ class KllmPeLaneConfig(Config):
     macs: int = power_of_two(32, 1, 256, "MACs of the reducer; select: unused")
     outliers_max: int = bounded(127, 1, 16383, "most outliers of a token")
     weight_buffer_beats: int = bounded(8, 3, 1024, "depth of the weight buffer")
+    packet_words: int = choice(
+        1, PACKET_WORDS, "words of a codebook packet per cycle; flipflop: 1"
+    )
 
     def __post_init__(self) -> None:
         if self.counter != "select":
             self._check_choice("product", ("rounded",))
             self._check_choice("coding", ("gates",))
+            self._check_choice("packet_words", (1,))
             if self.antisymmetric:
                 self._refuse("antisymmetric", "False")
+        # Rows of a packet hold products, or centroids, but not both.
+        if (1 << self.bits_a + self.bits_b - self.antisymmetric) % self.packet_words:
+            self._check_choice("packet_words", (1,))
 
     @property
     def counter_config(self) -> IndexHistogramParallelConfig:
@@ -95,6 +102,7 @@ class KllmPeLaneConfig(Config):
             antisymmetric=self.antisymmetric,
             tag_bits=self.outlier_tag.size,
             coding=self.coding,
+            packet_words=self.packet_words,
         )
 
     @property
@@ -244,7 +252,19 @@ class KllmPeLaneConfig(Config):
 
     @property
     def packet_layout(self) -> Payload:
-        """A word of a codebook packet: in fixed point only C_B is FP16 (golden.kllm.products)."""
+        """A word of a codebook packet: in fixed point only C_B is FP16 (golden.kllm.products).
+
+        A row of several words is as long in the end: words after the packet's last are ignored.
+        """
+        if self.packet_words > 1:
+            return Payload(
+                word=(
+                    data.ArrayLayout(FP16.bits, self.packet_words),
+                    "products or centroids, the first word lowest",
+                    FP16 if self.product == "rounded" else BITS,
+                ),
+                last=(1, "the final row of a packet"),
+            )
         if self.product == "rounded":
             return self.word_layout
         return Payload(
@@ -293,6 +313,8 @@ class KllmPeLaneConfig(Config):
 
     @property
     def product_layout(self) -> Payload:
+        if self.packet_words > 1:
+            return self.select_config.product_layout
         return Payload(
             bin=(range(self.bins), "activation index above weight index"),
             word=self.select_config.product_layout.parts["word"],

@@ -7,6 +7,7 @@ from golden.timing import Timing
 from hdl.block import Block
 from hdl.children import add
 from hdl.kllm.lane.codebook import KllmLaneCodebook
+from hdl.kllm.lane.codebook_rows import KllmLaneCodebookRows
 from hdl.kllm.lane.concat import KllmConcat
 from hdl.kllm.lane.config import LANES, KllmPeLaneConfig, Loaded
 from hdl.kllm.lane.control import KllmLaneControl
@@ -46,7 +47,8 @@ class KllmPeLane(Block):
 
     A packet on ``codebook`` (words and order: golden.kllm.format) is taken between jobs, once the
     jobs before it are done. It has priority over the next job. A packet of another length, or with
-    an entry that is not in -1..1, leaves the buffer empty.
+    an entry that is not in -1..1, leaves the buffer empty. With ``packet_words`` 16 a packet comes
+    in rows.
 
     Rate: one beat (columns x elements pairs) per cycle. A beat with o outliers takes max(1, o)
     cycles. Counting a job overlaps reducing the last: golden.kllm.timing.lane_cycles.
@@ -105,7 +107,8 @@ class KllmPeLane(Block):
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
-        codebook = add(m, "codebook_buffer", KllmLaneCodebook(config))
+        buffer = KllmLaneCodebook if config.packet_words == 1 else KllmLaneCodebookRows
+        codebook = add(m, "codebook_buffer", buffer(config))
         control = add(m, "control", KllmLaneControl(config))
         selects = config.counter == "select"
         if selects:

@@ -1,6 +1,8 @@
 """Words of a codebook packet: which of them are in -1..1."""
 
-from amaranth import Mux
+from collections.abc import Sequence
+
+from amaranth import Cat, Mux
 from amaranth.hdl import Value
 
 from golden.fp16.format import FP16
@@ -25,3 +27,14 @@ def words_beyond(config: KllmPeLaneConfig, word: Value, is_product: Value) -> tu
         return (number > one) | (number < -one)
 
     return Mux(is_product, beyond(shape.grid), too_large), beyond(shape.integer_grid)
+
+
+def row_beyond(
+    config: KllmPeLaneConfig, words: Sequence[Value], is_product: Value
+) -> tuple[Value, Value]:
+    """``words_beyond`` of any word of a row: all of products, or the centroids that are first."""
+    found = [words_beyond(config, word, is_product) for word in words]
+    centroids = 2**config.packet_bits_b
+    kmeans, integer = ([each[mode] for each in found] for mode in range(2))
+    of_centroids = Cat(kmeans[:centroids]).any()
+    return Mux(is_product, Cat(kmeans).any(), of_centroids), Cat(integer[:centroids]).any()

@@ -26,13 +26,17 @@ class KllmRowLookup(Block):
     integers. The words of row 0 precede those of the other rows, which replace the multiples. With
     ``antisymmetric`` a row has the lower half of the weight indices, so ``bits_b`` is one less.
 
+    With ``packet_words`` 16 a word of ``product`` has 16 of these, and sets no multiple. One with
+    ``multiply`` fills the table with the multiples of its first words, a row per cycle.
+
     In integer mode the block takes a beat in digits of ``bits_a`` bits of each value. Each digit is
     a beat of ``o``, the lowest first, and ``last`` is on the final one. Digit 0 has a row of zeros.
     ``index`` and ``tag`` pass unchanged. The parent changes ``is_integer`` and the table only while
     no beat is inside. ``o.row`` is combinational after the registers of the codes.
 
     Latency 1 cycle. One beat per cycle, in integer mode one digit. ``i.ready`` depends
-    combinationally on ``o.ready``; ``product.ready`` is 1. Nothing rounds.
+    combinationally on ``o.ready``. ``product.ready`` is 1. A word with ``multiply`` takes a cycle
+    for each row of the table. Nothing rounds.
     Source: KLLM, section III-B; the rows replace its counters. Golden:
     golden.kllm.select.look_up_rows.
 
@@ -74,7 +78,8 @@ class KllmRowLookup(Block):
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
-        table = _table(m, config, self.product)
+        fill = _table if config.packet_words == 1 else _table_of_rows
+        table = fill(m, config, self.product)
         passed = Signal(config.passed_layout, reset_less=True)  # what leaves as it came
         free = Signal()
         final = Signal()
@@ -159,14 +164,9 @@ def _extended(word: Value, width: int) -> Value:
 
 
 def _table(m: Module, config: KllmSelectConfig, product) -> Signal:
-    """The table, filled by ``product``."""
+    """The table, filled by ``product``, a word per cycle."""
     word_bits = product_bits(config.product)
-    if config.is_fixed:
-        number = product.p.word[:word_bits].as_signed()
-    else:
-        sign, significand, shift = centroid_parts(product.p.word)
-        magnitude = let(m, "magnitude", (significand << shift)[: word_bits - 1])
-        number = Mux(sign, -magnitude, magnitude)
+    number = _number(m, config, "magnitude", product.p.word)
     # A beat that enters after a word reads the table two cycles after it: a register is free.
     value = Signal(signed(word_bits), reset_less=True)
     bin = Signal.like(product.p.bin, name="bin", reset_less=True)
@@ -191,6 +191,55 @@ def _table(m: Module, config: KllmSelectConfig, product) -> Signal:
             with m.If(write & (bin[: config.row_index_bits] == j)):
                 m.d.sync += table[f"row_{n}"][j].eq(bus)
     return table
+
+
+def _table_of_rows(m: Module, config: KllmSelectConfig, product) -> Signal:
+    """The table, filled by ``product``, ``packet_words`` words per cycle.
+
+    A word goes the same way whatever its row. So multiples add a word to what it gave last, and one
+    bus for each word serves all rows.
+    """
+    multiplies = Const(0, 1)
+    step = Signal(range(config.rows))
+    m.d.comb += product.ready.eq(1)
+    if config.integer_bits:
+        multiplies = product.p.multiply
+        m.d.comb += product.ready.eq(~multiplies | (step == config.rows - 1))
+        with m.If(product.valid & multiplies):
+            m.d.sync += step.eq(Mux(product.ready, 0, step + 1))
+    buses = []
+    for k, word in enumerate(product.p.word):
+        bus = let(m, f"bus_{k}", _number(m, config, f"magnitude_{k}", word))
+        if config.integer_bits and k < config.codes:
+            total = Signal(signed(config.word_bits), name=f"total_{k}")
+            sum_of = Signal(signed(config.word_bits), name=f"sum_{k}")
+            m.d.comb += sum_of.eq(total + bus)
+            with m.If(product.valid & multiplies & (step != 0)):
+                m.d.sync += total.eq(Mux(product.ready, 0, sum_of))
+            bus = sum_of
+        buses.append(bus)
+    table = Signal(config.table_layout, reset_less=True)
+    for n in range(config.rows):
+        row, first = divmod(n * config.codes, config.packet_words)
+        is_here = let(m, f"is_here_{n}", ~multiplies & (product.p.row == row))
+        write = let(m, f"write_{n}", product.valid & (is_here | (multiplies & (step == n))))
+        for j in range(config.codes):
+            word = buses[first + j]
+            if first and config.integer_bits:
+                word = Mux(multiplies, buses[j], word)
+            with m.If(write):
+                m.d.sync += table[f"row_{n}"][j].eq(word)
+    return table
+
+
+def _number(m: Module, config: KllmSelectConfig, name: str, word: Value) -> Value:
+    """A word of a packet as an integer on the grid of the table."""
+    word_bits = product_bits(config.product)
+    if config.is_fixed:
+        return word[:word_bits].as_signed()
+    sign, significand, shift = centroid_parts(word)
+    magnitude = let(m, name, (significand << shift)[: word_bits - 1])
+    return Mux(sign, -magnitude, magnitude)
 
 
 def _multiple(known: dict[int, Value], n: int) -> Value:

@@ -16,10 +16,12 @@ from golden.kllm.format import (
     product_bits,
     product_grid,
 )
+from golden.kllm.isa import ROW_ELEMENTS
 from hdl.kinds import BITS, NUMBER, Kind, fixed, index_of, mask_of
 from hdl.ports import Payload
 
 CODINGS = ("gates", "sums")
+PACKET_WORDS = (1, ROW_ELEMENTS)  # words of a codebook packet that come in a cycle
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,12 @@ class KllmSelectConfig(Config):
     )
     tag_bits: int = bounded(0, 0, 64, "sideband carried with each beat; 0: no such field")
     coding: str = choice("gates", CODINGS, "gates, or sums that a simulator evaluates faster")
+    packet_words: int = choice(1, PACKET_WORDS, "words of a codebook packet per cycle")
+
+    def __post_init__(self) -> None:
+        # Rows of a packet hold products, or centroids, but not both.
+        if self.rows * self.codes % self.packet_words:
+            self._check_choice("packet_words", (1,))
 
     @property
     def rows(self) -> int:
@@ -55,6 +63,11 @@ class KllmSelectConfig(Config):
     def codes(self) -> int:
         """Words of a row: one per weight index, or per pair of opposite ones."""
         return 2**self.row_index_bits
+
+    @property
+    def product_rows(self) -> int:
+        """Rows of ``packet_words`` words that the products of a packet take."""
+        return self.rows * self.codes // self.packet_words
 
     @property
     def digits(self) -> int:
@@ -116,14 +129,23 @@ class KllmSelectConfig(Config):
         return self.sum_bits - (self.word_bits - 1)
 
     @property
+    def word_layout(self) -> tuple:
+        """Shape, text and kind of a word of the table."""
+        kind = self.word_kind if self.is_fixed else FP16
+        return FP16.bits, "product of the two centroids, or centroid", kind
+
+    @property
     def product_layout(self) -> Payload:
+        if self.packet_words > 1:
+            bits, text, kind = self.word_layout
+            return Payload(
+                row=(range(max(self.product_rows, 2)), "place of the words in the packet, a row"),
+                word=(data.ArrayLayout(bits, self.packet_words), text, kind),
+                multiply=(1, "centroids: row n of the table is n times the first words"),
+            )
         return Payload(
             bin=(range(self.rows * self.codes), "activation index above weight index"),
-            word=(
-                FP16.bits,
-                "product of the two centroids, or centroid",
-                self.word_kind if self.is_fixed else FP16,
-            ),
+            word=self.word_layout,
         )
 
     @property
@@ -204,4 +226,5 @@ SELECTS = {
     "small": KllmSelectConfig(
         bits_a=2, bits_b=3, elements=4, columns=3, k_max=100, integer_bits=4, tag_bits=5
     ),
+    "rows": KllmSelectConfig(packet_words=ROW_ELEMENTS),
 }

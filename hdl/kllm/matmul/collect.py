@@ -8,9 +8,9 @@ from golden.kllm.format import NO_OUTPUT, Status
 from golden.kllm.isa import ROW_ELEMENTS, CommandStatus
 from golden.timing import Timing
 from hdl.block import Block, FieldOf, Tier
-from hdl.kllm.engine import ROW, row_write_layout, status_stream
+from hdl.kllm.engine import ROW, front_layout, row_write_layout, status_stream
 from hdl.kllm.matmul.config import KllmMatmulConfig
-from hdl.kllm.matmul.payloads import row_layout, supply_done_layout, ticket_layout
+from hdl.kllm.matmul.payloads import row_layout, supply_done_layout
 from hdl.ports import In, Out
 from hdl.walk import Walk
 
@@ -47,6 +47,12 @@ class KllmMatmulCollect(Block):
     A lane offers the status of a job before the first word of its next job. A row may therefore
     belong to the next job while this status waits: the block leaves it.
 
+    With ``front`` the block tells which rows of a command are still to be written. It begins when
+    no fault can fill the destination with NaN. That is when a row of it is written and all its
+    weights have come (``come``). The command must be of one token of a slot. All of its jobs have
+    the header, the indices and the outliers of the first one, which had outputs. So they have
+    outputs too. A job's rows are told together, with its statuses.
+
     Latency: ``row`` to ``write`` 0 cycles; the last ``write`` of a command to ``status`` 3 cycles.
     Throughput 1 row per cycle, and 1 cycle for the statuses of each job. ``row.ready`` depends
     combinationally on ``write.ready``. Golden: golden.kllm.collect.collect.
@@ -58,10 +64,17 @@ class KllmMatmulCollect(Block):
     checked = "small"
 
     def __init__(self, config: KllmMatmulConfig):
+        front = {}
+        if config.front:
+            front = {
+                "come": In(1, "All words of the supply's eldest job have come, without an error."),
+                "front": Out(front_layout, "Rows that are still to be written."),
+            }
         super().__init__(
             config,
             {
-                "ticket": In(stream.Signature(ticket_layout), "What to collect."),
+                **front,
+                "ticket": In(stream.Signature(config.ticket_layout), "What to collect."),
                 "row": In(stream.Signature(row_layout), "Rows of each lane.").array(config.lanes),
                 "lane_status": In(
                     stream.Signature(config.lane.status_layout), "Statuses of each lane."
@@ -137,7 +150,7 @@ class KllmMatmulCollect(Block):
         faults = Signal(len(CommandStatus))
         silent = Signal()
         bus_error = Signal()
-        with m.FSM(name="collect"):
+        with m.FSM(name="collect") as fsm:
             with m.State("IDLE"):
                 # Without a ticket, or with one that is done, the walk's counts may be 0. No step
                 # follows then, and each cycle here starts the walk again.
@@ -194,7 +207,31 @@ class KllmMatmulCollect(Block):
                 with m.If(self.status.ready):
                     m.d.comb += self.ticket.ready.eq(1)
                     m.next = "IDLE"
+        if config.front:
+            sound = (fsm.ongoing("JOB") | fsm.ongoing("LANES")) & ~silent
+            self._tell(m, sound, group_row, out_rows)
         return m
+
+    def _tell(self, m: Module, sound, group_row, out_rows) -> None:
+        """Drives ``front``: a command becomes certain once, and is until its status is taken.
+
+        sound: rows or statuses of a job come, and no job had none. Later ``come`` is of the next.
+        """
+        ticket = self.ticket.p
+        wrote = Signal()  # the first job has outputs
+        certain = Signal()
+        with m.If(self.ticket.valid & self.ticket.ready):
+            m.d.sync += [wrote.eq(0), certain.eq(0)]
+        with m.Elif(sound):
+            m.d.sync += [
+                wrote.eq(wrote | (self.write.valid & self.write.ready)),
+                certain.eq(certain | (wrote & self.come & ticket.ordered)),
+            ]
+        m.d.comb += [
+            self.front.valid.eq(certain),
+            self.front.next.eq(ticket.dst + group_row),
+            self.front.end.eq(ticket.dst + out_rows),
+        ]
 
     def _faults(self):
         """The CommandStatus bits of the lanes' statuses."""

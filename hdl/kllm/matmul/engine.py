@@ -12,6 +12,7 @@ from hdl.block import Block, FieldOf
 from hdl.children import add
 from hdl.kllm.engine import (
     command_stream,
+    front_layout,
     release_layout,
     row_read,
     row_write_layout,
@@ -29,7 +30,6 @@ from hdl.kllm.matmul.payloads import (
     supply_done_layout,
     supply_job_layout,
     supply_rms_layout,
-    ticket_layout,
 )
 from hdl.kllm.matmul.rows import KllmRowWalk
 from hdl.ports import In, Out
@@ -47,7 +47,8 @@ class KllmMatmul(Block):
     The next command overlaps the last group: the engine checks it, requests its weights and offers
     its first job. DIRECT and LANE_CODEBOOK read rows. So they wait until the last output of the
     command before them is written. A MATMUL requests its weights as soon as it is offered. The
-    engine waits neither for ``release`` nor for the codebook before it.
+    engine waits neither for ``release`` nor for the codebook before it. With the field ``front`` it
+    tells which rows of a certain command are still to be written (KllmMatmulCollect).
 
         ============================================  ========================================
         condition                                     effect
@@ -67,9 +68,16 @@ class KllmMatmul(Block):
 
     def __init__(self, config: KllmMatmulConfig):
         lane = config.lane
+        front = {}
+        if config.front:
+            front = {
+                "come": In(1, "All words of the supply's eldest job have come, without an error."),
+                "front": Out(front_layout, "Rows that a certain command still writes."),
+            }
         super().__init__(
             config,
             {
+                **front,
                 "command": command_stream("LANE_CODEBOOK and MATMUL commands."),
                 "release": In(
                     stream.Signature(release_layout),
@@ -121,9 +129,9 @@ class KllmMatmul(Block):
         jobs = add(m, "jobs", KllmJobWalk(config.lane))
         entries = add(m, "entries", KllmEntryWalk(config.lane))
         outliers = add(m, "outliers", KllmOutlierWalk(none))
-        rows = add(m, "rows", KllmRowWalk(none))
+        rows = add(m, "rows", KllmRowWalk(config.row_walk_config))
         collect = add(m, "collect", KllmMatmulCollect(config))
-        tickets = queue(m, "tickets", ticket_layout, depth=2)
+        tickets = queue(m, "tickets", config.ticket_layout, depth=2)
 
         m.d.comb += [
             issue.is_idle.eq(tickets.level == 0),
@@ -156,6 +164,9 @@ class KllmMatmul(Block):
         ):
             link(m, source, sink)
 
+        if config.front:
+            m.d.comb += [collect.come.eq(self.come), self.front.eq(collect.front)]
+
         # One client of descriptors: the issue requests none while the walk of the jobs runs.
         with m.If(jobs.done):
             link(m, issue.slot, self.slot_slot)
@@ -164,8 +175,11 @@ class KllmMatmul(Block):
             link(m, jobs.slot, self.slot_slot)
             link(m, self.slot_descriptor, jobs.descriptor)
 
+        by_row = config.lane.packet_words > 1
+        if by_row:
+            m.d.comb += rows.by_row.eq(issue.is_codebook)
         with m.If(issue.is_codebook):
-            link(m, rows.o, issue.packet)
+            link(m, rows.row if by_row else rows.o, issue.packet)
         with m.Elif(issue.work.direct):
             words = StreamView.of(rows.o.p.word, config.lane.value_layout, rows.o)
             link(m, words, self.x)

@@ -13,17 +13,17 @@ from hdl.block import Block, FieldOf, Tier
 from hdl.children import add
 from hdl.kinds import index_of
 from hdl.kllm.engine import command_stream, descriptor_layout, operand, release_layout
-from hdl.kllm.lane.packet import words_beyond
+from hdl.kllm.lane.packet import row_beyond, words_beyond
 from hdl.kllm.matmul.check import KllmMatmulCheck
 from hdl.kllm.matmul.config import KllmMatmulConfig, KllmMatmulPhaseConfig
 from hdl.kllm.matmul.descriptors import KllmDescriptorWalk
 from hdl.kllm.matmul.payloads import (
     matmul_work_layout,
+    packet_row_layout,
     packet_word_layout,
     row_work_layout,
     supply_job_layout,
     supply_rms_layout,
-    ticket_layout,
 )
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
@@ -74,6 +74,7 @@ class KllmMatmulIssue(Block):
     checked = "small"
 
     def __init__(self, config: KllmMatmulConfig):
+        packet = packet_word_layout if config.lane.packet_words == 1 else packet_row_layout
         super().__init__(
             config,
             {
@@ -89,7 +90,7 @@ class KllmMatmulIssue(Block):
                 "descriptor": In(
                     stream.Signature(descriptor_layout), "Those descriptors, in order."
                 ),
-                "packet": In(stream.Signature(packet_word_layout), "Words of a codebook."),
+                "packet": In(stream.Signature(packet), "Words of a codebook."),
                 "codebook": Out(
                     stream.Signature(config.lane.packet_layout), "Codebook packets of the lanes."
                 ),
@@ -98,7 +99,7 @@ class KllmMatmulIssue(Block):
                     stream.Signature(supply_rms_layout),
                     "Factor of each token's weight scales.",
                 ),
-                "ticket": Out(stream.Signature(ticket_layout), "What to collect."),
+                "ticket": Out(stream.Signature(config.ticket_layout), "What to collect."),
                 "is_idle": In(1, "Nothing is left to collect."),
                 "start": Out(1, "The walks of a MATMUL begin."),
                 "work": Out(matmul_work_layout, "The MATMUL."),
@@ -184,6 +185,9 @@ class KllmMatmulIssue(Block):
             self.row_work.rows.eq(check.rows),
             self.row_work.words.eq(check.words),
         ]
+        if self.config.front:
+            ordered = (of("tokens") == 1) & ~self.work.direct
+            m.d.comb += self.ticket.p.ordered.eq(ordered)
         self._control(m, check, reader, factors, groups)
         return m
 
@@ -206,6 +210,9 @@ class KllmMatmulIssue(Block):
         loads = Signal()
         codebook_kind = operand(self.command.p, Opcode.LANE_CODEBOOK, "kind")
         group_outputs = Signal(17)
+        # The ticket may be a packet's meanwhile.
+        of_ticket = self.config.lane.packet_words == 1
+        outputs = self.ticket.p.outputs if of_ticket else self._of("outputs")
 
         def end(status) -> None:
             """The ticket says that nothing is to be collected, and the command is over."""
@@ -260,7 +267,7 @@ class KllmMatmulIssue(Block):
                 with m.Else():
                     m.next = "GROUPS"
             with m.State("GROUPS"):
-                with m.If(group_outputs < self.ticket.p.outputs):
+                with m.If(group_outputs < outputs):
                     m.d.sync += [
                         groups.eq(groups + 1),
                         group_outputs.eq(group_outputs + self.config.group_outputs),
@@ -337,9 +344,13 @@ class KllmMatmulIssue(Block):
         lane, work, word = self.config.lane, self.row_work, self.packet.p.word
         is_whole = Signal()
         products = Const(0, 1)
-        if lane.select_config.is_fixed:  # products of a K-Means packet still to come
+        counts = lane.select_config.is_fixed and lane.packet_words == 1
+        if counts:  # products of a K-Means packet still to come
             products = Signal(range(lane.bins + 1), reset_less=True)
-        beyond = words_beyond(lane, word, products != 0)
+        if lane.packet_words == 1:
+            beyond = words_beyond(lane, word, products != 0)
+        else:  # the centroids of either packet are its last row
+            beyond = row_beyond(lane, word, ~self.packet.p.last)
         src = Signal.like(work.src, reset_less=True)
         rows, words = (Signal.like(each, reset_less=True) for each in (work.rows, work.words))
         with m.If(self.is_codebook):
@@ -358,16 +369,18 @@ class KllmMatmulIssue(Block):
                 words.eq(check.words),
                 is_whole.eq(0),
             ]
-            if lane.select_config.is_fixed:
+            if counts:
                 m.d.sync += products.eq(lane.bins)
         with m.Elif(~is_whole):
             link(m, self.packet, self.codebook)
             with m.If(self.codebook.valid & self.codebook.ready):
                 now_beyond = Mux(kind == Codebook.KMEANS, *beyond)
                 m.d.sync += [is_bad.eq(is_bad | now_beyond), is_whole.eq(self.codebook.p.last)]
-                if lane.select_config.is_fixed:
+                if counts:
                     m.d.sync += products.eq(products - (products != 0))
         with m.Else():
+            if lane.packet_words > 1:  # the next command may be offered meanwhile
+                m.d.comb += self.ticket.p.as_value().eq(0)
             m.d.comb += [
                 self.ticket.p.fault.eq(Mux(is_bad, int(CommandStatus.RANGE), 0)),
                 self.ticket.p.done.eq(1),

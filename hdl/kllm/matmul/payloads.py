@@ -54,6 +54,11 @@ outlier_count_layout = Payload(
 # A word of a packet; ``last`` is the end of a token.
 packet_word_layout = Payload(word=(FP16.bits, "FP16 word", FP16), last=(1, "end of the token"))
 
+# A row of a packet.
+packet_row_layout = Payload(
+    word=(ROW, "16 FP16 words, the first lowest", FP16), last=(1, "end of the packet")
+)
+
 row_layout = Payload(word=(ROW, "16 FP16 words, element 0 first", FP16))
 
 # A command whose outputs are to be collected.

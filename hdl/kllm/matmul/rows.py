@@ -1,6 +1,8 @@
 """Words of rows: the packet of LANE_CODEBOOK and the tokens of DIRECT."""
 
-from amaranth import Module, Signal
+from typing import ClassVar
+
+from amaranth import Module, Mux, Signal
 from amaranth.lib import stream
 
 from golden.fp16.format import FP16
@@ -8,8 +10,8 @@ from golden.kllm.isa import ROW_ELEMENTS
 from golden.timing import Timing
 from hdl.block import Block, Tier
 from hdl.kllm.engine import row_read
-from hdl.kllm.matmul.config import FIRST_REQUEST, KllmMatmulPhaseConfig
-from hdl.kllm.matmul.payloads import packet_word_layout, row_work_layout
+from hdl.kllm.matmul.config import FIRST_REQUEST, KllmRowWalkConfig
+from hdl.kllm.matmul.payloads import packet_row_layout, packet_word_layout, row_work_layout
 from hdl.ports import In, Out
 from hdl.walk import Walk
 
@@ -21,15 +23,27 @@ class KllmRowWalk(Block):
     not change until ``done``. Requests run ahead of the words, as far as the memory takes them.
 
     Latency: ``start`` to the first request 1 cycle, a row to its first word 0 cycles. Throughput 1
-    word per cycle. ``read_row.ready`` depends combinationally on ``o.ready``.
+    word per cycle. ``read_row.ready`` depends combinationally on ``o.ready``. With ``packet_words``
+    16 a walk gives whole rows on ``row`` in place of words, if ``by_row`` is 1 from its start to
+    its end.
     Golden: golden.kllm.walks.row_words.
     """
 
     tier = Tier.PART
     golden = "golden.kllm.walks:row_words"
-    default = KllmMatmulPhaseConfig()
+    default = KllmRowWalkConfig()
+    configs: ClassVar = {
+        "words": KllmRowWalkConfig(),
+        "rows": KllmRowWalkConfig(packet_words=ROW_ELEMENTS),
+    }
 
-    def __init__(self, config: KllmMatmulPhaseConfig):
+    def __init__(self, config: KllmRowWalkConfig):
+        whole = {}
+        if config.packet_words > 1:
+            whole = {
+                "by_row": In(1, "The walk gives rows."),
+                "row": Out(stream.Signature(packet_row_layout), "Rows of the tokens."),
+            }
         super().__init__(
             config,
             {
@@ -38,6 +52,7 @@ class KllmRowWalk(Block):
                 "done": Out(1, "Every word was taken."),
                 **row_read("read", "rows of the vector memory"),
                 "o": Out(stream.Signature(packet_word_layout), "Words of the tokens."),
+                **whole,
             },
         )
 
@@ -59,16 +74,35 @@ class KllmRowWalk(Block):
         with m.Elif(asks.step & asks.wraps.rows):
             m.d.sync += base.eq(base + work.stride)
 
-        walk = Walk(m, "walk", groups=work.groups, tokens=work.tokens, words=work.words)
+        if self.config.packet_words > 1:
+            self._give(m, Mux(self.by_row, work.rows, work.words))
+        else:
+            self._give(m, work.words)
+        return m
+
+    def _give(self, m: Module, words) -> None:
+        """The words, or the rows, as they come."""
+        work = self.work
+        walk = Walk(m, "walk", groups=work.groups, tokens=work.tokens, words=words)
         place = walk.at.words % ROW_ELEMENTS
         is_row_end = walk.last.words | (place == ROW_ELEMENTS - 1)
+        step, valid = self.o.valid & self.o.ready, self.read_row.valid & ~walk.done
+        frees = self.o.ready & ~walk.done & is_row_end
+        if self.config.packet_words > 1:
+            m.d.comb += [
+                self.row.valid.eq(valid & self.by_row),
+                self.row.p.word.eq(self.read_row.p.word),
+                self.row.p.last.eq(walk.last.words),
+            ]
+            step = step | (self.row.valid & self.row.ready)
+            frees = Mux(self.by_row, self.row.ready & ~walk.done, frees)
+            valid = valid & ~self.by_row
         m.d.comb += [
             walk.start.eq(self.start),
-            walk.step.eq(self.o.valid & self.o.ready),
+            walk.step.eq(step),
             self.done.eq(walk.done),
-            self.o.valid.eq(self.read_row.valid & ~walk.done),
+            self.o.valid.eq(valid),
             self.o.p.word.eq(self.read_row.p.word.as_value().word_select(place, FP16.bits)),
             self.o.p.last.eq(walk.last.words),
-            self.read_row.ready.eq(self.o.ready & ~walk.done & is_row_end),
+            self.read_row.ready.eq(frees),
         ]
-        return m

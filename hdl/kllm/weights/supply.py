@@ -9,7 +9,7 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
-from golden.config import Config, bounded, nested
+from golden.config import Config, bounded, flag, nested
 from golden.fp16.format import FP32
 from golden.kllm.config import LaneShape, PortShape
 from golden.timing import Timing
@@ -38,6 +38,7 @@ class KllmWeightSupplyConfig(Config):
     buffer_beats: int = bounded(256, 2, 65_536, "weight beats kept per lane")
     address_bits: int = bounded(32, 8, 64, "bits of an address in port words")
     length_bits: int = bounded(14, 1, 16, "bits of a number of beats")
+    come: bool = flag(False, "tells when all words of a job have come")
 
     def __post_init__(self) -> None:
         if self.slots > 1024:
@@ -163,7 +164,8 @@ class KllmWeightSupply(Block):
     all beats and scales by the lanes. ``error``: of any of the job's words (they are passed on).
     ``refused``: beats, groups or tokens 0, tokens above 1 with more than ``replay_beats`` beats,
     or a read of 2**24 - 2 words or more. Such a job reads nothing and gives nothing, but takes
-    its words of ``rms``.
+    its words of ``rms``. With the field ``come`` the block tells that all words of the eldest job
+    that is not done came without an error.
 
     Rates: one word per port, one beat and one scale per lane and cycle, all at once: see ``bound``.
     A job's reads come ``setup_cycles`` after it, during the job before if there is one. Rounding:
@@ -187,6 +189,9 @@ class KllmWeightSupply(Block):
     def __init__(self, config: KllmWeightSupplyConfig):
         buffer = config.buffer_config
         ports, lanes = config.ports.ports, config.lane.lanes
+        come = {}
+        if config.come:
+            come = {"come": Out(1, "All words of the eldest job have come, without an error.")}
         super().__init__(
             config,
             {
@@ -212,6 +217,7 @@ class KllmWeightSupply(Block):
                     lanes
                 ),
                 "done": Out(stream.Signature(config.done_layout), "One word per job, at its end."),
+                **come,
             },
         )
 
@@ -280,7 +286,9 @@ class KllmWeightSupply(Block):
             order.i.p.eq(found.refused),
         ]
         _replays(m, config, replay_jobs.o, self.rms, buffers)
-        _done(m, order.o, stripe.done, buffers, self.done)
+        errors = _done(m, order.o, stripe.done, buffers, self.done)
+        if config.come:
+            m.d.comb += self.come.eq(order.o.valid & ~order.o.p & errors.valid & ~errors.p)
         return m
 
 
@@ -486,8 +494,11 @@ def _replays(m: Module, config: KllmWeightSupplyConfig, jobs, rms, buffers) -> N
         m.d.sync += token.eq(Mux(is_final, 0, token + 1))
 
 
-def _done(m: Module, order, stripe_done, buffers, done) -> None:
-    """One word per job, in order: refused, or through the stripe and handed over by all."""
+def _done(m: Module, order, stripe_done, buffers, done):
+    """One word per job, in order: refused, or through the stripe and handed over by all.
+
+    Returns the errors of jobs that are through the stripe and not done, the eldest first.
+    """
     errors = queue(m, "errors", 1, _JOBS_AHEAD)
     take = Signal()
     handed = Signal(len(buffers))  # lanes that have handed over all of the eldest job
@@ -506,3 +517,4 @@ def _done(m: Module, order, stripe_done, buffers, done) -> None:
         m.d.comb += buffer.done.ready.eq(~handed[lane])
     finished = Cat(buffer.done.valid for buffer in buffers)
     m.d.sync += handed.eq(Mux(take, 0, handed | finished))
+    return errors.o
