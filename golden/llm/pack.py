@@ -284,7 +284,9 @@ def _trained(
     weights = layer_weights(loaded.model.model.layers[options.layer], loaded.model.config)
     seen = reference(weights, inputs.x, inputs.cos, inputs.sin)
     check_reference(seen["y"], inputs, options.layer)
-    return weights, quantize_layer(weights, seen, config.bits_a, config.bits_b, layout)
+    return weights, quantize_layer(
+        weights, seen, config.bits_a, config.bits_b, layout, config.antisymmetric
+    )
 
 
 def _method(file: Path) -> tuple["Kllm", dict[str, Any]]:
@@ -321,8 +323,9 @@ def calibrated_method(
 def laid_out(options: argparse.Namespace, config: MachineConfig) -> "LayerOptions":
     """Says how layers lie on the machine, before a model is read.
 
-    ConfigError: a field of ``--option``; the machine's widths; a calibration that is of no KLLM
-    method, of other widths or of another flow. CheckpointError: the file is no calibration.
+    ConfigError: a field of ``--option``; the machine's widths or half packets; a calibration that
+    is of no KLLM method, of other widths or of another flow. CheckpointError: the file is no
+    calibration.
     """
     from golden.kllm.layer.program import check_widths
     from golden.kllm.layer.shape import LayerOptions
@@ -334,6 +337,10 @@ def laid_out(options: argparse.Namespace, config: MachineConfig) -> "LayerOption
     method, _ = _method(options.calibration)
     made = method.layer_options()
     check_widths(config, method.activation_bits, method.weight_bits)
+    if config.antisymmetric and not method.antisymmetric:
+        raise ConfigError(
+            "MachineConfig.antisymmetric must be False for a calibration without antisymmetric=true"
+        )
     return made
 
 

@@ -60,13 +60,18 @@ from tb.simulate.run import simulate
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
 LENGTH = 16  # of the slots that long walks read
 REPLAY = 13  # beats that several tokens may share: fewer than those of the longest token
-# products, slots: most of an accelerator, and most of the engine
-CASES = {"rounded": ("rounded", 64), "fixed16": ("fixed16", 64), "256_slots": ("rounded", 256)}
+# products, slots: most of an accelerator, and most of the engine; whether packets are half ones
+CASES = {
+    "rounded": ("rounded", 64, False), "fixed16": ("fixed16", 64, False),
+    "256_slots": ("rounded", 256, False), "fixed12_half": ("fixed12", 64, True),
+}  # fmt: skip
 
 
-def engine(product: str, slots: int) -> tuple[MachineConfig, KllmMatmulConfig]:
-    """The small machine with these products and slots, and its engine."""
-    machine = dataclasses.replace(SMALL.machine, replay_beats=REPLAY, product=product)
+def engine(product: str, slots: int, half: bool) -> tuple[MachineConfig, KllmMatmulConfig]:
+    """The small machine with these products, slots and packets, and its engine."""
+    machine = dataclasses.replace(
+        SMALL.machine, replay_beats=REPLAY, product=product, antisymmetric=half
+    )
     small = dataclasses.replace(SMALL, machine=machine).matmul_config
     slot = dataclasses.replace(small.slot, slots=slots)
     return dataclasses.replace(machine, slot=slot), dataclasses.replace(small, slot=slot)
@@ -193,7 +198,7 @@ def program(rng, machine: MachineConfig, lane: KllmPeLaneConfig) -> Program:
         Slot(LENGTH + 1, False, 0x3F800000),
     ]  # fmt: skip
     made = Program(rng, slots, machine, lane)
-    bins = lane.counter_config.bins
+    bins = lane.bins
     K, N, D = MatmulMode.KMEANS, MatmulMode.INTEGER, MatmulMode.DIRECT
     R, M, C = CommandStatus.RANGE, CommandStatus.SLOT_MISMATCH, CommandStatus.CODEBOOK_MISSING
     assert made.matmul(K) == C
