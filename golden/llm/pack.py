@@ -323,9 +323,8 @@ def calibrated_method(
 def laid_out(options: argparse.Namespace, config: MachineConfig) -> "LayerOptions":
     """Says how layers lie on the machine, before a model is read.
 
-    ConfigError: a field of ``--option``; the machine's widths or half packets; a calibration that
-    is of no KLLM method, of other widths or of another flow. CheckpointError: the file is no
-    calibration.
+    ConfigError: a field of ``--option``; the machine's widths or half packets; a calibration of no
+    KLLM method, of other widths or of another flow. CheckpointError: the file is no calibration.
     """
     from golden.kllm.layer.program import check_widths
     from golden.kllm.layer.shape import LayerOptions

@@ -165,7 +165,7 @@ def halves(state) -> list[str]:
 
 
 def test_antisymmetric_codebooks_stay_so(model) -> None:
-    """Of weights, K and V, and of no activation; learning brings the model nearer.
+    """Those of weights, K and V, and of no activation; learning brings the model nearer.
 
     Shown to fail: the upper half a leaf of its own, and halves of 0..1.
     """

@@ -113,7 +113,8 @@ def quantize_layer(
 ) -> QuantizedLayer:
     """Codebooks and weight indices; ``seen``: what ``reference`` gives on calibration tokens.
 
-    antisymmetric: codebooks of weights, K and V have ``c[i] = -c[last - i]``
+    antisymmetric: codebooks of weights, K and V have ``c[i] = -c[last - i]``.
+
     ConfigError: bits_a above bits_b, as cached K and V are clustered with bits_a and used with
     bits_b.
     """

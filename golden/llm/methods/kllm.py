@@ -88,7 +88,7 @@ class Kllm(Method):
     fuse: q, k, v and gate, up share a codebook
     antisymmetric: ``c[i] = -c[last - i]`` in codebooks of weights, K and V: half tables
     product: words of products in the lanes. The fast path has those of fixed point in linear layers
-        and of V, but for sums in float32; what ``rounded`` rounds it leaves out, and with
+        and of V (golden.llm.eval.fake.products); what ``rounded`` rounds it leaves out, and with
         ``scores=index`` the words of scores
     tokens: of calibration
     """
