@@ -5,7 +5,7 @@
 T is the table that a packet fills the lane with (golden.kllm.products), and E what its words differ
 from the products of centroids. So a matrix product per weight centroid is added, or per pair of
 opposite ones where the codebook is antisymmetric. E is a few thousandths of the products at most,
-so bfloat16 is near enough: what it rounds is far less than what a lane rounds of its FP16 results.
+so bfloat16 is near enough. It rounds far less of a result than a lane, whose results are FP16.
 """
 
 import dataclasses
