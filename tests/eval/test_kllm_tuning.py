@@ -167,7 +167,8 @@ def halves(state) -> list[str]:
 def test_antisymmetric_codebooks_stay_so(model) -> None:
     """Those of weights, K and V, and of no activation; learning brings the model nearer.
 
-    Shown to fail: the upper half a leaf of its own, and halves of 0..1.
+    Shown to fail: the upper half with values of its own, K as any codebook, and lower halves that
+    may cross 0.
     """
     method = parse(f"{SPELLING},antisymmetric=true")
     fitted = method.calibrate(CalibrationData(model, windows(8)))
@@ -181,6 +182,16 @@ def test_antisymmetric_codebooks_stay_so(model) -> None:
         assert float(value.abs().max()) <= 1
         assert not torch.equal(found[key], fitted[key]), key
     assert divergence(model, method, found) < 0.95 * divergence(model, method, fitted)
+    with Site(model) as site:
+        student = tuning._Student(method, site, found)
+        with torch.no_grad():
+            student.leaves["0.k"].copy_(torch.linspace(-1.2, 0.3, 8))
+        student.settle()
+        value = float_from_bits(student.words()["0.k"].long())
+    assert torch.equal(value, -value.flip(0))
+    assert torch.equal(value, value.sort().values)
+    assert value.tolist()[6:10] == [0.0] * 4
+    assert float(value[0]) == -1
 
 
 def test_stopped_tuning_goes_on(model, fitted, tmp_path, monkeypatch) -> None:
