@@ -6,6 +6,7 @@ Shown to fail:
 - append words left out (part 1 gives other words).
 """
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -118,6 +119,36 @@ def test_a_calibration_is_told_and_followed(made: Path, fitted: Path) -> None:
     }  # fmt: skip
     assert "key_offset" in found.layout["data"]
     assert found.model["error"] < pack.load(made, SMALL).manifest.model["error"]
+
+
+def test_half_packets_take_antisymmetric_codebooks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A layer without a calibration file, and one of a learned state; of another it is refused.
+
+    The packets of the latter are half as long as those of a machine with whole ones.
+    """
+    monkeypatch.setattr(checkpoint, "load", tiny)
+    half = ["--set", "antisymmetric=true", "--set", "product=fixed12"]
+    learned = METHOD.replace("damping", "steps=2,antisymmetric=true,damping")
+    files = {
+        spelling: calibrated(tmp_path / f"{n}.safetensors", spelling)
+        for n, spelling in enumerate((METHOD, learned))
+    }
+    folder = tmp_path / "folder"
+    arguments = [*ARGUMENTS, *half, "-o", str(folder)]
+    assert pack.main([*arguments, "--calibration", str(files[METHOD])]) == 2
+    message = "MachineConfig.antisymmetric must be False for a calibration without antisymmetric="
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not folder.exists()
+    machine = dataclasses.replace(SMALL, antisymmetric=True, product="fixed12")
+    for given in ([], ["--calibration", str(files[learned])]):
+        assert pack.main([*arguments, *given]) == 0
+        found = pack.load(folder, machine)
+        assert found.manifest.layout["data"]["packet.o"][1] == 9  # 136 words
+        assert found.manifest.model["error"] < 0.1
+        results = Machine(machine, found.data, found.ports).run(found.programs[0])
+        assert [result.word for result in results] == found.status[0]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import dataclasses
 import zlib
 from typing import Any
 
-from golden.config import Shape, bounded, choice, nested
+from golden.config import Shape, bounded, choice, flag, nested
 from golden.index.format import INT_BITS, K_MAX
 from golden.kllm.format import (
     PRODUCTS,
@@ -100,6 +100,9 @@ class MachineConfig(Shape):
     vectors: VectorShape = nested(VectorShape, "the vector memory")
     ports: PortShape = nested(PortShape, "the weight memories")
     product: str = choice("rounded", PRODUCTS, "words of the lanes' table")
+    antisymmetric: bool = flag(
+        False, "C_B[j] = -C_B[last - j], as C_V: packets have the lower half"
+    )
     softmax_elements: int = bounded(4096, ROW_ELEMENTS, K_MAX, "longest row of SOFTMAX")
     replay_beats: int = bounded(256, 1, K_MAX, "longest tokens that may share weights, in beats")
     batch: int = bounded(0, 0, 64, "most tokens of a command of the cache unit; 0: no such unit")
@@ -197,14 +200,19 @@ class MachineConfig(Shape):
         return self.lanes * self.layout.lane_words
 
     @property
+    def packet_bits_b(self) -> int:
+        """Bits of the weight indices for which a packet of LANE_CODEBOOK has words."""
+        return self.bits_b - int(self.antisymmetric)
+
+    @property
     def kmeans_words(self) -> int:
         """Words of a K-Means packet of LANE_CODEBOOK."""
-        return kmeans_packet_length(self.bits_a, self.bits_b)
+        return kmeans_packet_length(self.bits_a, self.packet_bits_b)
 
     @property
     def integer_words(self) -> int:
         """Words of an Integer packet of LANE_CODEBOOK."""
-        return integer_packet_length(self.bits_b)
+        return integer_packet_length(self.packet_bits_b)
 
     def array_beats(self, length: int, outputs: int) -> int:
         """Array beats of a matmul's weight image, the beats of scales included."""

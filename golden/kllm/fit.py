@@ -97,11 +97,13 @@ def _largest(weight: Tensor) -> Tensor:
 
 
 def least_squares(
-    weight: Tensor, bits: int, importance: Tensor | None = None, *, rounds: int = 8, seed: int = 0
-) -> Fit:
+    weight: Tensor, bits: int, importance: Tensor | None = None, *, rounds: int = 8, seed: int = 0,
+    antisymmetric: bool = False,
+) -> Fit:  # fmt: skip
     """Codebook, scales and indices in turn, each the best for the other two.
 
     weight : (N, K) real; importance : (K,) or (N, K), not negative, None: 1
+    antisymmetric : the codebook has ``c[i] = -c[last - i]``, in FP16 words, too
     The first codebook is the k-means of all weights over their channel's largest magnitude. The
     cost never rises but by roundings to FP16. ValueError: not finite, or beyond the FP16 range.
     """
@@ -116,13 +118,17 @@ def least_squares(
     own = h * scale[:, None] ** 2
     if not bool((own > 0).any()):
         own = torch.ones_like(w)
-    centroids = kmeans_1d(unit, 1 << bits, own, seed=seed).centroids
+    if antisymmetric:  # as golden.kllm.quantize: the nearest centroid has the sign of its sample
+        half = kmeans_1d(unit.abs(), 1 << bits - 1, own, seed=seed).centroids
+        centroids = torch.cat((-half.flip(0), half))
+    else:
+        centroids = kmeans_1d(unit, 1 << bits, own, seed=seed).centroids
     best = _assigned(w, scale, _words(centroids.clamp(-1, 1) + 0.0))
     least = _cost(w, best, h)
     made = best
     for _ in range(rounds):
         scale = _scales(w, made.codebook[made.index], h, made.scale)
-        codebook = _centroids(w, scale, made.index, h, made.codebook)
+        codebook = _centroids(w, h, dataclasses.replace(made, scale=scale), antisymmetric)
         made = _assigned(w, *_normalised(scale, codebook))
         cost = _cost(w, made, h)
         if cost >= least:
@@ -139,12 +145,16 @@ def _assigned(w: Tensor, scale: Tensor, codebook: Tensor) -> Fit:
     return Fit(_nearest(_unit(w, scale), codebook), scale, codebook)
 
 
-def _centroids(w: Tensor, scale: Tensor, index: Tensor, h: Tensor, before: Tensor) -> Tensor:
-    """``argmin over c_j of sum over i = j of h (w - s c_j)**2``, ascending."""
-    s = scale[:, None]
-    place = index.flatten()
+def _centroids(w: Tensor, h: Tensor, made: Fit, antisymmetric: bool) -> Tensor:
+    """``argmin over c_j of sum over i = j of h (w - s c_j)**2``, ascending.
+
+    antisymmetric: the sum goes over ``i = last - j`` too, with the centroid negated.
+    """
+    s, place, before = made.scale[:, None], made.index.flatten(), made.codebook
     top = torch.zeros_like(before).index_add_(0, place, (h * s * w).flatten())
     below = torch.zeros_like(before).index_add_(0, place, (h * s**2).expand_as(w).flatten())
+    if antisymmetric:
+        top, below = top - top.flip(0), below + below.flip(0)
     return _quotient(top, below, before).sort().values
 
 

@@ -47,7 +47,7 @@ def codebook_fault(config: MachineConfig, rows: RowWork, words: Sequence[int]) -
     """RANGE: the packet ends outside the vector memory, or a word of it is above 1."""
     if rows.src + rows.rows > config.vector_rows:
         return CommandStatus.RANGE
-    fits = packet_fits(words, config.bits_a, config.bits_b, config.product)
+    fits = packet_fits(words, config.bits_a, config.packet_bits_b, config.product)
     return CommandStatus(0) if fits else CommandStatus.RANGE
 
 

@@ -359,7 +359,7 @@ class Machine:
             factor = torch.tensor([slot.rms_reciprocal for slot in held])
             s_b = mul(weight.scale[None, :], factor[:, None], FP16, FP32, FP16)
         weight = Weight(weight.index, s_b)
-        books = Packet(packet, config.bits_a, config.bits_b, config.product)
+        books = Packet(packet, config.bits_a, config.bits_b, config.product, config.antisymmetric)
         if o["mode"] == MatmulMode.INTEGER:
             made = integer_matmul(Tokens.stack(held), weight, books, config.integer_bits)
         else:

@@ -127,8 +127,11 @@ class _Maker:
 
     # Memories.
 
-    def _book(self, bits: int) -> np.ndarray:
+    def _book(self, bits: int, antisymmetric: bool = False) -> np.ndarray:
         values = np.sort(self.rng.uniform(-1, 1, 1 << bits)).astype(np.float16) + np.float16(0)
+        if antisymmetric:
+            lower = -np.abs(values[: len(values) // 2])
+            values = np.sort(np.concatenate((lower, -lower))) + np.float16(0)
         return values.view(np.uint16).astype(np.int64)
 
     def _constants(self) -> np.ndarray:
@@ -143,11 +146,11 @@ class _Maker:
                 rows.extend(padded.reshape(-1, ROW_ELEMENTS))
 
         for _ in range(2):
-            a, b = self._book(config.bits_a), self._book(config.bits_b)
+            a, b = self._book(config.bits_a), self._book(config.bits_b, config.antisymmetric)
             add("activation", a, midpoints(torch.from_numpy(a)).numpy())
-            add("kmeans", codebook_packet(a, b, config.product))
-            v = self._book(config.bits_b)
-            add("integer", integer_packet(v, config.bits_a, config.product))
+            add("kmeans", codebook_packet(a, b, config.product, config.antisymmetric))
+            v = self._book(config.bits_b, config.antisymmetric)
+            add("integer", integer_packet(v, config.bits_a, config.product, config.antisymmetric))
         if self.faults:  # a word beyond 1: refused, and the codebook before it is gone
             rows[self.constants["activation"][1] + 1][1] = 0x3C01
             rows[self.constants["integer"][1]][2] = 0xC000

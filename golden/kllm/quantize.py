@@ -159,7 +159,7 @@ def quantize_weight(
         codebook = train_weight_codebook(weight, bits, fisher, seed)
     unit, _, scale = _channels(weight)
     c = float_from_bits(codebook, FP16)
-    index = torch.bucketize(unit, (c[:-1] + c[1:]) / 2)  # counts the midpoints below unit
+    index = torch.bucketize(unit.contiguous(), (c[:-1] + c[1:]) / 2)  # midpoints below unit
     return QuantizedWeight(
         index=index.t().contiguous().to(torch.uint8), scale=scale, codebook=codebook
     )

@@ -284,7 +284,9 @@ def _trained(
     weights = layer_weights(loaded.model.model.layers[options.layer], loaded.model.config)
     seen = reference(weights, inputs.x, inputs.cos, inputs.sin)
     check_reference(seen["y"], inputs, options.layer)
-    return weights, quantize_layer(weights, seen, config.bits_a, config.bits_b, layout)
+    return weights, quantize_layer(
+        weights, seen, config.bits_a, config.bits_b, layout, config.antisymmetric
+    )
 
 
 def _methods(file: Path) -> tuple["Kllm", list["Method"], dict[str, Any]]:
@@ -353,8 +355,8 @@ def calibrated(loaded: "Checkpoint", file: Path) -> Calibrated:
 def laid_out(options: argparse.Namespace, config: MachineConfig) -> "LayerOptions":
     """Says how layers lie on the machine, before a model is read.
 
-    ConfigError: a field of ``--option``; the machine's widths; a calibration that is of no KLLM
-    method, of other widths or of another flow. CheckpointError: the file is no calibration.
+    ConfigError: a field of ``--option``; the machine's widths or half packets; a calibration of no
+    KLLM method, of other widths or of another flow. CheckpointError: the file is no calibration.
     """
     from golden.kllm.layer.program import check_widths
     from golden.kllm.layer.shape import LayerOptions
@@ -366,6 +368,10 @@ def laid_out(options: argparse.Namespace, config: MachineConfig) -> "LayerOption
     method, _, _ = _methods(options.calibration)
     made = method.layer_options()
     check_widths(config, method.activation_bits, method.weight_bits)
+    if config.antisymmetric and not method.antisymmetric:
+        raise ConfigError(
+            "MachineConfig.antisymmetric must be False for a calibration without antisymmetric=true"
+        )
     return made
 
 

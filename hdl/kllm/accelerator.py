@@ -146,6 +146,7 @@ class KllmAcceleratorConfig(Config):
             outliers_max=slot.outliers_max,
             counter=self.build.counter,
             product=self.machine.product,
+            antisymmetric=self.machine.antisymmetric,
             macs=self.build.macs,
             weight_buffer_beats=self.build.weight_buffer_beats,
             coding=self.build.coding,

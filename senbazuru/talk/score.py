@@ -161,7 +161,7 @@ def _fast(options: Options, ids: list[int]) -> tuple[float, float]:
     machine, model = options.config.machine, loaded.model
     with Site(model) as site, torch.no_grad():
         methods.install(site)
-        head = head_of_text(loaded, (machine.bits_a, machine.bits_b), len(site.layers))
+        head = head_of_text(loaded, machine, len(site.layers))
         seen: list[torch.Tensor] = []
         site.watch(model.model.norm, lambda given, _named: seen.append(given[0][0]))
         real = model(tokens[None], use_cache=False).logits[0]

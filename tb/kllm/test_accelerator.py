@@ -59,7 +59,10 @@ from tb.kllm.support.rebase import counted, rebase
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
 WIDE = dataclasses.replace(SMALL, functions=8)
 CACHED = BLOCKS["kllm_accelerator"].configs["small_cache"]
-FIXED = dataclasses.replace(SMALL, machine=dataclasses.replace(SMALL.machine, product="fixed16"))
+FIXED = {
+    "fixed16": dataclasses.replace(SMALL.machine, product="fixed16"),
+    "fixed12_half": dataclasses.replace(SMALL.machine, product="fixed12", antisymmetric=True),
+}
 
 
 RESPONSES = {
@@ -245,13 +248,15 @@ def test_programs(seed):
     )  # fmt: skip
 
 
-@pytest.mark.telling
-def test_programs_with_products_in_fixed_point(seed):
-    """Shown to fail: lanes of ``fixed16`` in a machine of ``rounded``."""
+@pytest.mark.telling("fixed12_half")
+@pytest.mark.parametrize("machine", FIXED)
+def test_programs_with_products_in_fixed_point(machine, seed):
+    """Shown to fail: lanes of ``fixed16`` in a machine of ``rounded``; lanes of whole tables."""
+    config = dataclasses.replace(SMALL, machine=FIXED[machine])
     run(
-        seed, "programs", FIXED,
-        faulty=programs(seed + 600, 2, 40, True, config=FIXED),
-        clean=programs(seed + 700, 2, 40, False, config=FIXED),
+        seed, "programs", config,
+        faulty=programs(seed + 600, 2, 40, True, config=config),
+        clean=programs(seed + 700, 2, 40, False, config=config),
     )  # fmt: skip
 
 

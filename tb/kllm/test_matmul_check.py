@@ -14,6 +14,7 @@ Shown to fail with:
 import dataclasses
 
 import numpy as np
+import pytest
 
 from golden.kllm.format import beats
 from golden.kllm.isa import Codebook, MatmulMode, Opcode, encode, row_count
@@ -131,9 +132,15 @@ def output_rows() -> list[dict]:
     return found
 
 
-def test_matmul_check(seed):
+@pytest.mark.telling("half")
+@pytest.mark.parametrize("packets", ["whole", "half"])
+def test_matmul_check(packets, seed):
+    """Shown to fail: the words of a whole packet for half of one."""
     rng = np.random.default_rng([seed, 101])
     steps = []
+    half = packets == "half"
+    machine = dataclasses.replace(MACHINE, antisymmetric=half)
+    lane = dataclasses.replace(CONFIG.lane, antisymmetric=half)
     for o in operands(rng):
         # Sizes of a length that no slot has are not used.
         sizes = [o["length"], row_count(o["length"]), beats(o["length"], MACHINE.elements)]
@@ -141,21 +148,21 @@ def test_matmul_check(seed):
         command = command_payload([int(Opcode.MATMUL), *words[1:]])
         steps.append({"command": command, "sizes": sizes, "fault": is_outside(MACHINE, o)})
     for kind in Codebook:
-        rows = codebook_rows(MACHINE, 0, kind)
-        last = MACHINE.vector_rows - rows.rows
+        rows = codebook_rows(machine, 0, kind)
+        last = machine.vector_rows - rows.rows
         for src in (0, last, last + 1, 65535, *(1 << bit for bit in range(16))):
             words = encode(Opcode.LANE_CODEBOOK, 0, {}, {"src": src, "kind": int(kind)})
             steps.append(
                 {
                     "command": command_payload([int(Opcode.LANE_CODEBOOK), *words[1:]]),
                     "sizes": [rows.words, rows.rows, None],
-                    "fault": bool(codebook_fault(MACHINE, codebook_rows(MACHINE, src, kind), ())),
+                    "fault": bool(codebook_fault(machine, codebook_rows(machine, src, kind), ())),
                 }
             )
     assert {step["fault"] for step in steps} == {False, True}
     order = rng.permutation(len(steps))
     simulate(
-        KllmMatmulCheck(CONFIG),
+        KllmMatmulCheck(dataclasses.replace(CONFIG, lane=lane)),
         "tb.kllm.tb_matmul_check",
         params={"steps": [steps[n] for n in order]},
         seed=seed,

@@ -61,22 +61,25 @@ from tb.simulate.run import simulate
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
 LENGTH = 16  # of the slots that long walks read
 REPLAY = 13  # beats that several tokens may share: fewer than those of the longest token
-# products, slots: most of an accelerator, and most of the engine
+# products, slots: most of an accelerator, and most of the engine; half packets; words; rows ahead
 CASES = {
     "rounded": ("rounded", 64),
     "fixed16": ("fixed16", 64),
     "256_slots": ("rounded", 256),
-    "rows": ("rounded", 64, 16),
-    "rows_fixed16": ("fixed16", 64, 16),
-    "front": ("rounded", 64, 1, True),
+    "fixed12_half": ("fixed12", 64, True),
+    "rows": ("rounded", 64, False, 16),
+    "rows_fixed16": ("fixed16", 64, False, 16),
+    "front": ("rounded", 64, False, 1, True),
 }
 
 
 def engine(
-    product: str, slots: int, packet_words: int = 1, front: bool = False
+    product: str, slots: int, half: bool = False, packet_words: int = 1, front: bool = False
 ) -> tuple[MachineConfig, KllmMatmulConfig]:
-    """The small machine with these products and slots, and its engine."""
-    machine = dataclasses.replace(SMALL.machine, replay_beats=REPLAY, product=product)
+    """The small machine with these products, slots and packets, and its engine."""
+    machine = dataclasses.replace(
+        SMALL.machine, replay_beats=REPLAY, product=product, antisymmetric=half
+    )
     small = dataclasses.replace(SMALL, machine=machine).matmul_config
     lane = dataclasses.replace(small.lane, packet_words=packet_words)
     small = dataclasses.replace(small, lane=lane, front=front)
@@ -205,7 +208,7 @@ def program(rng, machine: MachineConfig, config: KllmMatmulConfig) -> Program:
         Slot(LENGTH + 1, False, 0x3F800000),
     ]  # fmt: skip
     made = Program(rng, slots, machine, config)
-    bins = lane.counter_config.bins
+    bins = lane.bins
     K, N, D = MatmulMode.KMEANS, MatmulMode.INTEGER, MatmulMode.DIRECT
     R, M, C = CommandStatus.RANGE, CommandStatus.SLOT_MISMATCH, CommandStatus.CODEBOOK_MISSING
     assert made.matmul(K) == C

@@ -154,6 +154,46 @@ def test_tuning_is_nearer_to_the_unchanged_model(model, fitted) -> None:
     assert divergence(model, method, found) < 0.9 * divergence(model, method, fitted)
 
 
+def halves(state) -> list[str]:
+    """Codebooks of the state whose words are antisymmetric."""
+    found = []
+    for key, words in state.items():
+        value = float_from_bits(words.long()) if words.dim() == 1 else torch.ones(2)
+        if ".scale." not in key and torch.equal(value, -value.flip(0)):
+            found.append(key)
+    return found
+
+
+def test_antisymmetric_codebooks_stay_so(model) -> None:
+    """Those of weights, K and V, and of no activation; learning brings the model nearer.
+
+    Shown to fail: the upper half with values of its own, K as any codebook, and lower halves that
+    may cross 0.
+    """
+    method = parse(f"{SPELLING},antisymmetric=true")
+    fitted = method.calibrate(CalibrationData(model, windows(8)))
+    found = tuning.tune(method, fitted, CalibrationData(model, windows(128)), 128, "a")
+    kinds = {key.partition(".")[2] for key in fitted if ".weight." in key} | {"k", "v"}
+    for state in (fitted, found):
+        assert sorted(halves(state)) == sorted(f"{i}.{kind}" for i in range(2) for kind in kinds)
+    for key in halves(found):
+        value = float_from_bits(found[key].long())
+        assert torch.equal(value, value.sort().values), key
+        assert float(value.abs().max()) <= 1
+        assert not torch.equal(found[key], fitted[key]), key
+    assert divergence(model, method, found) < 0.95 * divergence(model, method, fitted)
+    with Site(model) as site:
+        student = tuning._Student(method, site, found)
+        with torch.no_grad():
+            student.leaves["0.k"].copy_(torch.linspace(-1.2, 0.3, 8))
+        student.settle()
+        value = float_from_bits(student.words()["0.k"].long())
+    assert torch.equal(value, -value.flip(0))
+    assert torch.equal(value, value.sort().values)
+    assert value.tolist()[6:10] == [0.0] * 4
+    assert float(value[0]) == -1
+
+
 def test_stopped_tuning_goes_on(model, fitted, tmp_path, monkeypatch) -> None:
     """The same words as without a stop, and only the steps that were missing.
 

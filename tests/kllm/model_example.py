@@ -14,7 +14,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.layer.shape import LayerOptions
 from golden.kllm.model.compiler import ModelImage, compile_model
-from golden.kllm.model.layout import model_layout
+from golden.kllm.model.layout import ModelLayout, model_layout
+from golden.kllm.model.quantized import QuantizedModel
 from golden.llm.checkpoint import Checkpoint
 from golden.llm.kllm import pack
 from golden.llm.kllm.model import model_shape
@@ -46,21 +47,26 @@ def paged(head_dim: int = 32) -> MachineConfig:
     return dataclasses.replace(machine, cache=dataclasses.replace(machine.cache, kv=kv))
 
 
+def quantized(
+    machine: MachineConfig, head_dim: int = 32, layers: int = LAYERS, cache: str = "indices"
+) -> tuple[QuantizedModel, ModelLayout]:
+    """The model for a machine, and its layout."""
+    loaded = checkpoint(head_dim)
+    ids = torch.randint(0, VOCABULARY, (256,), generator=torch.Generator().manual_seed(2))
+    options = LayerOptions(glu="exact", center=True, cache=cache)
+    source = pack.trained(loaded, ids, options, machine)
+    shape = model_shape(loaded.model, layers, CONTEXT, source.shape)
+    layout = model_layout(shape, options, machine, pack.CHUNK)
+    return pack.quantize_model(loaded, source, layout, [ids], lambda _line: None), layout
+
+
 @functools.cache
 def image(head_dim: int = 32, layers: int = LAYERS, cache: str = "indices") -> ModelImage:
     """The image of the small machine; heads of 64 elements take two groups of V's images."""
-    loaded = checkpoint(head_dim)
     machine = MACHINES["small"] if cache == "indices" else paged(head_dim)
-    ids = torch.randint(0, VOCABULARY, (256,), generator=torch.Generator().manual_seed(2))
-    options = LayerOptions(glu="exact", center=True, cache=cache)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        source = pack.trained(loaded, ids, options, machine)
-        shape = model_shape(loaded.model, layers, CONTEXT, source.shape)
-        layout = model_layout(shape, options, machine, pack.CHUNK)
-        return compile_model(
-            pack.quantize_model(loaded, source, layout, [ids], lambda _line: None), layout
-        )
+        return compile_model(*quantized(machine, head_dim, layers, cache))
 
 
 @functools.cache

@@ -5,7 +5,8 @@ Shown to fail:
 - scales without the importance;
 - errors that feed back with the wrong sign, within a block of columns or to the blocks after it;
 - a descent that forgets what the columns before it changed;
-- a codebook that is not rounded to FP16.
+- a codebook that is not rounded to FP16;
+- antisymmetric centroids of the lower half's samples alone, and k-means of signed samples.
 """
 
 import itertools
@@ -51,6 +52,28 @@ def test_least_squares_is_better_than_the_largest(bits):
     assert len(found.codebook) == 1 << bits
     assert torch.equal(found.codebook, found.codebook.sort().values)
     assert float(found.codebook.abs().max()) <= 1
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4])
+def test_an_antisymmetric_codebook_is_so_in_words(bits):
+    """``c[i] = -c[last - i]`` after every step; on lopsided weights no other half is better."""
+    weight, hessian = heavy(48, 64) + 0.01, hessian_of(64)
+    importance = hessian.diagonal()
+    found = least_squares(weight, bits, importance, antisymmetric=True, rounds=100)
+    last = len(found.codebook) - 1
+    assert torch.equal(found.codebook, -found.codebook.flip(0))
+    assert torch.equal(found.codebook, found.codebook.sort().values)
+    assert float(found.codebook.max()) == 1
+    free = error(weight, least_squares(weight, bits, importance), importance)
+    assert free <= error(weight, found, importance) < 1.5 * free
+    for j, change in itertools.product(range(last // 2 + 1), (0.98, 1.02)):
+        codebook = found.codebook.clone()
+        codebook[j], codebook[last - j] = codebook[j] * change, codebook[last - j] * change
+        moved = Fit(found.index, found.scale, codebook)
+        assert error(weight, moved, importance) > error(weight, found, importance)
+    stored = refine(weight, hessian, feedback(weight, hessian, found)).quantized().codebook
+    words = float_from_bits(stored)
+    assert torch.equal(words, -words.flip(0))
 
 
 def test_least_squares_is_the_best_of_its_neighbours():

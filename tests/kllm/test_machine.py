@@ -39,7 +39,7 @@ from golden.kllm.matmul import matmul
 from golden.kllm.programs import random_program
 from golden.kllm.quantize import quantize_tokens, quantize_unsigned
 from golden.kllm.records import Codebooks, Packet, Weight
-from golden.kllm.vectors.requests import codebook_packet
+from golden.kllm.vectors.requests import codebook_packet, integer_packet
 from hdl.registry import all_blocks
 
 SMALL = MACHINES["small"]
@@ -152,6 +152,36 @@ def test_a_machine_has_no_exact_products() -> None:
     message = "product must be rounded or fixed16 or fixed12, not 'exact'"
     with pytest.raises(ValueError, match=rf"^MachineConfig.{message}$"):
         MachineConfig.parse(SMALL, ["product=exact"])
+
+
+@pytest.mark.parametrize("product", ["rounded", "fixed16", "fixed12"])
+def test_half_packets_give_what_whole_ones_give(product: str) -> None:
+    """Products, outliers and integers. Shown to fail: a packet taken for a whole one."""
+    made = {}
+    values = np.sort(np.random.default_rng(5).uniform(-1, 0, 8))
+    b = words_of(np.concatenate((values, -values[::-1])))
+    for half in (False, True):
+        machine = MachineConfig.parse(SMALL, [f"product={product}", f"antisymmetric={half}"])
+        bench = Bench(machine)
+        assert machine.kmeans_words == (136 if half else 272)
+        assert machine.integer_words == (8 if half else 16)
+        packet = codebook_packet(bench.a, b, product, half)
+        integers = integer_packet(b, machine.bits_a, product, half)
+        bench.machine.state.write(10, torch.from_numpy(packet))
+        bench.machine.state.write(28, torch.from_numpy(integers))
+        bench.quantize()
+        k, n = Vector(200, 20, 2, 4), Vector(210, 20, 2, 4)
+        bench.asm.lane_codebook(src=10)
+        bench.asm.matmul(weights=5, dst=k, length=40, slot=Slots(1, 2))
+        bench.asm.binary(op=Binary.MULTIPLY, a=bench.x, b=bench.x, dst=bench.x)
+        bench.asm.quantize_integer(src=bench.x, slot=Slots(1, 2))
+        bench.asm.lane_codebook(src=28, kind=Codebook.INTEGER)
+        bench.asm.matmul(weights=5, dst=n, length=40, slot=Slots(1, 2), mode=MatmulMode.INTEGER)
+        assert not any(bench.run())
+        made[half] = [bench.read(each, t) for each in (k, n) for t in range(2)]
+    for one, other in zip(made[False], made[True], strict=True):
+        assert one.any()
+        assert torch.equal(one, other)
 
 
 def test_fold_norm_scales_by_the_token() -> None:

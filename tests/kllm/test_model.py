@@ -24,6 +24,7 @@ from golden.kllm.layer.host import run_layer
 from golden.kllm.layer.layout import Job
 from golden.kllm.layer.quantized import Cache
 from golden.kllm.layer.shape import LayerOptions
+from golden.kllm.model.compiler import compile_model
 from golden.kllm.model.host import ModelHost
 from golden.kllm.model.layout import model_layout
 from golden.kllm.model.program import check_model, largest_chunk, pass_program, pieces
@@ -99,6 +100,40 @@ def test_a_batch_gives_what_single_tokens_give(head_dim):
     real = example.checkpoint(head_dim).model(torch.tensor([TOKENS])).logits[0].double().detach()
     both = torch.stack((float_from_bits(single, FP16).flatten(), real.flatten()))
     assert float(torch.corrcoef(both)[0, 1]) > 0.7
+
+
+@pytest.mark.parametrize("cache", ["indices", "oaken"])
+@pytest.mark.parametrize("product", ["fixed16", "fixed12"])
+def test_a_model_of_half_packets_is_that_of_whole_ones(cache, product):
+    """The same layers and head in both machines: every logit, and packets of half the rows.
+
+    Shown to fail: a head with a codebook of its own kind, and K's packet of a whole codebook.
+    """
+    machine = SMALL if cache == "indices" else example.paged()
+    half, whole = (
+        dataclasses.replace(machine, product=product, antisymmetric=each) for each in (True, False)
+    )
+    model, layout = example.quantized(half, layers=2, cache=cache)
+    layers = list(model.layers)
+    images = [
+        compile_model(
+            dataclasses.replace(model, layers=iter(layers)),
+            model_layout(layout.shape, layout.options, each, pack.CHUNK),
+        )
+        for each in (half, whole)
+    ]
+    assert images[0].layout.rows < images[1].layout.rows
+    made = [logits(ModelHost(image), TOKENS, 1) for image in images]
+    assert torch.equal(*made)
+    assert float(float_from_bits(made[0], FP16).std()) > 0
+
+
+def test_half_packets_refuse_other_codebooks():
+    half = dataclasses.replace(SMALL, antisymmetric=True)
+    model, layout = example.quantized(SMALL, layers=1)
+    layout = model_layout(layout.shape, layout.options, half, pack.CHUNK)
+    with pytest.raises(ConfigError, match=r"^codebook_b must be antisymmetric: c\[i\] = -c\[15"):
+        compile_model(model, layout)
 
 
 @pytest.mark.parametrize("head_dim", [32, 64])

@@ -69,10 +69,18 @@ class CompiledLayer:
         return self.program.cached(name, sequence, head)
 
 
-def _padded(codebook: Tensor, bits: int) -> Tensor:
-    """The last centroid repeated up to 2**bits entries."""
-    extra = (1 << bits) - len(codebook)
-    return torch.cat((codebook, codebook[-1:].expand(extra)))
+def _padded(codebook: Tensor, config: MachineConfig) -> Tensor:
+    """A codebook of K or V with as many entries as one of weights.
+
+    The last centroid is repeated. Half packets take any codebook of fewer entries: no index of K
+    or V reaches the upper half, which is then the lower one negated.
+    """
+    whole = 1 << config.bits_b
+    if len(codebook) == whole:
+        return codebook
+    size = 1 << config.packet_bits_b
+    padded = torch.cat((codebook, codebook[-1:].expand(size - len(codebook))))
+    return torch.cat((padded, padded.flip(0) ^ FP16.sign_bit))[:whole]
 
 
 def write_weights(
@@ -89,19 +97,22 @@ def write_weights(
 
 
 def constants(quantized: QuantizedLayer, config: MachineConfig) -> dict[str, list[Any]]:
-    """Vectors of words by their place in the data memory: what no program's sizes change."""
+    """Vectors of words by their place in the data memory: what no program's sizes change.
+
+    ConfigError: a machine with half packets, and a codebook that is not antisymmetric.
+    """
+    words = config.product, config.antisymmetric
     made: dict[str, list[Any]] = {}
     for name in used_sites(quantized.options):
         codebook = quantized.codebook[name]
         made[f"codebook.{name}"] = [codebook, midpoints(codebook)]
     for name, weight in quantized.weight.items():
         a = quantized.codebook[site_of(name).name]
-        made[f"packet.{name}"] = [codebook_packet(a, weight.codebook, config.product)]
+        made[f"packet.{name}"] = [codebook_packet(a, weight.codebook, *words)]
     if quantized.options.lanes_attend:
-        k = _padded(quantized.codebook["k"], config.bits_b)
-        v = _padded(quantized.codebook["v"], config.bits_b)
-        made["packet.scores"] = [codebook_packet(quantized.codebook["q"], k, config.product)]
-        made["packet.cached_v"] = [integer_packet(v, config.bits_a, config.product)]
+        k, v = (_padded(quantized.codebook[name], config) for name in "kv")
+        made["packet.scores"] = [codebook_packet(quantized.codebook["q"], k, *words)]
+        made["packet.cached_v"] = [integer_packet(v, config.bits_a, *words)]
     if quantized.offset is not None:
         made["key_offset"] = [quantized.offset.flatten()]
     return made

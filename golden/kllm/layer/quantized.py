@@ -18,7 +18,13 @@ from golden.kllm.isa import Outliers
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 from golden.kllm.layer.weights import LayerWeights
 from golden.kllm.norms import fold
-from golden.kllm.quantize import QuantizedWeight, quantize_weight, train_activation_codebook
+from golden.kllm.quantize import (
+    QuantizedWeight,
+    Training,
+    quantize_weight,
+    train_activation_codebook,
+    train_weight_codebook,
+)
 from golden.kllm.quantizer import quantize_command
 from golden.oaken.groups import Ratios, thresholds_of
 from golden.oaken.thresholds import intervals_of, window_bounds
@@ -103,8 +109,11 @@ def quantize_layer(
     bits_a: int = 4,
     bits_b: int = 4,
     options: LayerOptions | None = None,
+    antisymmetric: bool = False,
 ) -> QuantizedLayer:
     """Codebooks and weight indices; ``seen``: what ``reference`` gives on calibration tokens.
+
+    antisymmetric: codebooks of weights, K and V have ``c[i] = -c[last - i]``.
 
     ConfigError: bits_a above bits_b, as cached K and V are clustered with bits_a and used with
     bits_b.
@@ -120,10 +129,12 @@ def quantize_layer(
         if linear.norm is not None:
             w[name] = fold(w[name].t(), gamma[linear.norm]).weight.t()
     made = matmuls(options.fuse, shape.intermediate)
-    weight = {  # images of single linear layers come first
-        name: quantize_weight(torch.cat([w[each] for each in made[name]]), bits_b)
-        for name in sorted(made, key=lambda name: len(made[name]) > 1)
-    }
+    half = Training(antisymmetric=antisymmetric)
+    weight = {}
+    for name in sorted(made, key=lambda name: len(made[name]) > 1):  # single layers come first
+        real = torch.cat([w[each] for each in made[name]])
+        codebook_b = train_weight_codebook(real, bits_b, training=half)
+        weight[name] = quantize_weight(real, codebook=codebook_b)
     offset = conditioning.offset(seen["k"]) if options.center else None
     codebook = {}
     for name, site in SITES.items():
@@ -131,7 +142,8 @@ def quantize_layer(
         if site.heads:
             words = words.reshape(-1, shape.head_size)
         share = options.share if site.outliers else 0
-        codebook[name] = train_activation_codebook(words, bits_a, share=share)
+        training = half if name in ("k", "v") else Training()
+        codebook[name] = train_activation_codebook(words, bits_a, share=share, training=training)
     thresholds = None
     if not options.lanes_attend:
         keys, values = (float_from_bits(_words(name, seen[name], offset)) for name in ("k", "v"))

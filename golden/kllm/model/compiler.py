@@ -36,7 +36,10 @@ class ModelImage:
 
 
 def compile_model(model: QuantizedModel, layout: ModelLayout) -> ModelImage:
-    """ConfigError: a layer of other widths than the machine. Uses up ``model.layers``."""
+    """The memories. Uses up ``model.layers``.
+
+    ConfigError: a layer of other widths than the machine; a codebook that half packets refuse.
+    """
     config: MachineConfig = layout.config
     rows = np.zeros((layout.rows, ROW_ELEMENTS), dtype="<u2")
     ports = [
@@ -55,7 +58,9 @@ def compile_model(model: QuantizedModel, layout: ModelLayout) -> ModelImage:
         (layout.head.weights, head.weight), (layout.head.residual, head.residual)
     ):  # fmt: skip
         write_image(ports, config, address, weight.index, weight.scale)
-    packet = codebook_packet(head.codebook, head.weight.codebook, config.product)
+    packet = codebook_packet(
+        head.codebook, head.weight.codebook, config.product, config.antisymmetric
+    )
     place = {
         "codebook": (layout.head.codebook, 2),
         "packet": (layout.head.packet, -(-config.kmeans_words // ROW_ELEMENTS)),

@@ -45,20 +45,32 @@ class LaneRequest:
 
 
 def codebook_packet(
-    codebook_a: npt.ArrayLike, codebook_b: npt.ArrayLike, product: str = "rounded"
+    codebook_a: npt.ArrayLike,
+    codebook_b: npt.ArrayLike,
+    product: str = "rounded",
+    antisymmetric: bool = False,
 ) -> Int64:
-    """Words of the K-Means packet that loads these codebooks (order: golden.kllm.format)."""
+    """Words of the K-Means packet that loads these codebooks (order: golden.kllm.format).
+
+    ConfigError: ``antisymmetric``, and C_B is not.
+    """
     a, b = np.asarray(codebook_a, dtype=np.int64), np.asarray(codebook_b, dtype=np.int64)
-    words = codebook_words(torch.from_numpy(a), torch.from_numpy(b), product).numpy()
-    bits_b = (len(b) - 1).bit_length()
-    assert len(words) == product_index(len(a) - 1, len(b) - 1, bits_b) + 1 + len(b)
+    words = codebook_words(torch.from_numpy(a), torch.from_numpy(b), product, antisymmetric).numpy()
+    stored = len(b) >> antisymmetric
+    bits_b = (stored - 1).bit_length()
+    assert len(words) == product_index(len(a) - 1, stored - 1, bits_b) + 1 + stored
     return words
 
 
-def integer_packet(codebook_v: npt.ArrayLike, bits_a: int, product: str = "rounded") -> Int64:
-    """Words of the Integer packet that loads C_V; bits_a: of the lane's activation indices."""
+def integer_packet(
+    codebook_v: npt.ArrayLike, bits_a: int, product: str = "rounded", antisymmetric: bool = False
+) -> Int64:
+    """Words of the Integer packet that loads C_V; bits_a: of the lane's activation indices.
+
+    ConfigError: ``antisymmetric``, and C_V is not.
+    """
     v = torch.from_numpy(np.asarray(codebook_v, dtype=np.int64))
-    return integer_words(v, bits_a, product).numpy()
+    return integer_words(v, bits_a, product, antisymmetric).numpy()
 
 
 def _finite(rng: np.random.Generator, shape: int | tuple[int, ...]) -> Int64:

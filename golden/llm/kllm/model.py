@@ -10,7 +10,12 @@ from golden.kllm.layer.shape import LayerShape
 from golden.kllm.model.layout import HEAD_SHARE, ModelShape
 from golden.kllm.model.quantized import Head
 from golden.kllm.norms import fold
-from golden.kllm.quantize import quantize_weight, train_activation_codebook
+from golden.kllm.quantize import (
+    Training,
+    quantize_weight,
+    train_activation_codebook,
+    train_weight_codebook,
+)
 from golden.llm.checkpoint import check_tokens
 from golden.llm.kllm.reference import layer_inputs
 from golden.llm.patch import Patch
@@ -48,15 +53,23 @@ def _before_norm(model: Any, windows: list[Tensor], after: int) -> Tensor:
     return torch.cat(seen)
 
 
-def head_of(model: Any, windows: list[Tensor], bits: tuple[int, int], after: int) -> Head:
+def head_of(
+    model: Any,
+    windows: list[Tensor],
+    bits: tuple[int, int],
+    after: int,
+    antisymmetric: bool = False,
+) -> Head:
     """The head for what the model, as it is now, gives on some windows of token ids.
 
-    bits: of activations and of weights; after: layers before the head.
+    bits: of activations and of weights; after: layers before the head. antisymmetric: the codebook
+    of the weights has ``c[i] = -c[last - i]``.
     """
     words = bits_from_float(_before_norm(model, windows, after).double())
     codebook = train_activation_codebook(words, bits[0], share=HEAD_SHARE)
     gamma = model.model.norm.weight.detach().double()
     real = fold(model.lm_head.weight.detach().double().t(), gamma).weight.t()
-    weight = quantize_weight(real, bits[1])
+    training = Training(antisymmetric=antisymmetric)
+    weight = quantize_weight(real, codebook=train_weight_codebook(real, bits[1], training=training))
     left = real - weight.dequantize().t()
     return Head(codebook, weight, quantize_weight(left, codebook=weight.codebook))

@@ -212,7 +212,9 @@ def trained(
         inputs = layer_inputs(model, ids, i)
         weights = layer_weights(model.model.layers[i], model.config)
         seen = reference(weights, inputs.x, inputs.cos, inputs.sin)
-        return quantize_layer(weights, seen, config.bits_a, config.bits_b, options)
+        return quantize_layer(
+            weights, seen, config.bits_a, config.bits_b, options, config.antisymmetric
+        )
 
     return Source(
         options=options,
@@ -269,7 +271,7 @@ def quantize_model(
     say("quantizing the head")
     bits = config.bits_a, config.bits_b
     with source.installed():
-        head = head_of(loaded.model, windows, bits, shape.layers)
+        head = head_of(loaded.model, windows, bits, shape.layers, config.antisymmetric)
     cos, sin = angles(loaded.model, shape.context)
     embedding = bits_from_float(loaded.model.model.embed_tokens.weight.detach().double())
     return QuantizedModel(shape, source.options, layers(), embedding, head, cos, sin)
@@ -280,9 +282,10 @@ def _windows(loaded: checkpoint.Checkpoint) -> list[torch.Tensor]:
     return [checkpoint.tokens(loaded, text.CALIBRATION)]
 
 
-def head_of_text(loaded: checkpoint.Checkpoint, bits: tuple[int, int], after: int) -> Head:
+def head_of_text(loaded: checkpoint.Checkpoint, config: MachineConfig, after: int) -> Head:
     """The head that ``make`` packs, for what the model as it is now gives after some layers."""
-    return head_of(loaded.model, _windows(loaded), bits, after)
+    bits = config.bits_a, config.bits_b
+    return head_of(loaded.model, _windows(loaded), bits, after, config.antisymmetric)
 
 
 def _chat(tokenizer: Any) -> list[str] | None:

@@ -5,6 +5,7 @@ The fast path is golden.llm.eval.fake.kllm, the exact one (--bit-true) golden.kl
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -21,7 +22,7 @@ from golden.kllm.conditioning import rotated
 from golden.kllm.config import outlier_count
 from golden.kllm.flow import GLU, LINEARS, SCORES, SITES, matmuls, readers
 from golden.kllm.flow import sites as quantized_sites
-from golden.kllm.format import ALL_PRODUCTS
+from golden.kllm.format import ALL_PRODUCTS, FIXED_PRODUCTS
 from golden.kllm.layer.quantized import QuantizedLayer
 from golden.kllm.layer.shape import LayerOptions
 from golden.kllm.layer.weights import LayerWeights, layer_weights
@@ -31,7 +32,8 @@ from golden.kllm.quantize import (
     quantize_weight,
 )
 from golden.llm.eval.calibration import CalibrationData
-from golden.llm.eval.fake.kllm import FakeCodebook, fake_attention, fake_tokens
+from golden.llm.eval.fake.kllm import FakeCodebook, FakeTokens, fake_attention, fake_tokens
+from golden.llm.eval.fake.products import Inputs, ProductError, integer_centroids
 from golden.llm.eval.kllm.activations import activation_codebooks, offsets
 from golden.llm.eval.kllm.places import CACHED, NORMED, OFF, PLAIN, modules, norm_of
 from golden.llm.eval.kllm.sequential import fit_layers
@@ -85,7 +87,9 @@ class Kllm(Method):
         model gives (golden.llm.eval.kllm.tuning); 0 for none
     fuse: q, k, v and gate, up share a codebook
     antisymmetric: ``c[i] = -c[last - i]`` in codebooks of weights, K and V: half tables
-    product: of the codebooks in the lanes, bit-true only
+    product: words of products in the lanes. The fast path has those of fixed point in linear layers
+        and of V (golden.llm.eval.fake.products); what ``rounded`` rounds it leaves out, and with
+        ``scores=index`` the words of scores
     tokens: of calibration
     """
 
@@ -132,8 +136,6 @@ class Kllm(Method):
             self._refuse("weight_fisher", f"true with fit={self.fit}, which has a Hessian instead")
         if self.cache_bits == OFF and self.cache_share:
             self._refuse("cache_share", f"0 with cache_bits={OFF}, which quantizes no K and V")
-        if self.fit != "largest" and self.antisymmetric:
-            self._refuse("antisymmetric", f"false with fit={self.fit}")
         if self.fit in _HESSIANS and self.norm == "exact":
             self._refuse("fit", "largest or squares with norm=exact")
         if self.fit == "feedback" and self.activation_bits == OFF:
@@ -141,8 +143,6 @@ class Kllm(Method):
         if self.fit == "sequential" and (self.fisher or self.pre_rope):
             self._refuse("fit", "another with fisher=true or pre_rope=true")
         if self.steps:
-            if self.antisymmetric:
-                self._refuse("antisymmetric", "false with steps, which move each centroid")
             if self.fits_weights and self.fit == "largest":
                 self._refuse("steps", "0 with fit=largest, whose indices follow the codebook")
             if self.pre_rope or self.outliers == "static":
@@ -305,9 +305,12 @@ class Kllm(Method):
         self.install_conditioning(site, state)
         for i in range(len(site.layers)):
             self.install_weights(site, state, i)
-            if self.activation_bits != OFF:
-                self.install_activations(site, state, i)
-        self.install_attention(site, state)
+            if self.activation_bits == OFF:
+                continue
+            if self.product in FIXED_PRODUCTS and self.fits_weights:
+                self.install_products(site, state, i)
+            self.install_activations(site, state, i)
+        self.install_attention(site, state, self.product)
 
     def quantized(
         self, state: State, i: int, layer: nn.Module, only: Collection[str] = LINEARS
@@ -412,12 +415,12 @@ class Kllm(Method):
     ) -> Callable[[Tensor], Tensor]:
         """x to what its tokens have become; bits are counted for some linear layers."""
         codebook = FakeCodebook.of(state[f"{i}.{where}"])
+        quantize = self._tokens(state, i, where, length)
         if self.outliers == "static":
-            thresholds = tuple(state[f"{i}.{where}.thresholds"].tolist())
             counters = [site.bits.adder("activations", name) for name in counted]
 
             def static(x: Tensor) -> Tensor:
-                found = fake_tokens(x, codebook, thresholds=thresholds)  # type: ignore[arg-type]
+                found = quantize(x)
                 f = float(found.outliers) / x.numel()
                 for count in counters:
                     count(x.numel(), codebook.bits + _OUTLIER * f)
@@ -428,7 +431,18 @@ class Kllm(Method):
         for name in counted:
             bits = codebook.bits + (_SCALE + 2 * k * _OUTLIER) / length
             site.bits.add("activations", name, length, bits)
-        return lambda x: fake_tokens(x, codebook, k).value
+        return lambda x: quantize(x).value
+
+    def _tokens(
+        self, state: State, i: int, where: str, length: int
+    ) -> Callable[[Tensor], FakeTokens]:
+        """QUANTIZE of a site of whole tokens."""
+        codebook = FakeCodebook.of(state[f"{i}.{where}"])
+        if self.outliers == "static":
+            upper, lower = state[f"{i}.{where}.thresholds"].tolist()
+            return lambda x: fake_tokens(x, codebook, thresholds=(upper, lower))
+        k = self.outliers_of(where, length)
+        return lambda x: fake_tokens(x, codebook, k)
 
     def install_activations(self, site: Site, state: State, i: int) -> None:
         for where in (*NORMED, *filter(self.sites().get, PLAIN)):
@@ -452,7 +466,26 @@ class Kllm(Method):
         for name in readers(where):
             site.input(linear[name], quantize)
 
-    def install_attention(self, site: Site, state: State) -> None:
+    def install_products(self, site: Site, state: State, i: int) -> None:
+        """Linear layers add up words of products; called before ``install_activations``."""
+        layer = site.layers[i]
+        linear = modules(layer)
+        for where in filter(readers, (*NORMED, *filter(self.sites().get, PLAIN))):
+            names = readers(where)
+            norm = None
+            if where in NORMED and self.norm == "index":
+                norm = norm_of(layer, NORMED[where])
+            quantize = self._tokens(state, i, where, linear[names[0]].in_features)
+            inputs = Inputs(quantize, None if norm is None else float(norm.variance_epsilon))
+            for module in [linear[name] for name in names] if norm is None else [norm]:
+                site.input(module, inputs.hold)
+            for name, weight in self.quantized(state, i, layer, names).items():
+                error = ProductError.of(state[f"{i}.{where}"], weight.codebook, self.product)
+                add = functools.partial(inputs.add, error, weight, self.factor(layer, name))
+                site.output(linear[name], add)
+
+    def install_attention(self, site: Site, state: State, product: str = "exact") -> None:
+        """product: words of V in the lanes; the fits do not depend on them."""
         cached = self.kept_bits != OFF
         head_dim = int(site.attentions[0].head_dim)  # type: ignore[arg-type]
         k_kept = self.outliers_of("k", head_dim)
@@ -461,6 +494,10 @@ class Kllm(Method):
             for where in (name for name, each in SITES.items() if each.heads):
                 if f"{i}.{where}" in state:
                     books[f"{i}.{where}"] = FakeCodebook.of(state[f"{i}.{where}"])
+            if cached and product in FIXED_PRODUCTS:
+                book, bits_a = books[f"{i}.v"], min(self.activation_bits, 4)
+                stored = integer_centroids(book, state[f"{i}.v"], product, bits_a)
+                books[f"{i}.v"] = dataclasses.replace(book, centroids=stored)
             if cached:
                 for kv in (0, 1):
                     bits = self.kept_bits + (_SCALE + 2 * k_kept * _OUTLIER) / head_dim

@@ -56,8 +56,8 @@ class KllmMatmulCheck(Block):
         is_codebook = command.opcode == Opcode.LANE_CODEBOOK
         kind = operand(command, Opcode.LANE_CODEBOOK, "kind")
         codebook_src = operand(command, Opcode.LANE_CODEBOOK, "src")
-        kmeans_words = kmeans_packet_length(lane.bits_a, lane.bits_b)
-        integer_words = integer_packet_length(lane.bits_b)
+        kmeans_words = kmeans_packet_length(lane.bits_a, lane.packet_bits_b)
+        integer_words = integer_packet_length(lane.packet_bits_b)
         is_kmeans = kind == Codebook.KMEANS
 
         def packet(kmeans, integers):

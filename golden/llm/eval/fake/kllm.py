@@ -108,12 +108,14 @@ def fake_index(x: Tensor, scale: Tensor, codebook: FakeCodebook) -> Tensor:
 class FakeTokens:
     """value: what the input has become, float32 of its shape; scale: (..., 1); outliers: how many.
 
-    outliers is an int where known beforehand, else a tensor of one element.
+    outliers is an int where known beforehand, else a tensor of one element. index: uint8, of an
+    outlier the number of centroids.
     """
 
     value: Tensor
     scale: Tensor
     outliers: int | Tensor
+    index: Tensor
 
 
 def fake_tokens(
@@ -129,30 +131,38 @@ def fake_tokens(
     step = len(flat) if x.is_cuda else max(1, _BLOCK // length)
     value = torch.empty(flat.shape, dtype=torch.float32, device=x.device)
     scale = torch.empty(len(flat), 1, dtype=torch.float32, device=x.device)
+    index = torch.empty(flat.shape, dtype=torch.uint8, device=x.device)
     outliers: int | Tensor = 0
     for rows in (slice(i, i + step) for i in range(0, len(flat), step)):
-        value[rows], scale[rows], found = _tokens(flat[rows], codebook, k, thresholds)
-        outliers = outliers + found
-    return FakeTokens(value.reshape(x.shape), scale.reshape(*x.shape[:-1], 1), outliers)
+        made = _tokens(flat[rows], codebook, k, thresholds)
+        value[rows], scale[rows], index[rows] = made.value, made.scale, made.index
+        outliers = outliers + made.outliers
+    shape = *x.shape[:-1], 1
+    return FakeTokens(
+        value.reshape(x.shape), scale.reshape(shape), outliers, index.reshape(x.shape)
+    )
 
 
 def _tokens(
     x: Tensor, codebook: FakeCodebook, k: int, thresholds: tuple[float, float] | None
-) -> tuple[Tensor, Tensor, int | Tensor]:
-    """(value, scale, outliers) of (T, K)."""
+) -> FakeTokens:
+    """``fake_tokens`` of (T, K)."""
     half = x.half()
     real = half.float()
     if thresholds is None:
         positions, scale = outlier_positions(half, k)
         index = fake_index(real, scale, codebook)
         value = (scale * codebook.centroids).gather(1, index.long())
-        return value.scatter_(1, positions, real.gather(1, positions)), scale, positions.numel()
+        value.scatter_(1, positions, real.gather(1, positions))
+        index.scatter_(1, positions, len(codebook.centroids))
+        return FakeTokens(value, scale, positions.numel(), index)
     upper, lower = thresholds
     outlier = (real > upper) | (real < lower)
     scale = torch.full_like(real[:, :1], max(abs(upper), abs(lower)))
     index = fake_index(real, scale, codebook)
-    value = (scale * codebook.centroids).gather(1, index.long())
-    return torch.where(outlier, real, value), scale, outlier.sum()
+    value = torch.where(outlier, real, (scale * codebook.centroids).gather(1, index.long()))
+    index = torch.where(outlier, len(codebook.centroids), index).to(torch.uint8)
+    return FakeTokens(value, scale, outlier.sum(), index)
 
 
 def fake_integers(x: Tensor, bits: int) -> tuple[Tensor, Tensor]:

@@ -35,7 +35,9 @@ def stored(found: Fit, i: int, group: str) -> State:
 
 def fitted(flow: Flow, place: tuple[int, str], weight: Tensor, hessian: Tensor, seed: int) -> Fit:
     """A weight in the Hessian of its inputs; ConfigError, with layer and matmul: it is singular."""
-    found = least_squares(weight, flow.weight_bits, hessian.diagonal(), seed=seed)
+    found = least_squares(
+        weight, flow.weight_bits, hessian.diagonal(), seed=seed, antisymmetric=flow.antisymmetric
+    )
     try:
         found = feedback(weight, hessian, found, damping=flow.damping)
     except torch.linalg.LinAlgError:

@@ -17,11 +17,12 @@ from torch import Tensor, nn
 from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.kllm.flow import SITES
+from golden.kllm.products import mirrored
 from golden.llm.capture import body
 from golden.llm.eval.calibration import CalibrationData
 from golden.llm.eval.fake.kllm import outlier_positions
 from golden.llm.eval.kllm.flow import Flow
-from golden.llm.eval.kllm.places import modules
+from golden.llm.eval.kllm.places import CACHED, modules
 from golden.llm.eval.method import Site, State
 
 _TINY = 1e-30
@@ -83,6 +84,12 @@ class _Tokens(torch.autograd.Function):
         return gradient, found, None
 
 
+def _mirrors(key: str) -> bool:
+    """Whether an ``antisymmetric`` flow has this codebook so: of weights, K or V."""
+    where = key.split(".")[1]
+    return where == "weight" or where in CACHED
+
+
 def _values(words: Tensor) -> Tensor:
     return float_from_bits(words.long(), FP16).float()
 
@@ -90,7 +97,8 @@ def _values(words: Tensor) -> Tensor:
 class _Student:
     """A quantized model whose scales and centroids have gradients; ``state`` on its device.
 
-    leaves : by key of the state, scales over their first values, and centroids
+    leaves : by key of the state, scales over their first values, and centroids; of an antisymmetric
+        codebook its lower half, so that no step can break it
     """
 
     def __init__(self, flow: Flow, site: Site, state: State) -> None:
@@ -102,7 +110,14 @@ class _Student:
         books += [f"{i}.{where}" for i in range(len(site.layers)) for where in flow.sites()]
         first = {key: torch.ones_like(each) for key, each in self.first.items()}
         first |= {key: _values(state[key]) for key in books}
+        self.halved = {key for key in books if flow.antisymmetric and _mirrors(key)}
+        first |= {key: first[key][: len(first[key]) // 2].clone() for key in self.halved}
         self.leaves = {key: each.requires_grad_() for key, each in first.items()}
+
+    def codebook(self, key: str) -> Tensor:
+        """Returns all centroids of a codebook."""
+        leaf = self.leaves[key]
+        return mirrored(leaf) if key in self.halved else leaf
 
     def weights(self) -> dict[str, Tensor]:
         """Returns the weights of all linear layers by the names of their parameters."""
@@ -115,7 +130,7 @@ class _Student:
                     continue
                 joined = _Weights.apply(
                     self.leaves[key] * self.first[key],
-                    self.leaves[f"{i}.weight.{group}"],
+                    self.codebook(f"{i}.weight.{group}"),
                     self.index[f"{i}.index.{group}"],
                 )
                 rows = [linear[name].out_features for name in members]
@@ -127,7 +142,7 @@ class _Student:
         where = key.split(".")[1]
 
         def quantize(x: Tensor) -> Tensor:
-            return _Tokens.apply(x, self.leaves[key], self.flow.outliers_of(where, x.shape[-1]))
+            return _Tokens.apply(x, self.codebook(key), self.flow.outliers_of(where, x.shape[-1]))
 
         return quantize
 
@@ -154,18 +169,20 @@ class _Student:
 
     @torch.no_grad()
     def settle(self) -> None:
-        """Centroids ascend and stay in -1..1; scales are not negative."""
+        """Centroids ascend and stay in -1..1, a lower half in -1..0; scales are not negative."""
         for key, leaf in self.leaves.items():
             if key in self.first:
                 leaf.clamp_(min=0)
             else:
-                leaf.copy_(leaf.clamp(-1, 1).sort().values)
+                most = 0 if key in self.halved else 1
+                leaf.copy_(leaf.clamp(-1, most).sort().values)
 
     def words(self) -> State:
         """The state with what was learned."""
         found = dict(self.state)
         for key, leaf in self.leaves.items():
-            value = leaf.detach() * self.first[key] if key in self.first else leaf.detach()
+            scale = self.first.get(key)
+            value = (self.codebook(key) if scale is None else leaf * scale).detach()
             found[key] = bits_from_float(value.double() + 0.0, FP16).to(self.state[key].dtype)
         return found
 

@@ -103,7 +103,10 @@ def _fitted_layer(
             if fisher:
                 own = [fisher[names[modules(layer)[name]]] for name in members]
                 importance = _folded_fisher(own, factors).to(weight.device)
-            found = least_squares(weight, flow.weight_bits, importance, seed=data.seed)
+            found = least_squares(
+                weight, flow.weight_bits, importance, seed=data.seed,
+                antisymmetric=flow.antisymmetric,
+            )  # fmt: skip
         made |= stored(found, i, group)
     return made
 
