@@ -312,7 +312,7 @@ def _methods(file: Path) -> tuple["Kllm", list["Method"], dict[str, Any]]:
 
 @dataclasses.dataclass(frozen=True)
 class Calibrated:
-    """What a calibration file holds for a model.
+    """The methods of a calibration file, for a model.
 
     methods, states: KLLM's first; told: goes into a manifest
     """

@@ -57,8 +57,8 @@ from hdl.kllm.quantize.quantizer import KllmQuantizer
 from hdl.kllm.quantize.scheduler import KllmTokenScheduler
 from hdl.kllm.quantize.splitter import KllmRowSplitter
 from hdl.kllm.quantize.tokens import KllmTokenWalk
-from hdl.kllm.slots.argmax import KllmArgmax
 from hdl.kllm.row_guard import KllmRowGuard
+from hdl.kllm.slots.argmax import KllmArgmax
 from hdl.kllm.slots.load import KllmLoad
 from hdl.kllm.slots.load_at import KllmLoadAt
 from hdl.kllm.slots.memory import KllmSlotMemory

@@ -226,7 +226,7 @@ class Driver:
         return StepRun(cycles, written, list(struct.unpack(f"<{ids}I", frame[16:])))
 
     def _store(self, tokens: int, ids: int) -> int:
-        """The row of a step's program, which is written behind the data."""
+        """The row of a step's program, which is written after the data."""
         program = step_program(self.layout, tokens, ids)
         image = program_image(program.words, self.layout.config)
         row, rows = self._free_row, len(image) // ROW_BYTES

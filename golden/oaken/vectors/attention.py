@@ -54,8 +54,8 @@ class AttentionScript(Script):
         kv, rng = self.config.cache.kv, self.words
         shape = kv.heads, self.whole.queries, kv.head_dim
         kind = rng.choice(["usual"] * 6 + ["wide", "any", "subnormal", "largest", "special"])
-        words = (rng.normal(0, kv.head_dim**-0.5, shape)).astype(np.float16).view(np.uint16)
-        words = words.astype(int)
+        usual = rng.normal(0, kv.head_dim**-0.5, shape).astype(np.float16)
+        words: np.ndarray = usual.view(np.uint16).astype(int)
         if kind == "wide":
             words = rng.normal(0, 30, shape).astype(np.float16).view(np.uint16).astype(int)
         elif kind == "any":
