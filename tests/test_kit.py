@@ -209,8 +209,9 @@ def test_the_contract_of_reset_is_in_the_readme(kit):
 
 
 READERS = [
-    "axi_read_port", "kllm_accelerator", "million_attention", "oaken_kv_engine", "paging_mmu",
-    "qet_dequant_gemv", "vq_attention", "vq_codebook_cache", "vq_gemm", "vq_gemv", "vq_gemv_core",
+    "axi_read_port", "kllm_accelerator", "million_attention", "oaken_attention", "oaken_kv_engine",
+    "paging_mmu", "qet_dequant_gemv", "vq_attention", "vq_codebook_cache", "vq_gemm", "vq_gemv",
+    "vq_gemv_core",
 ]  # fmt: skip
 
 

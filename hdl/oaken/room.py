@@ -1,5 +1,6 @@
 """Blocks of Oaken by name."""
 
+from hdl.oaken.attention import OakenAttention
 from hdl.oaken.decomposer import OakenDecomposer
 from hdl.oaken.dequant_engine import OakenDequantEngine
 from hdl.oaken.inlier_dequantizer import OakenInlierDequantizer
@@ -26,6 +27,7 @@ BLOCKS = registered(
     OakenDequantEngine,
     OakenInlierDequantizer,
     OakenKvEngine,
+    OakenAttention,
     OakenOutlierDequantizer,
     OakenScaleBuffer,
     OakenSparseChunks,

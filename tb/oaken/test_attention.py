@@ -3,7 +3,7 @@
 Shown to fail, each with one fault in the block:
 
 - V requested although its K was refused, or with the rows of another K;
-- tokens of a READ taken for those of another one, or of K for V;
+- tokens of a READ taken for those of another one;
 - a V with another number of rows than K taken as sound;
 - words of a READ that were discarded end the next one, or are not discarded;
 - the status of V before that of K; of two failed READs, or of the attend before;

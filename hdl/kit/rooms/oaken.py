@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 
+from golden.oaken.vectors.attention import random_script as random_attends
 from golden.oaken.vectors.dequant_engine import mixed as dequant_jobs
 from golden.oaken.vectors.kv_script import Script, random_script, some_thresholds
 from golden.oaken.vectors.quant_engine import engine_vectors, random_jobs
@@ -105,9 +106,31 @@ def _kv_engine(config) -> Vectors:
     for covers, phases in scripts:
         for n, phase in enumerate(phases):
             episodes += _phase(config, phase, covers, reset=n == 0)
+    return Vectors(episodes=episodes, memories=[_memory(config)])
+
+
+def _memory(config) -> Memory:
+    """The pages of a KV engine."""
     cache, word_bytes = config.cache, config.mmu.data_bits // 8
-    words = cache.pages * cache.page_bytes // word_bytes
-    return Vectors(episodes=episodes, memories=[Memory(bus="axi", low=_BASE, words=words)])
+    return Memory(bus="axi", low=_BASE, words=cache.pages * cache.page_bytes // word_bytes)
+
+
+def _attention(config) -> Vectors:
+    """Requests of a phase, and then its attends, in runs."""
+    covers = "attends, right and wrong, beside requests"
+    episodes: list[Episode] = []
+    for phase in random_attends(config, SEED, 8, _BASE):
+        episodes += _phase(config.engine, phase, covers, reset=not episodes)
+        attends, ends = phase["attends"], phase["ends"]
+        words = {
+            "attend": [attend["payload"] for attend in attends],
+            "q": [word for attend in attends for word in attend["q"]],
+            "o": [word for end in ends for word in end["o"]],
+            "attended": [end["attended"] for end in ends],
+        }
+        if attends:
+            episodes.append(plain(f"{covers}: attends", words, ports={"base": _BASE}))
+    return Vectors(episodes=episodes, memories=[_memory(config.engine)])
 
 
 _DEQUANT = "heads of tokens; fault: damaged records, scales that no encoder writes, bus errors"
@@ -121,4 +144,5 @@ KITS = {
     ),
     "oaken_quant_engine": Kit(vectors=_quant_engine, shown="small"),
     "oaken_kv_engine": Kit(vectors=_kv_engine, shown="small"),
+    "oaken_attention": Kit(vectors=_attention, shown="small"),
 }
