@@ -10,8 +10,7 @@ Shown to fail:
 - a write performed before its data came;
 - an answer on R or B overwritten before it was taken;
 - a command whose valid waits for ready;
-- words of BATCH that go to ``request``, or ANSWER that pops STATUS;
-- REQUEST known where there is none.
+- words of BATCH that go to ``request``, or ANSWER that pops STATUS.
 """
 
 import pytest
