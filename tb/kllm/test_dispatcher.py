@@ -15,8 +15,7 @@ Shown to fail:
 - one bit next to the operands of one command unseen (``every_bit_that_must_be_zero`` alone);
 - bit 10 of a count of MATMULs that does not carry (``waits_wrap`` alone);
 - unknown opcodes counted;
-- ``idle`` while a command is checked;
-- with ``counts``, ``issued`` one command late, or ``partial`` of a whole command.
+- ``idle`` while a command is checked.
 """
 
 import dataclasses
