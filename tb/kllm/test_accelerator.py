@@ -324,10 +324,7 @@ def as_fetched(program: Program, checks: bool) -> dict:
 @pytest.mark.telling("fetched_programs", "abort_of_a_fetched_program")
 @pytest.mark.parametrize("testcase", ["fetched_programs", "abort_of_a_fetched_program"])
 def test_fetched(testcase, seed):
-    """Programs from the data memory: each word read back, and one word for all statuses.
-
-    Shown to fail: the words of LOAD given to the fetch; ``idle`` of the dispatcher alone.
-    """
+    """Programs from the data memory: each word read back, and one word for all statuses."""
     pool = [
         *programs(seed + 1100, 2, 50, True, 2, CACHED, Opcode.ATTEND),
         *programs(seed + 1200, 1, 50, False, 2, CACHED, Opcode.ATTEND),

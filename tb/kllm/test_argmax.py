@@ -2,14 +2,13 @@
 
 Shown to fail:
 
-- of equal elements the later one, in a row, from row to row, or from command to command;
+- of equal elements the later one, in a row or from row to row;
 - NaN as the largest, infinity as NaN, -0 below +0, or numbers compared as words;
-- an element after the length that counts, of the last row or of all;
+- an element after the length that counts;
 - the best of another token, or of the command before, with ``begin``;
 - a best element that a reset does not forget;
 - an id without its carry into bit 16;
-- a row that is requested only when the one before it has come;
-- NaN in the last element that is not reported.
+- a row that is requested only when the one before it has come.
 """
 
 import numpy as np

@@ -19,8 +19,7 @@ Shown to fail:
 - a command that leans on one that is not the eldest, or not certain;
 - a command that leans and waits for another unit too;
 - a status that does not wait for the command leaned on, or that waits for the next one too;
-- ``idle`` while a command is checked;
-- with ``counts``, ``issued`` one command late, or ``partial`` of a whole command.
+- ``idle`` while a command is checked.
 """
 
 import dataclasses

@@ -5,17 +5,11 @@ at any time, those of one unit in order.
 
 Shown to fail:
 
-- waits that are not moved, or moved by the counts of another unit;
+- waits that are not moved;
 - a tag that stays as it is in the program;
-- the failed command that ended first in the answer, in the place of that with the lowest number;
-- a run that begins while a word of the host waits;
-- a status of a run that the host gets, or one of the host's that it does not;
-- a command of which the second row has an error that is given, or a row of it in the next run;
-- a check word without the last row, or a header whose magic, count or check word nobody compares;
-- a check before the run that gives commands;
-- more reads than there is room for;
-- a program one row beyond the addresses;
-- an abort that goes on, that gives no answer, or that forgets the runs that wait.
+- a run that begins while a word of the host waits, or that is aborted while one is offered;
+- a status of a run that the host gets;
+- a row of an aborted run that the next one gives.
 """
 
 import dataclasses

@@ -11,7 +11,7 @@ Shown to fail:
 - a place without a token that reads;
 - rows of the next token that are requested only after those of the token before it;
 - a range check without the stride;
-- LOAD_AT whose status ends a LOAD, in KllmLoad.
+- LOAD that begins with a LOAD_AT, in KllmLoad.
 """
 
 import numpy as np

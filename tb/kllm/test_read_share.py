@@ -1,11 +1,4 @@
-"""KllmReadShare: the reads of several readers, and the words of each.
-
-Shown to fail:
-
-- words of a read that go to the next reader, or to the reader of the latest read;
-- more reads in flight than there is room for their owners;
-- a cycle lost between two reads.
-"""
+"""KllmReadShare: the reads of several readers, and the words of each."""
 
 import random
 

@@ -8,7 +8,6 @@ Shown to fail:
 - a descriptor that changes where its outliers have bit 8 or its length bit 1;
 - a row that is requested only when the row before it has left, of READ and of READ_SLOT;
 - a cycle more before the words of the outliers;
-- words of ARGMAX that READ gives again, with a batch;
 - bit 8 of a row of a slot, or bit 12 of an outlier's number, stuck at 0 (the longest slots alone).
 """
 

@@ -1,13 +1,4 @@
-"""Programs in the data memory: their bytes, their checks, and what the host gets for a run.
-
-Shown to fail:
-
-- waits that count from 0 in every run;
-- a program of another machine that runs;
-- a damaged word that no check sees;
-- the last failed command in the answer, or a failed one before BUS_ERROR;
-- a command of which one row has an error that is given.
-"""
+"""Programs in the data memory: their bytes, their checks, and what the host gets for a run."""
 
 import dataclasses
 import random
