@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 
 from golden.axi.format import CACHE_REGISTERS, REGISTERS, Register
 from golden.axi.timing import read_port
-from golden.config import Config, Shape, bounded, choice, nested, power_of_two
+from golden.config import Config, Shape, bounded, choice, flag, nested, power_of_two
 from golden.index.format import K_MAX
 from golden.isa import CommandSet
 from golden.kllm.config import MACHINES, MachineConfig
@@ -30,6 +30,7 @@ from hdl.kllm.engine import ROW, slot_client
 from hdl.kllm.fetch import KllmFetch, KllmFetchConfig
 from hdl.kllm.function.pipeline import FUNCTIONS
 from hdl.kllm.function.unit import KllmFunctionalUnit, KllmFunctionalUnitConfig
+from hdl.kllm.guarded import guarded
 from hdl.kllm.lane.array import KllmLaneArray, KllmLaneArrayConfig
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.matmul.config import KllmMatmulConfig
@@ -62,6 +63,7 @@ class KllmLaneBuild(Shape):
     macs: int = 32  # MACs of the reducer, a power of two 1..256; select: unused
     weight_buffer_beats: int = 8  # depth of the weight buffer, 3..1024
     coding: str = "gates"  # gates, or sums that simulate faster; select alone has both
+    packet_words: int = 1  # words of a codebook packet per cycle, 1 or 16; flipflop: 1
 
     def __post_init__(self) -> None:
         KllmPeLaneConfig(
@@ -69,6 +71,7 @@ class KllmLaneBuild(Shape):
             macs=self.macs,
             weight_buffer_beats=self.weight_buffer_beats,
             coding=self.coding,
+            packet_words=self.packet_words,
         )
 
 
@@ -110,6 +113,7 @@ class KllmAcceleratorConfig(Config):
     width: int = choice(8, (4, 8, 16), "elements per cycle of the functional unit")
     functions: int = choice(1, FUNCTIONS, "elements per cycle of FUNCTION")
     queue: int = bounded(4, 3, 64, "commands waiting for each unit")
+    ahead: bool = flag(False, "QUANTIZE and FUNCTION begin with the rows that they wait for")
 
     def __post_init__(self) -> None:
         machine = self.machine
@@ -150,6 +154,7 @@ class KllmAcceleratorConfig(Config):
             macs=self.build.macs,
             weight_buffer_beats=self.build.weight_buffer_beats,
             coding=self.build.coding,
+            packet_words=self.build.packet_words,
         )
 
     @property
@@ -160,8 +165,9 @@ class KllmAcceleratorConfig(Config):
     def supply_config(self) -> KllmWeightSupplyConfig:
         machine = self.machine
         return KllmWeightSupplyConfig(
-            lane=machine.lane, ports=machine.ports, buffer_beats=machine.replay_beats
-        )
+            lane=machine.lane, ports=machine.ports, buffer_beats=machine.replay_beats,
+            come=self.ahead,
+        )  # fmt: skip
 
     @property
     def matmul_config(self) -> KllmMatmulConfig:
@@ -172,6 +178,14 @@ class KllmAcceleratorConfig(Config):
             vectors=machine.vectors,
             slot=machine.slot,
             replay_beats=machine.replay_beats,
+            front=self.ahead,
+        )
+
+    @property
+    def dispatcher_config(self) -> KllmDispatcherConfig:
+        machine = self.machine
+        return KllmDispatcherConfig(
+            units=machine.units, queue=self.queue, counts=bool(machine.batch), ahead=self.ahead
         )
 
     @property
@@ -193,6 +207,7 @@ class KllmAcceleratorConfig(Config):
             width=self.width,
             functions=self.functions,
             softmax_elements=self.machine.softmax_elements,
+            front=self.ahead,
         )
 
     @property
@@ -397,10 +412,7 @@ class KllmAccelerator(Block):
             AxiLiteRegisters(config.registers_config),
         )
         has_batch = bool(config.machine.batch)
-        shape = KllmDispatcherConfig(
-            units=config.machine.units, queue=config.queue, counts=has_batch
-        )
-        dispatcher = add(m, "dispatcher", KllmDispatcher(shape))
+        dispatcher = add(m, "dispatcher", KllmDispatcher(config.dispatcher_config))
         load = add(m, "load", KllmLoad(config.load_config))
         quantizer = add(m, "quantizer", KllmQuantizer(config.quantizer_config))
         matmul = add(m, "matmul", KllmMatmul(config.matmul_config))
@@ -424,9 +436,15 @@ class KllmAccelerator(Block):
         fetch = add(m, "fetch", KllmFetch(config.fetch_config)) if has_batch else None
         _link_host(m, self, registers, dispatcher, readback, fetch)
         _link_engines(m, dispatcher, engines)
-        _link_vectors(m, vectors, engines)
+        _link_vectors(m, vectors, engines, config.ahead)
         _link_slots(m, slots, engines)
         _link_lanes(m, matmul, lanes, supply, config.machine.lane.lanes)
+        if config.ahead:
+            m.d.comb += [
+                matmul.come.eq(supply.come),
+                dispatcher.certain[Unit.MATMUL].eq(matmul.front.valid),
+                dispatcher.certain[Unit.FUNCTION].eq(function.front.valid),
+            ]
         word_bits = (config.machine.ports.bits // 8 - 1).bit_length()
         for n in range(config.machine.ports.ports):
             port = add(m, f"port_{n}", AxiReadPort(config.port_config))
@@ -517,7 +535,7 @@ def _link_engines(m: Module, dispatcher, engines) -> None:
     link(m, dispatcher.release, engines[Unit.MATMUL].release)
 
 
-def _link_vectors(m: Module, vectors, engines) -> None:
+def _link_vectors(m: Module, vectors, engines, ahead: bool) -> None:
     """Clients of the vector memory, in the order of ``_VECTOR_READERS``."""
     quantizer, matmul = engines[Unit.QUANTIZE], engines[Unit.MATMUL]
     function, readback = engines[Unit.FUNCTION], engines[Unit.READ]
@@ -529,12 +547,19 @@ def _link_vectors(m: Module, vectors, engines) -> None:
         (function.b_request, function.b_row),
         (readback.row_request, readback.row_row),
     )
-    writers = [engines[Unit.LOAD].write, matmul.write, function.write]
+    results = function.write
+    fronts = {}
+    if ahead:
+        fronts = {0: function.front, 1: function.front, 3: matmul.front, 4: matmul.front}
+        results = guarded(m, "guard_write", results, matmul.front, writes=True)
+    writers = [engines[Unit.LOAD].write, matmul.write, results]
     if Unit.CACHE in engines:
         cache = engines[Unit.CACHE]
         readers = (*readers, (cache.row_request, cache.row_row))
         writers.append(cache.write)
     for k, (request, row) in enumerate(readers):
+        if k in fronts:
+            request = guarded(m, f"guard_{k}", request, fronts[k])
         _link_row(m, request, vectors.request[k])
         link(m, as_bits(vectors.answer[k]), as_bits(row))
     for k, write in enumerate(writers):

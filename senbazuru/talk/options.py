@@ -79,8 +79,8 @@ class Options:
             BLOCKS["kllm_accelerator"].configs[options.config], [f"machine.{each}" for each in sets]
         )
         assert isinstance(config, KllmAcceleratorConfig)
-        build = dataclasses.replace(config.build, coding="sums")
-        config = dataclasses.replace(config, functions=FUNCTIONS, build=build)
+        build = dataclasses.replace(config.build, coding="sums", packet_words=16)
+        config = dataclasses.replace(config, functions=FUNCTIONS, ahead=True, build=build)
         return cls(
             options.model, options.layers, options.calibration, options.context, options.config,
             sets, config, options.pack, options.latency, options.threads,

@@ -125,8 +125,10 @@ def figures(
         ]
         took = measured_cycles(words, reports, issued)
         done = {tag: when for tag, _, when in reports}
-        made.bound += schedule(words, found, issued).cycles
-        made.ahead += schedule(words, found, issued, ahead_max(config.machine)).cycles
+        made.bound += schedule(words, found, issued, leans=config.ahead).cycles
+        made.ahead += schedule(
+            words, found, issued, ahead_max(config.machine), config.ahead
+        ).cycles
         for number, bound in enumerate(found):
             issued[bound.unit] += 1
             name = _name(bound.opcode, words[number * COMMAND_WORDS : (number + 1) * COMMAND_WORDS])
@@ -168,6 +170,7 @@ def predicted(
         functions=config.functions, queue=config.queue, packet_words=config.lane.packet_words,
         cache_bits=config.cache.data_bits, attention_lanes=config.cache.lanes,
         attention_macs=config.cache.macs,
+        ahead=config.ahead,
     )  # fmt: skip
     cycles = CommandCycles(config.machine, units, timings, program.job.context)
     first = dict.fromkeys(Unit, 0)

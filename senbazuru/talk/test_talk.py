@@ -41,8 +41,8 @@ SMALL = dataclasses.replace(
 )
 # As the command builds it; heads of 64 elements.
 FAST = dataclasses.replace(
-    SMALL, machine=example.paged(64), functions=4,
-    build=dataclasses.replace(SMALL.build, coding="sums"),
+    SMALL, machine=example.paged(64), functions=4, ahead=True,
+    build=dataclasses.replace(SMALL.build, coding="sums", packet_words=16),
 )  # fmt: skip
 PROMPT = [3, 141, 59, 26, 53, 58]
 TOTAL = 9  # of the runs that stop

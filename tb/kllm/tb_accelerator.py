@@ -390,6 +390,30 @@ async def functions_at_full_rate(dut):
 
 
 @cocotb.test()
+async def rows_ahead_at_full_rate(dut):
+    """A status comes so many cycles after the last rows that its command waits for, and no more."""
+    host = Host(dut, config)
+    await host.reset()
+    host.data.data = bytearray(params["data"])
+    for memory, data in zip(host.weights, params["weights"], strict=True):
+        memory.data = bytearray(data)
+    results = params["results"]
+    got, taken = await host.run(params["words"], len(results), len(params["readback"]), drain=True)
+    compare(got, taken, results, params["readback"])
+    ends = {report.tag: report.cycle for report in got}
+    product = next(tag for tag, unit, _ in results if unit == Unit.MATMUL and tag > 6)
+    tags = [tag for tag, _, _ in results]
+    at = tags.index(product)
+    product, sums, others, quantize = (ends[tag] for tag in tags[at : at + 4])
+    cocotb.log.info("apart: %d %d %d", sums - product, others - sums, quantize - others)
+    assert sums - product <= params["sums"] + POLL, f"{sums - product}, not {params['sums']}"
+    assert quantize - others <= params["quantize"] + POLL, f"{quantize - others}"
+    # Without rows ahead each takes longer.
+    assert params["sums"] + POLL < params["apart"][0]
+    assert params["quantize"] + POLL < params["apart"][1]
+
+
+@cocotb.test()
 async def malformed_streams(dut):
     """Commands that are none, then a program; a command that ends early, an abort, a program."""
     host = Host(dut, config)

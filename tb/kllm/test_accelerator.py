@@ -38,6 +38,7 @@ from golden.kllm.isa import (
     ROW_BYTES,
     ROW_ELEMENTS,
     RUN_CHECKS,
+    Binary,
     CommandStatus,
     Function,
     Opcode,
@@ -59,6 +60,11 @@ from tb.kllm.support.rebase import counted, rebase
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
 WIDE = dataclasses.replace(SMALL, functions=8)
 CACHED = BLOCKS["kllm_accelerator"].configs["small_cache"]
+ROWS = dataclasses.replace(
+    CACHED, ahead=True,
+    machine=dataclasses.replace(CACHED.machine, ports=PortShape(ports=8, bits=256)),
+    build=dataclasses.replace(CACHED.build, packet_words=16)
+)  # fmt: skip
 FIXED = {
     "fixed16": dataclasses.replace(SMALL.machine, product="fixed16"),
     "fixed12_half": dataclasses.replace(SMALL.machine, product="fixed12", antisymmetric=True),
@@ -385,6 +391,73 @@ def test_full_pages(seed):
     """
     clean = programs(seed + 970, 1, 40, False, 2, CACHED, Opcode.ATTEND)
     run(seed, "programs", CACHED, faulty=[full_program(seed)], clean=clean)
+
+
+@pytest.mark.parametrize(
+    "testcase", ["programs", "ports_of_different_latency", "abort_at_random", "reset_at_random"]
+)
+def test_rows_ahead(testcase, seed):
+    """Commands that begin with the rows that they wait for, and packets in rows."""
+    faulty, clean = (
+        programs(seed + 1000 + 100 * faults, 2, 60, faults, 2, ROWS, Opcode.ATTEND)
+        for faults in (True, False)
+    )
+    run(seed, testcase, ROWS, faulty=faulty, clean=clean)
+
+
+def test_rows_ahead_at_full_rate(seed):
+    """QUANTIZE, MATMUL, BINARY of its last rows; BINARY of other rows, QUANTIZE of its results.
+
+    Shown to fail: a dispatcher in which no command leans; a front that tells rows by commands.
+    """
+    machine, rng = ROWS.machine, np.random.default_rng([seed, 51])
+    asm, length = Assembler(machine), 256
+    data = rng.integers(0x2400, 0x3C00, (64, 16)) | rng.integers(0, 2, (64, 16)) << 15
+    data[:2] = np.sort(rng.uniform(-1, 1, (2, 16)).astype(np.float16)).view(np.uint16)
+    book, packet = asm.vector(32), asm.vector(machine.kmeans_words)
+    x, y, made, sums = (asm.vector(length) for _ in range(4))
+    for address, vector in ((0, book), (2, packet), (20, x), (40, y)):
+        asm.load(address=address, dst=vector)
+    asm.activation_codebook(src=book)
+    asm.lane_codebook(src=packet)
+    slot, second = asm.slots(), asm.slots()
+    asm.quantize(src=x, slot=slot)
+    asm.matmul(weights=0, dst=made, length=length, slot=slot)
+    # Few rows: it waits for them, and not for its own first ones.
+    tail = length - 64
+    asm.binary(op=Binary.ADD, a=made.part(tail, 64), b=y.part(tail, 64), dst=sums.part(tail, 64))
+    asm.binary(op=Binary.ADD, a=x, b=y, dst=made)
+    asm.quantize(src=made, slot=second)
+    asm.read(src=made)
+    asm.read_slot(slot=second)
+    words = asm.words()
+    # Any indices, and scales of moderate size.
+    scales = [rng.integers(0x2400, 0x3000, 1 << 13) for _ in range(machine.ports.ports)]
+    memories = [each.astype("<u2").tobytes() for each in scales]
+    golden = Machine(machine, np.frombuffer(data.astype("<u2").tobytes(), np.uint8).copy(),
+                     [np.frombuffer(each, np.uint8).copy() for each in memories])  # fmt: skip
+    results = golden.run(words)
+    assert not any(result.status & FAILED for result in results)
+    rows = length // 16
+    unit = FunctionCycles(ROWS.width, machine.bits_a, 2, 2, ROWS.functions)
+    quantizer = ROWS.quantizer_config.cycles
+    quantize = quantizer.quantize(
+        rows=rows, tokens=1, outliers=0, crowded=0, full=0, pops=0, norm=0
+    )
+    group = machine.group_outputs // 16
+    params = {
+        "words": [int(word) for word in words], "data": data.astype("<u2").tobytes(),
+        "weights": memories,
+        "results": [(result.tag, int(result.unit), int(result.status)) for result in results],
+        "readback": [int(word) for word in golden.readback],
+        # From the status of MATMUL to that of BINARY, and from that of BINARY to that of QUANTIZE.
+        "sums": unit.rows(group) - unit.refused, "quantize": quantize - rows,
+        "apart": (unit.rows(4), quantize),
+    }  # fmt: skip
+    tb.simulate.run.run_model(
+        model(ROWS), "tb.kllm.tb_accelerator", config=ROWS, seed=seed,
+        testcase="rows_ahead_at_full_rate", params=params,
+    )  # fmt: skip
 
 
 def test_functions_at_full_rate(seed):
