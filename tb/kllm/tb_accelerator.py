@@ -175,7 +175,7 @@ async def run_part(host, part, **options) -> None:
 
 
 @cocotb.test(skip="fetched" not in params)
-async def fetched_programs(dut):
+async def runs_from_memory(dut):
     """Programs that the chip reads itself, and then one of the host."""
     host = Host(dut, config)
     for p_stall, latency in ((0.0, 20), (0.4, 3)):

@@ -327,8 +327,8 @@ def as_fetched(program: Program, checks: bool) -> dict:
     return made | {"data": machine.data.data.tobytes(), "parts": parts}
 
 
-@pytest.mark.telling("fetched_programs", "abort_of_a_fetched_program")
-@pytest.mark.parametrize("testcase", ["fetched_programs", "abort_of_a_fetched_program"])
+@pytest.mark.telling("runs_from_memory", "abort_of_a_fetched_program")
+@pytest.mark.parametrize("testcase", ["runs_from_memory", "abort_of_a_fetched_program"])
 def test_fetched(testcase, seed):
     """Programs from the data memory: each word read back, and one word for all statuses."""
     pool = [
