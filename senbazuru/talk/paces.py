@@ -4,7 +4,8 @@
     lanes = products of all MATMULs over those that the lanes form per cycle
 
 Prints both for one new token of SmolLM2-135M on the machine of ``make talk``, next to the cycles
-that the system simulator predicts for each host. ``--page`` rewrites the table of docs/talk.md.
+that the system simulator predicts: of a step without a host, and of commands by two hosts.
+``--page`` rewrites the table of docs/talk.md.
 """
 
 import sys
@@ -23,17 +24,17 @@ CONTEXTS = (0, 42, 511)
 
 def _rows(options: Options, contexts: list[int], clock: int) -> list[tuple[str, ...]]:
     from golden.kllm.layer.layout import Job
-    from golden.kllm.layer.shape import LayerOptions
     from golden.kllm.model.layout import ModelShape, model_layout
-    from golden.kllm.model.program import pass_program
+    from golden.kllm.model.program import PassProgram, pass_program, step_program
     from golden.llm.kllm.chip import chip_layer
     from golden.llm.kllm.pack import CHUNK
     from golden.llm.methods import parse_all
-    from senbazuru.talk.report import limits, predicted_by_host
+    from golden.llm.methods.kllm import Kllm
+    from senbazuru.talk.report import limits, predicted, predicted_by_host
     from sim.model import find_model
 
-    (method,) = parse_all(METHOD)
-    names = ("fuse", "scores", "glu", "center")
+    method = parse_all(METHOD)[0]
+    assert isinstance(method, Kllm)
     model = find_model("smollm2-135m")
     shape = ModelShape(
         layer=chip_layer(model, options.context),
@@ -41,15 +42,17 @@ def _rows(options: Options, contexts: list[int], clock: int) -> list[tuple[str, 
         vocabulary=model.vocabulary,
         context=options.context,
     )
-    chosen = LayerOptions(**{name: getattr(method, name) for name in names})
     machine = options.config.machine
-    layout = model_layout(shape, chosen, machine, CHUNK)
+    layout = model_layout(shape, method.layer_options(), machine, CHUNK)
+    step = step_program(layout)
     rows = []
     for context in contexts:
         program = pass_program(layout, Job(1, context), 1)
         found = limits(program, machine)
         row = [f"{context}", f"{found.ports:,}", f"{found.lanes:,.0f}"]
-        for cycles in predicted_by_host(program, options.config, options.latency, clock * 1e6):
+        _, *slower = predicted_by_host(program, options.config, options.latency, clock * 1e6)
+        alone = PassProgram(layout, program.job, [step.words], 0)
+        for cycles in (predicted(alone, options.config, options.latency), *slower):
             row += [
                 f"{cycles:,}", f"{cycles / found.ports:.2f}", f"{found.lanes / cycles:.0%}",
                 f"{clock * 1e6 / cycles:,.0f}",
@@ -80,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"senbazuru.talk.paces: {error}", file=sys.stderr)
         return 2
     head = ["cached tokens", "words of a port", "cycles of the lanes"]
-    for host in ("host for nothing", "controller", "bench's host"):
+    for host in ("no host in a step", "controller", "bench's host"):
         head += [
             f"{host}: cycles",
             "over the words",

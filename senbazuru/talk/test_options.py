@@ -42,8 +42,11 @@ def saved(place):
 
 def given(*words):
     parser = argparse.ArgumentParser()
-    options.Options.add(parser, ["small", "smollm2"], folder)
-    small = ["--config", "small", "--set", "slot.slots=4", "--context", "40"]
+    options.Options.add(parser, ["small_cache", "smollm2_cache"], folder)
+    small = ["--config", "small_cache", "--context", "40"]
+    fields = [word.partition("=")[0] for word in words]  # given here
+    for each in example.PAGED:
+        small += ["--set", each] if each.partition("=")[0] not in fields else []
     return options.Options.of(parser.parse_args([*small, *words]))
 
 
@@ -79,7 +82,8 @@ def test_refused_before_a_calibration(ran, tmp_path):
         ("--layers", "5"): r"^--layers must be 1\.\.4, not 5$",
         ("--context", "20000"): r"context must be in 2\.\.16383, not 20000|context must be",
         ("--set", "vectors.rows=24"): "rows",
-        ("--set", "softmax_elements=32"): "softmax_elements must be 40",
+        ("--set", "cache.max_tokens=32"): "cache.max_tokens must be",
+        ("--set", "cache.kv.heads=1"): "cache.kv.heads must be 2",
     }
     for words, reason in cases.items():
         with pytest.raises(ConfigError, match=reason):

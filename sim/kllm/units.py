@@ -435,7 +435,9 @@ class CommandCycles:
 
 
 def read_words(opcode: Opcode, o: Operands) -> int:
-    """Words that READ or READ_SLOT gives; ``words`` of the latter is ``slot_words``."""
+    """Words that a command of READ gives; ``words`` of READ_SLOT is ``slot_words``."""
+    if opcode == Opcode.ARGMAX:
+        return o["tokens"] * o["end"]
     return 8 * o["rows"] if opcode == Opcode.READ else o["words"]
 
 
