@@ -3,8 +3,8 @@
     ports = words that a weight port gives, one per cycle
     lanes = products of all MATMULs over those that the lanes form per cycle
 
-Prints both for one new token of SmolLM2-135M on the machine of ``make talk``, next to the cycles
-that the system simulator predicts: of a step without a host, and of commands by two hosts.
+Prints both for one new token of SmolLM2-135M on the machine of ``make talk``. Next to them are the
+cycles that the system simulator predicts, of a step without a host and of commands by two hosts.
 ``--page`` rewrites the table of docs/talk.md.
 """
 
