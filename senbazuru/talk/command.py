@@ -158,6 +158,9 @@ def _speak(
             shown = text
 
     show()
+    if total <= len(session.tokens):
+        print()
+        return None  # nothing is left to do, so no pass is repeated either
     began = time.monotonic()
     with Talk(settings, session, total, FOLDER / GOLDEN) as run:
         for last in run.passes():
