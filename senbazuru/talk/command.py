@@ -202,10 +202,13 @@ def _report(
     largest = max((a / b - 1 for a, b in zip(says, took, strict=True)), key=abs)
     line = (
         f"The system simulator predicts {sum(says):,} cycles for these {len(says)} passes, which "
-        f"took {sum(took):,}: {error:+.1%}. The largest error of a pass is {largest:+.1%}. "
-        f"With the host of the cocotb bench the last pass takes {paces[-1].bench:.2f} times as "
-        f"many: {BENCH.command} cycles per command, {BENCH.poll} per word, K and V in no time."
+        f"took {sum(took):,}: {error:+.1%}. The largest error of a pass is {largest:+.1%}."
     )
+    if "written" not in session.passes[-1]:
+        line += (
+            f" With the host of the cocotb bench the last pass takes {paces[-1].bench:.2f} times "
+            f"as many: {BENCH.command} cycles per command, {BENCH.poll} per word."
+        )
     console.print(line)
     if last is not None and last.figures.placed:
         title = f"{last.job.tokens} token after {last.job.context}: {last.figures.cycles} cycles"
