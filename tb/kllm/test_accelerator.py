@@ -393,6 +393,7 @@ def test_full_pages(seed):
     run(seed, "programs", CACHED, faulty=[full_program(seed)], clean=clean)
 
 
+@pytest.mark.telling("programs", "abort_at_random")
 @pytest.mark.parametrize(
     "testcase", ["programs", "ports_of_different_latency", "abort_at_random", "reset_at_random"]
 )
