@@ -154,10 +154,10 @@ def test_half_packets_take_antisymmetric_codebooks(
 @pytest.mark.parametrize(
     ("method", "message"),
     [
-        ("rtn-w4a16", "calibration must be of a kllm method alone, not rtn-w4a16"),
+        ("rtn-w4a16", "calibration must be of a kllm method, alone or with +oaken, not rtn"),
         ("kllm-plain-w4a4:norm=exact", "KllmPlain.norm must be index for a layer of the acc"),
         ("kllm-plain-w4a4:cache_bits=3", "KllmPlain.cache_bits must be activation_bits for "),
-        ("kllm-plain-w4a16", "weights, activations, K and V must be quantized for the accelerator"),
+        ("kllm-plain-w4a16", "weights and activations must be quantized for the accelerator"),
     ],
 )
 def test_calibrations_without_such_a_flow(

@@ -103,7 +103,9 @@ def test_register_map():
         "COMMAND": 0x10, "STATUS": 0x14, "READBACK": 0x18,
     }  # fmt: skip
     cache = {name: register.offset for name, register in CACHE_REGISTERS.items()}
-    assert cache == {"REQUEST": 0x1C, "ANSWER": 0x20, "BATCH": 0x24}
+    assert cache == {
+        "REQUEST": 0x1C, "ANSWER": 0x20, "BATCH": 0x24, "RUN": 0x28, "RESULT": 0x2C,
+    }  # fmt: skip
     assert ID_WORD.to_bytes(4, "big") == b"SZRU"
     assert levels_word(3, 5, 0) == 0x0005_0003
     assert levels_word(1 << 20, 1 << 20, 7) == 0xFFFF_FFFF
