@@ -23,6 +23,7 @@ from golden.llm.eval.calibration import CalibrationData, fingerprint
 from golden.llm.eval.state import calibrate, save_states
 from golden.llm.methods import parse_all
 from golden.manifest import PackError, read_hex, write_hex
+from golden.oaken.groups import thresholds_of
 
 SMALL = MACHINES["small"]
 ARGUMENTS = ["--layer", "1", "--config", "small", "--context", "9"]
@@ -285,3 +286,16 @@ def test_errors_are_one_line(
     lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("[")]
     assert len(lines) == 1
     assert (lines[0] + "\n").startswith(f"golden.llm.pack: {message}")
+
+
+def test_pages_take_the_thresholds_of_the_calibration(tmp_path: Path) -> None:
+    """With Oaken's K and V a layer has thresholds, and its K and V no codebooks of their own."""
+    loaded = tiny()
+    file = calibrated(tmp_path / "state.safetensors", f"{METHOD},integer_bits=16+oaken")
+    found = pack.calibrated(loaded, file)
+    _, layer = found.layer(loaded.model, 0)
+    assert layer.options.cache == "oaken"
+    wanted = torch.stack([thresholds_of(each) for each in found.states[1]["intervals"][0]])
+    assert layer.thresholds is not None
+    assert torch.equal(layer.thresholds, wanted)
+    assert found.told["calibration"]["method"].endswith("+oaken")
