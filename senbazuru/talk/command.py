@@ -26,7 +26,7 @@ from senbazuru.talk.driver import DriverError
 from senbazuru.talk.golden import GoldenFailed, kept_file
 from senbazuru.talk.options import FOLDER, Options
 from senbazuru.talk.picture import timeline_svg
-from senbazuru.talk.report import BENCH, Limits, limits, predicted_by_host
+from senbazuru.talk.report import BENCH, Limits, limits, predicted, predicted_by_host
 from senbazuru.talk.run import Mismatch, Pass, Settings, Talk, made_for
 from senbazuru.talk.sampling import Sampling
 from senbazuru.talk.session import Session, alone
@@ -271,14 +271,14 @@ def _paces(settings: Settings, session: Session, clock: int) -> list[Pace]:
         job = Job(each["tokens"], each["context"])
         program = pass_program(settings.pack.layout, job, each["logits"])
         found = limits(program, settings.config.machine)
-        if "written" in each:
+        if "written" in each:  # no host is in a step
             step = step_program(settings.pack.layout, job.tokens, each["logits"])
             program = dataclasses.replace(program, parts=[step.words], logits=0)
-        free, slower, bench = predicted_by_host(
-            program, settings.config, settings.latency, clock * 1e6
-        )
-        if "written" in each:  # no host is in a step
-            slower = bench = free
+            free = slower = bench = predicted(program, settings.config, settings.latency)
+        else:
+            free, slower, bench = predicted_by_host(
+                program, settings.config, settings.latency, clock * 1e6
+            )
         made.append(Pace(found, free, slower / free, bench / free))
     return made
 

@@ -97,7 +97,8 @@ class Driver:
     def __init__(self, executable: Path, pack: ModelPack, latency: int) -> None:
         self.layout, self._thresholds = pack.layout, pack.thresholds
         self.sequence = 0
-        self._programs: dict[tuple[int, int], int] = {}  # row of each step's, by tokens and ids
+        self._words: dict[tuple[int, int], list[int]] = {}  # of each step, by tokens and ids
+        self._rows: dict[tuple[int, int], int] = {}  # where they are in the data memory
         self._free_row = pack.layout.rows
         command = [str(executable), str(pack.folder), str(latency)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -211,7 +212,7 @@ class Driver:
 
         The program is in the data memory. The host writes the batch, and which program.
         """
-        row = self._programs.get((job.tokens, ids))
+        row = self._rows.get((job.tokens, ids))
         word = row if row is not None else self._store(job.tokens, ids) | RUN_CHECKS
         head = struct.pack("<IIq", word, ids, abort_at)
         self._send(b"N" + head + self._batch(job, tokens)[1:])
@@ -225,13 +226,18 @@ class Driver:
             raise CommandFailed(f"a step: {RunStatus(status).name}")
         return StepRun(cycles, written, list(struct.unpack(f"<{ids}I", frame[16:])))
 
+    def step_words(self, tokens: int, ids: int) -> list[int]:
+        """The words of a step's program."""
+        if (tokens, ids) not in self._words:
+            self._words[tokens, ids] = step_program(self.layout, tokens, ids).words
+        return self._words[tokens, ids]
+
     def _store(self, tokens: int, ids: int) -> int:
         """The row of a step's program, which is written after the data."""
-        program = step_program(self.layout, tokens, ids)
-        image = program_image(program.words, self.layout.config)
+        image = program_image(self.step_words(tokens, ids), self.layout.config)
         row, rows = self._free_row, len(image) // ROW_BYTES
         self._send(b"W" + struct.pack("<II", row, rows) + image)
-        self._programs[tokens, ids] = row
+        self._rows[tokens, ids] = row
         self._free_row += rows
         return row
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from golden.kllm.layer.layout import Job
 from golden.kllm.model.host import logits_of
-from golden.kllm.model.program import PassProgram, largest_chunk, pass_program, step_program
+from golden.kllm.model.program import PassProgram, largest_chunk, pass_program
 from golden.llm.kllm.pack import ModelPack
 from hdl.kllm.accelerator import KllmAcceleratorConfig
 from senbazuru.talk.driver import Driver, PartRun
@@ -213,7 +213,7 @@ class Talk:
         seconds = time.perf_counter() - began
         token = done.ids[-1] if logits and job.context + job.tokens == len(session.tokens) else None
         compared = self._compare(program, [], token, 0.0)
-        words = step_program(self.layout, job.tokens, logits).words
+        words = self.driver.step_words(job.tokens, logits)
         made = step_figures(words, done.cycles, self.settings.config)
         kept = {"tokens": job.tokens, "context": job.context, "logits": logits,
                 "seconds": round(seconds, 2), "compared": compared, "written": done.written,
