@@ -15,7 +15,13 @@ from hdl.bits import let
 from hdl.block import Block
 from hdl.children import add
 from hdl.kinds import index_of
-from hdl.oaken.attention_config import JOBS, STATUS_BITS, OakenAttentionConfig
+from hdl.oaken.attention_config import (
+    JOBS,
+    STATUS_BITS,
+    OakenAttentionConfig,
+    attend_layout,
+    attended_layout,
+)
 from hdl.oaken.attention_output import OakenAttentionOutput
 from hdl.oaken.attention_reads import OakenAttentionReads
 from hdl.oaken.attention_rows import OakenAttentionRows
@@ -118,7 +124,7 @@ class OakenAttention(Block):
                     "OPEN, APPEND, TRIM, FREE or THRESHOLDS, as oaken_kv_engine takes them.",
                 ),
                 "kv": In(stream.Signature(config.kv_layout), "One vector per APPEND, in order."),
-                "attend": In(stream.Signature(config.attend_layout), "Attends, in runs."),
+                "attend": In(stream.Signature(attend_layout), "Attends, in runs."),
                 "q": In(
                     stream.Signature(config.q_layout),
                     "Queries of each attend, group by group; a group as attention_stream's q.",
@@ -129,7 +135,7 @@ class OakenAttention(Block):
                     "How a request ended; those of one op in order.",
                 ),
                 "attended": Out(
-                    stream.Signature(config.attended_layout),
+                    stream.Signature(attended_layout),
                     "How an attend ended, after its last word of o.",
                 ),
                 "base": In(
@@ -176,7 +182,7 @@ class OakenAttention(Block):
         link(m, self.kv, engine.kv)
         link(m, self.q, attention.q)
 
-        attends = skid(m, "attends", config.attend_layout)
+        attends = skid(m, "attends", attend_layout)
         link(m, self.attend, attends.i)
         link(m, attends.o, reads.attend)
         link(m, engine.begun, reads.begun)

@@ -26,6 +26,20 @@ def _engine() -> OakenKvEngineConfig:
     return OakenKvEngineConfig(mmu=PagingMmuConfig(cache=cache, data_bits=512), lanes=64)
 
 
+attend_layout = Payload(
+    tag=(8, "comes back with attended", BITS),
+    sequence=(8, "number of the sequence", index_of("sequences")),
+    layer=(8, "layer of the model", index_of("layers")),
+    token=(TOKEN_BITS, "one past the last token", NUMBER),
+    last=(1, "ends a run: V of this attend follows its K"),
+)
+attended_layout = Payload(
+    tag=(8, "tag of the attend", BITS),
+    status=(STATUS_BITS, "golden.paging.format.Status of its READs", Status),
+    result=(3, "golden.attention.format.Status; OK where status is not", JobStatus),
+)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OakenAttentionConfig(Config):
     """The cache, and the attention on it: a job per attend and group of KV heads."""
@@ -89,16 +103,6 @@ class OakenAttentionConfig(Config):
         return self.engine.kv_layout
 
     @property
-    def attend_layout(self) -> Payload:
-        return Payload(
-            tag=(8, "comes back with attended", BITS),
-            sequence=(8, "number of the sequence", index_of("sequences")),
-            layer=(8, "layer of the model", index_of("layers")),
-            token=(TOKEN_BITS, "one past the last token", NUMBER),
-            last=(1, "ends a run: V of this attend follows its K"),
-        )
-
-    @property
     def q_layout(self) -> Payload:
         return self.stream.q_layout
 
@@ -108,14 +112,6 @@ class OakenAttentionConfig(Config):
             **self.stream.q_layout.parts,
             void=(1, "the attend was refused, so that the words count for nothing"),
             last=(1, "final beat of the attend"),
-        )
-
-    @property
-    def attended_layout(self) -> Payload:
-        return Payload(
-            tag=(8, "tag of the attend", BITS),
-            status=(STATUS_BITS, "golden.paging.format.Status of its READs", Status),
-            result=(3, "golden.attention.format.Status; OK where status is not", JobStatus),
         )
 
     @property

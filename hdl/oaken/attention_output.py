@@ -8,7 +8,12 @@ from golden.fp16.format import FP16
 from golden.paging.format import Status
 from hdl.bits import let
 from hdl.block import Block
-from hdl.oaken.attention_config import STATUS_BITS, OakenAttentionConfig, is_refusal
+from hdl.oaken.attention_config import (
+    STATUS_BITS,
+    OakenAttentionConfig,
+    attended_layout,
+    is_refusal,
+)
 from hdl.ports import In, Out
 
 
@@ -30,7 +35,7 @@ class OakenAttentionOutput(Block):
                 "i": In(stream.Signature(job.o_layout), "Words of the jobs."),
                 "result": In(stream.Signature(job.status_layout), "How each job ended."),
                 "o": Out(stream.Signature(config.o_layout), "Words of the attends."),
-                "attended": Out(stream.Signature(config.attended_layout), "How each attend ended."),
+                "attended": Out(stream.Signature(attended_layout), "How each attend ended."),
                 "done": Out(1, "A job has ended."),
             },
         )

@@ -7,7 +7,13 @@ from golden.paging.format import Op, Status
 from hdl.attention.stream_config import ROWS_BITS
 from hdl.bits import after, let
 from hdl.block import Block
-from hdl.oaken.attention_config import JOBS, STATUS_BITS, OakenAttentionConfig, is_refusal
+from hdl.oaken.attention_config import (
+    JOBS,
+    STATUS_BITS,
+    OakenAttentionConfig,
+    attend_layout,
+    is_refusal,
+)
 from hdl.paging.layouts import REQUEST_LAYOUT, TOKEN_BITS
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
@@ -33,7 +39,7 @@ class OakenAttentionReads(Block):
         super().__init__(
             config,
             {
-                "attend": In(stream.Signature(config.attend_layout), "Attends, in runs."),
+                "attend": In(stream.Signature(attend_layout), "Attends, in runs."),
                 "request": Out(stream.Signature(REQUEST_LAYOUT), "READs of one group each."),
                 "begun": In(stream.Signature(config.cache_engine.begun_layout), "Their tokens."),
                 "end": In(status, "Their statuses, in order.", Status),

@@ -24,7 +24,7 @@ from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.oaken.kv_reader import OakenKvReader, OakenKvReaderConfig, serve
 from hdl.oaken.kv_reads import OakenKvReads, OakenKvReadsConfig
 from hdl.oaken.kv_writer import OakenKvWriter, OakenKvWriterConfig
-from hdl.oaken.layouts import FP16_BITS, SCALE_LAYOUT, THRESHOLD_LAYOUT, THRESHOLDS
+from hdl.oaken.layouts import FP16_BITS, KV_REQUEST_LAYOUT, SCALE_LAYOUT, THRESHOLD_LAYOUT
 from hdl.oaken.mmu import PagingMmuConfig
 from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
 from hdl.oaken.token_reader import OakenTokenReader, OakenTokenReaderConfig
@@ -101,7 +101,7 @@ class OakenKvEngineConfig(Config):
 
     @property
     def request_layout(self) -> data.StructLayout:
-        return Payload(**REQUEST_LAYOUT.parts, thresholds=THRESHOLDS)
+        return KV_REQUEST_LAYOUT
 
     @property
     def status_layout(self) -> data.StructLayout:

@@ -5,6 +5,7 @@ from amaranth.lib import data
 from golden.fp16.format import FP16
 from golden.oaken.format import ScaleWord, Threshold
 from hdl.kinds import named
+from hdl.paging.layouts import REQUEST_LAYOUT
 from hdl.ports import Payload
 
 FP16_BITS = 16
@@ -18,6 +19,8 @@ THRESHOLDS = (
     "four FP16 words in the order of golden.oaken.format.Threshold",
     named(FP16, Threshold),
 )
+# A request to the cache, THRESHOLDS among them.
+KV_REQUEST_LAYOUT = Payload(**REQUEST_LAYOUT.parts, thresholds=THRESHOLDS)
 SCALE = (
     SCALE_LAYOUT,
     "six FP16 words in the order of golden.oaken.format.ScaleWord",

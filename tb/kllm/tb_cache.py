@@ -12,8 +12,9 @@ import cocotb
 
 from golden.kllm.format import NO_OP
 from golden.paging.format import Op
-from hdl.kllm.cache.config import cache_request_layout, cache_status_layout
 from hdl.kllm.cache.engine import AHEAD
+from hdl.oaken.layouts import KV_REQUEST_LAYOUT
+from hdl.paging.layouts import STATUS_LAYOUT
 from tb.bench import config, params
 from tb.contract import Followed, block_timing
 from tb.simulate.ports import Signal
@@ -74,7 +75,7 @@ class Engine:
                 self.answer("row_row", [self.rows[word]])
             elif name == "kv":
                 self.taken["vectors"] += word >> config.kv_layout["last"].offset
-            elif name == "request" and field(cache_request_layout, "op", word) != Op.APPEND:
+            elif name == "request" and field(KV_REQUEST_LAYOUT, "op", word) != Op.APPEND:
                 self.taken["request"] -= 1
                 self.serve_host(word)
         for name, word in moved:
@@ -89,9 +90,9 @@ class Engine:
         self.cycle += 1
 
     def serve_host(self, word: int) -> None:
-        fields = {name: field(cache_request_layout, name, word) for name in ("tag", "op")}
+        fields = {name: field(KV_REQUEST_LAYOUT, name, word) for name in ("tag", "op")}
         fields |= {"status": self.rng.randrange(16), "sequence": self.rng.randrange(256)}
-        self.host.append(cache_status_layout.const(fields).as_bits())
+        self.host.append(STATUS_LAYOUT.const(fields).as_bits())
         self.answer("ended", [self.host[-1]])
         self.given["ended"] -= 1
 
@@ -256,26 +257,26 @@ async def requests_of_the_host(dut, p_stall):
     given = []
     for _ in range(150):
         fields = {
-            name: rng.getrandbits(cache_request_layout[name].width)
+            name: rng.getrandbits(KV_REQUEST_LAYOUT[name].width)
             for name in ("tag", "sequence", "layer", "kv", "head", "heads", "token")
         }
         fields["op"] = rng.choice([*Op, Op.APPEND, Op.READ, 9])
         fields["thresholds"] = [rng.getrandbits(16) for _ in range(4)]
-        given.append(cache_request_layout.const(fields).as_bits())
+        given.append(KV_REQUEST_LAYOUT.const(fields).as_bits())
     counts = {name: len(words) for name, words in golden.words.items()}
     offers = golden.offers(counts) | {"host_request": given}
     takes = {name: counts[name] for name in golden.sinks}
     takes |= {"request": counts["request"] + len(given), "host_status": len(given)}
     idle = {"host_request": 0.5} | dict.fromkeys(set(golden.sources) - {"host_request"}, 0.0)
     flow = await bench.run(offers, takes, p_idle=idle, p_stall=p_stall)
-    ops = [field(cache_request_layout, "op", word) for word in flow.words["request"]]
+    ops = [field(KV_REQUEST_LAYOUT, "op", word) for word in flow.words["request"]]
     own = [word for op, word in zip(ops, flow.words["request"], strict=True) if op == Op.APPEND]
     assert own == golden.words["request"]
     passed = [word for op, word in zip(ops, flow.words["request"], strict=True) if op != Op.APPEND]
-    part = cache_request_layout["op"]
+    part = KV_REQUEST_LAYOUT["op"]
     assert part.offset == 0
     for got, word in zip(passed, given, strict=True):
-        op = field(cache_request_layout, "op", word)
+        op = field(KV_REQUEST_LAYOUT, "op", word)
         wanted = NO_OP if op in (Op.APPEND, Op.READ) else op
         assert got == word & -(1 << part.width) | wanted
     assert flow.words["host_status"] == golden.engine.host

@@ -38,15 +38,12 @@ from golden.oaken.kv_engine import Answer, Request
 from golden.paging.format import Kv, Op, Status
 from golden.words import join, layout_word
 from hdl.kllm.batch import entry_layout
-from hdl.kllm.cache.config import (
-    KllmCacheConfig,
-    attend_layout,
-    attended_layout,
-    cache_request_layout,
-    cache_status_layout,
-)
+from hdl.kllm.cache.config import KllmCacheConfig
 from hdl.kllm.cache.engine import KllmCache
 from hdl.kllm.room import BLOCKS
+from hdl.oaken.attention_config import attend_layout, attended_layout
+from hdl.oaken.layouts import KV_REQUEST_LAYOUT
+from hdl.paging.layouts import STATUS_LAYOUT
 from tb.kllm.support.commands import command_payload, row_of
 from tb.simulate.run import simulate
 
@@ -231,10 +228,10 @@ class Script:
                 "op": int(Op.APPEND), "tag": t, "sequence": place.sequence,
                 "layer": operands["layer"], "kv": operands["kv"], "token": place.position,
             }  # fmt: skip
-            step["request"].append(layout_word(cache_request_layout, **fields))
+            step["request"].append(layout_word(KV_REQUEST_LAYOUT, **fields))
             status = {"tag": t, "op": int(Op.APPEND), "sequence": place.sequence}
             status["status"] = int(next(answers))
-            step["ended"].append(layout_word(cache_status_layout, **status))
+            step["ended"].append(layout_word(STATUS_LAYOUT, **status))
             step["row_request"] += rows
             beats = vector[list(rows)].reshape(-1, config.lanes).tolist()
             step["kv"] += [

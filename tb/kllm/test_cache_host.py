@@ -16,8 +16,9 @@ from golden.kllm.engines import answer_word, request_of, request_words
 from golden.kllm.format import NO_OP
 from golden.paging.format import Op
 from golden.words import layout_word
-from hdl.kllm.cache.config import cache_request_layout, cache_status_layout
 from hdl.kllm.cache.host import KllmCacheHost, KllmCacheHostConfig
+from hdl.oaken.layouts import KV_REQUEST_LAYOUT
+from hdl.paging.layouts import STATUS_LAYOUT
 from tb.simulate.run import simulate
 
 
@@ -50,8 +51,8 @@ def test_cache_host(seed):
     ]  # fmt: skip
     words = {
         "word": [word for request in requests for word in request],
-        "request": [layout_word(cache_request_layout, **request_of(each)) for each in requests],
-        "status": [layout_word(cache_status_layout, **each) for each in statuses],
+        "request": [layout_word(KV_REQUEST_LAYOUT, **request_of(each)) for each in requests],
+        "status": [layout_word(STATUS_LAYOUT, **each) for each in statuses],
         "answer": [
             answer_word(each["tag"], each["status"], each["sequence"]) for each in statuses
         ],

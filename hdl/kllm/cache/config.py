@@ -4,35 +4,13 @@ import dataclasses
 
 from amaranth.lib import data
 
-from golden.attention.format import Status as Result
 from golden.config import Config, bounded, choice, nested
 from golden.fp16.format import FP16
 from golden.kllm.config import VectorShape
 from golden.kllm.isa import ROW_ELEMENTS
 from golden.oaken.config import CacheConfig
-from golden.paging.format import Status
-from hdl.kinds import BITS, NUMBER, index_of
 from hdl.kllm.engine import ROW
-from hdl.oaken.layouts import THRESHOLDS
-from hdl.paging.layouts import REQUEST_LAYOUT, STATUS_LAYOUT, TOKEN_BITS
 from hdl.ports import Payload
-
-TAG = (8, "place of the batch", BITS)
-
-attend_layout = Payload(
-    tag=TAG,
-    sequence=(8, "number of the sequence", index_of("sequences")),
-    layer=(8, "layer of the cache", index_of("layers")),
-    token=(TOKEN_BITS, "one past the last token", NUMBER),
-    last=(1, "ends a run: the next attend does not follow at once"),
-)
-attended_layout = Payload(
-    tag=TAG,
-    status=(4, "golden.paging.format.Status of the READs", Status),
-    result=(3, "golden.attention.format.Status", Result),
-)
-cache_status_layout = STATUS_LAYOUT
-cache_request_layout = Payload(**REQUEST_LAYOUT.parts, thresholds=THRESHOLDS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

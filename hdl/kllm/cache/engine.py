@@ -17,13 +17,7 @@ from hdl.block import Block, Tier
 from hdl.children import add
 from hdl.kinds import index_of, mask_of
 from hdl.kllm.batch import entry_layout
-from hdl.kllm.cache.config import (
-    KllmCacheConfig,
-    attend_layout,
-    attended_layout,
-    cache_request_layout,
-    cache_status_layout,
-)
+from hdl.kllm.cache.config import KllmCacheConfig
 from hdl.kllm.engine import (
     ROW,
     command_stream,
@@ -32,6 +26,9 @@ from hdl.kllm.engine import (
     row_write_layout,
     status_stream,
 )
+from hdl.oaken.attention_config import attend_layout, attended_layout
+from hdl.oaken.layouts import KV_REQUEST_LAYOUT
+from hdl.paging.layouts import STATUS_LAYOUT
 from hdl.ports import In, Out
 from hdl.stream.arbiter import arbiter
 from hdl.stream.link import link
@@ -103,14 +100,14 @@ class KllmCache(Block):
                 "entry": In(entry_layout, "That place."),
                 "present": In(config.places, "Places that have a token.", mask_of("places")),
                 "host_request": In(
-                    stream.Signature(cache_request_layout), "OPEN, TRIM, FREE, THRESHOLDS."
+                    stream.Signature(KV_REQUEST_LAYOUT), "OPEN, TRIM, FREE, THRESHOLDS."
                 ),
-                "host_status": Out(stream.Signature(cache_status_layout), "How they ended."),
+                "host_status": Out(stream.Signature(STATUS_LAYOUT), "How they ended."),
                 "request": Out(
-                    stream.Signature(cache_request_layout), "Requests to the cache: all of them."
+                    stream.Signature(KV_REQUEST_LAYOUT), "Requests to the cache: all of them."
                 ),
                 "kv": Out(stream.Signature(config.kv_layout), "A vector for each APPEND."),
-                "ended": In(stream.Signature(cache_status_layout), "How requests ended."),
+                "ended": In(stream.Signature(STATUS_LAYOUT), "How requests ended."),
                 "attend": Out(stream.Signature(attend_layout), "Attentions wanted, in runs."),
                 "q": Out(stream.Signature(config.q_layout), "Queries of each attend."),
                 "o": In(stream.Signature(config.o_layout), "Outputs of each attend."),
@@ -181,7 +178,7 @@ class KllmCache(Block):
     def _ask(self, m: Module, job: "_Job", tokens: "_Tokens") -> Value:
         """A request, or an attend, for each token. 1 in the cycle in which one is taken."""
         config, entry = self.config, self.entry
-        merged = arbiter(m, "merged", cache_request_layout, 2)
+        merged = arbiter(m, "merged", KV_REQUEST_LAYOUT, 2)
         own, host = merged.i
         is_host_op = Signal()
         later = Signal()  # a further token of the command

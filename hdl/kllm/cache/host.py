@@ -12,12 +12,12 @@ from golden.kllm.format import NO_OP
 from golden.timing import Timing
 from hdl.block import Block, Tier
 from hdl.kinds import BITS
-from hdl.kllm.cache.config import cache_request_layout, cache_status_layout
-from hdl.paging.layouts import TOKEN_BITS
+from hdl.oaken.layouts import KV_REQUEST_LAYOUT
+from hdl.paging.layouts import STATUS_LAYOUT, TOKEN_BITS
 from hdl.ports import In, Out, Payload
 
 _WORDS = 4
-_OP_BITS = cache_request_layout["op"].width
+_OP_BITS = KV_REQUEST_LAYOUT["op"].width
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,8 +50,8 @@ class KllmCacheHost(Block):
             config,
             {
                 "word": In(stream.Signature(word), "Words of requests."),
-                "request": Out(stream.Signature(cache_request_layout), "The requests."),
-                "status": In(stream.Signature(cache_status_layout), "How they ended."),
+                "request": Out(stream.Signature(KV_REQUEST_LAYOUT), "The requests."),
+                "status": In(stream.Signature(STATUS_LAYOUT), "How they ended."),
                 "answer": Out(stream.Signature(word), "The same for the host."),
             },
         )
