@@ -289,7 +289,7 @@ def test_errors_are_one_line(
 
 
 def test_pages_take_the_thresholds_of_the_calibration(tmp_path: Path) -> None:
-    """A layer with Oaken's K and V has thresholds of the calibration, and no codebooks of K and V."""
+    """A layer with Oaken's K and V has thresholds of the calibration, and no codebooks of both."""
     loaded = tiny()
     file = calibrated(tmp_path / "state.safetensors", f"{METHOD},integer_bits=16+oaken")
     found = pack.calibrated(loaded, file)
