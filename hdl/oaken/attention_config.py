@@ -103,6 +103,14 @@ class OakenAttentionConfig(Config):
         return self.engine.kv_layout
 
     @property
+    def attend_layout(self) -> Payload:
+        return attend_layout
+
+    @property
+    def attended_layout(self) -> Payload:
+        return attended_layout
+
+    @property
     def q_layout(self) -> Payload:
         return self.stream.q_layout
 
