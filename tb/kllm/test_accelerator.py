@@ -105,7 +105,7 @@ def as_vectors(
         before = len(machine.readback)
         if step := steps.get(first // COMMAND_WORDS):
             assert machine.cache is not None
-            machine.cache.batch, machine.cache.memory = list(step.batch), step.memory
+            machine.cache.batch, machine.cache.memory = list(step.batch), list(step.memory)
         results.append(machine.step(words[first : first + COMMAND_WORDS]))
         reads.append(len(machine.readback) - before)
     if words == program.words and machine.data.faults == program.data_faults:
@@ -128,7 +128,8 @@ def as_vectors(
         "reads": reads,
         "requests": requests_of(program),
         "steps": [
-            (step.first, batch_words(step.batch), RESPONSES[step.memory]) for step in program.steps
+            (step.first, batch_words(step.batch), [RESPONSES[each] for each in step.memory])
+            for step in program.steps
         ],
     }
 
@@ -315,13 +316,13 @@ def as_fetched(program: Program, checks: bool) -> dict:
     machine.data.faults = set(program.data_faults)
     parts = []
     for step, words, word in images:
-        machine.cache.batch, machine.cache.memory = list(step.batch), step.memory
+        machine.cache.batch, machine.cache.memory = list(step.batch), list(step.memory)
         answer = run_program(machine, word)
         parts.append(
             {
                 "run": word, "words": words, "answer": answer.word,
                 "readback": list(machine.readback), "batch": batch_words(step.batch),
-                "response": RESPONSES[step.memory],
+                "response": [RESPONSES[each] for each in step.memory],
             }
         )  # fmt: skip
     return made | {"data": machine.data.data.tobytes(), "parts": parts}
@@ -366,7 +367,7 @@ def full_program(seed: int) -> Program:
     for position in range(cache.max_tokens + 1):
         batch = [Place(sequence, position) for sequence in range(config.batch)]
         machine.cache.batch = list(batch)
-        steps.append(Step(len(results) if position else 0, tuple(batch), Status.OK))
+        steps.append(Step(len(results) if position else 0, tuple(batch), (Status.OK,)))
         for layer in range(cache.layers):
             one = {"tokens": config.batch, "layer": layer}
             for kv in Kv:
@@ -376,7 +377,7 @@ def full_program(seed: int) -> Program:
         command(Opcode.ATTEND, places | {"heads": heads, "tokens": config.batch, "layer": 0})
         command(Opcode.READ, {"src": rows, "rows": rows})
     assert any(each.status & CommandStatus.CAPACITY for each in results)
-    assert not machine.cache.engine.free_pages
+    assert not machine.cache.engines[0].free_pages
     return Program(
         words=assembler.words(), data=data, weights=weights, data_faults=set(),
         weight_faults=[set() for _ in weights], results=results, readback=machine.readback,
