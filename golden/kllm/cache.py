@@ -39,7 +39,7 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """What one engine makes of an ATTEND.
+    """The result of one engine of an ATTEND.
 
     words: None: refused before memory was read; is_nonfinite: a query has no result
     """
@@ -138,7 +138,7 @@ class CacheUnit:
         return made, status
 
     def _attend_part(self, number: int, place: Place, queries: Tensor, layer: int) -> "Part":
-        """What engine ``number`` makes of the queries of its heads."""
+        """Attends to the queries of the heads of engine ``number``."""
         kv = self.part.kv
         rows: list[Tensor] = []
         for side in Kv:

@@ -252,7 +252,7 @@ class KllmAcceleratorConfig(Config):
 
     @property
     def attention_config(self) -> OakenAttentionConfig:
-        """Of each engine."""
+        """Each engine has these sizes."""
         build = self.cache
         mmu = PagingMmuConfig(
             cache=self.machine.cache_part,
@@ -271,7 +271,7 @@ class KllmAcceleratorConfig(Config):
 
     @property
     def array_config(self) -> OakenAttentionArrayConfig:
-        """Of several engines."""
+        """Several engines as one; unused with one."""
         return OakenAttentionArrayConfig(
             engines=self.machine.engines, part=self.attention_config
         )
@@ -374,7 +374,8 @@ class KllmAccelerator(Block):
 
     @staticmethod
     def _cache_members(config: KllmAcceleratorConfig) -> dict:
-        signature, engines = config.attention_config.engine.mmu.axi_signature, config.machine.engines
+        engines = config.machine.engines
+        signature = config.attention_config.engine.mmu.axi_signature
         if engines == 1:
             return {"kv": Out(signature, "AXI4 manager: the memory of the pages of K and V.")}
         text = "AXI4 manager: the memory of the pages of engine {0}."

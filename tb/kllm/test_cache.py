@@ -240,7 +240,7 @@ class Script:
 
     def _attend(self, step: dict, operands: dict, vector: torch.Tensor) -> CommandStatus:
         """Words of the streams; the bits of all tokens' statuses."""
-        config, rng, bits = self.config, self.rng, CommandStatus(0)
+        rng, bits = self.rng, CommandStatus(0)
         answers = iter(self.cache.attends)
         places = self.cache.batch[: operands["tokens"]]
         present = [t for t, place in enumerate(places) if place is not None]
