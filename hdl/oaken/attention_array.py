@@ -87,10 +87,10 @@ class OakenAttentionArray(Block):
     Engines may run ahead of each other: a queue for each holds its queries of one attend, and one
     its outputs of one attend. Nothing waits for ever. Take the oldest output that has not left.
     ``q`` has the order of ``o``, so all queries before its own have been taken, and its own can be.
-    The earlier outputs of its engine have left. The attend that it may need, the next of a run, has
-    a place in each engine, because all attends before these two have ended there. ``o`` waits for
-    no status of a request. Take the oldest status that is missing: ``kv`` has the order of the
-    statuses, so its vector can be taken.
+    The earlier outputs of its engine have left. The attend that it may need is the next of a run.
+    Each engine has a place for that, because all attends before these two have ended there. ``o``
+    waits for no status of a request. Take the oldest status that is missing: ``kv`` has the order
+    of the statuses, so its vector can be taken.
 
     Golden: golden.oaken.attention_array.AttentionArray.
     """

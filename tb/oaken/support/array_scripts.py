@@ -59,6 +59,15 @@ def errors_script(config, seed: int) -> list[dict]:
         script.refuse(0, *one)
         script.refuse(count - 1, *two)
         attends(one[1], {0: one[1], count - 1: two[1]})
+        script.refuse(0, *one)
+        script.refuse(count - 1, *two)
+        for side in Kv:
+            assert script.append(MINE, 0, side, token) == one[1]
+        _sound(script)
+        for side in Kv:
+            script.append(MINE, 0, side, token)
+        token += 1
+        _sound(script)
     for engine, other in ((0, count - 1), (count - 1, 0)):
         script.refuse(engine, *FAILURES[0])
         for side in Kv:
@@ -154,12 +163,14 @@ def order_script(config, seed: int) -> list[dict]:
         assert script.request(Op.OPEN).status == Status.TABLE_FULL
         assert script.free(KEPT) == Status.OK
         assert script.append(KEPT, 0, 0, token + 1) == Status.SEQUENCE_UNKNOWN
+        assert script.append(MINE, 0, 0, 2 + turn) == Status.OK
         assert script.open() == KEPT
         assert script.set_thresholds(0, 0) == Status.THRESHOLDS
         for layer in range(cache.layers):
             for side in Kv:
                 assert script.append(KEPT, layer, side, 0) == Status.OK
         assert script.trim(KEPT, 1) == Status.OK
+        assert script.append(cache.sequences, 0, 0, 0) == Status.SEQUENCE_UNKNOWN
         assert script.trim(KEPT, 2) == Status.BEYOND_LENGTH
         assert script.read(KEPT, 0, 0, 1) == Status.BAD_REQUEST
         script.wait()
