@@ -28,6 +28,7 @@ from golden.kllm.isa import (
     COMMAND_WORDS,
     COMMANDS,
     ROW_ELEMENTS,
+    MatmulMode,
     Opcode,
     Unit,
     row_count,
@@ -262,6 +263,7 @@ def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]
     numbers: dict[Unit, list[int]] = {unit: [] for unit in Unit}
     placed: list[Placed] = []
     slots: dict[int, int] = {}  # words that READ_SLOT gives of each
+    outliers: dict[int, int] = {}  # of the token in each slot
     sent, served, since = 0.0, 0.0, 0.0
     host = 0.0  # when the host has read all words so far
     cause: int | None = None  # what held the dispatcher last, and since when
@@ -290,8 +292,11 @@ def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]
         if opcode in (Opcode.QUANTIZE, Opcode.QUANTIZE_INTEGER):
             for slot in range(o["slot"], o["slot"] + max(o["tokens"], 1)):
                 slots[slot] = slot_words(o)
+                outliers[slot] = o.get("k_max", 0) + o.get("k_min", 0)
         elif opcode == Opcode.READ_SLOT:
             o["words"] = slots.get(o["slot"], 0)
+        elif opcode == Opcode.MATMUL and o["mode"] == MatmulMode.KMEANS:
+            o["outliers"] = outliers.get(o["slot"], 0)
         taken = cycles.of(opcode, o)
         if unit == Unit.QUANTIZE and by is not None and placed[by].unit == unit:
             taken -= t.overlap
