@@ -82,6 +82,7 @@ class Units(Config):
     queue: int = bounded(4, 3, 64, "commands that wait for each unit")
     packet_words: int = choice(1, (1, ROW_ELEMENTS), "words of LANE_CODEBOOK per cycle")
     ahead: bool = flag(False, "QUANTIZE and FUNCTION begin with the rows that they wait for")
+    banks: int = choice(1, (1, 2, 4), "of the vector memory, each a row per cycle")
     online: bool = flag(True, "outliers by Orizuru; false: by thresholds, KLLM-S")
     cache_bits: int = power_of_two(512, 64, 1024, "bits of a word of the pages' memory")
     attention_lanes: int = choice(64, (16, 32, 64), "elements of K or V per cycle")
@@ -292,6 +293,15 @@ class CommandCycles:
         if opcode in (Opcode.APPEND, Opcode.ATTEND, Opcode.ARGMAX):
             return self.bound(opcode, o)
         return o["rows"] if opcode == Opcode.READ else 0
+
+    def read_pace(self, opcode: Opcode, o: Operands) -> float:
+        """Cycles in which a command of the functional unit reads ``row_reads``, if it is alone."""
+        rows = self.row_reads(opcode, o)
+        if opcode in (Opcode.BINARY, Opcode.AXPY, Opcode.ROTARY):
+            return rows / 2 * ROW_ELEMENTS / self.units.function_width
+        if opcode == Opcode.FUNCTION:
+            return rows * ROW_ELEMENTS / self.units.functions
+        return rows
 
     # MATMUL.
 

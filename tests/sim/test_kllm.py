@@ -442,7 +442,7 @@ def test_readers_that_meet():
         other = Placed(Opcode.QUANTIZE, Unit.QUANTIZE, 0.0, 0.0 + cycles, None, 0.0, 0, reads=0.5)
         reading = _Reading([other])
         reading.note(0, ())
-        assert reading.lost(0.0, 24) == pytest.approx(lost, abs=0.01)
+        assert reading.read(0.0, 24, 24)[0] - 24 == pytest.approx(lost, abs=0.01)
 
 
 def test_a_reader_moves_what_follows():
