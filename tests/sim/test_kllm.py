@@ -70,7 +70,7 @@ def test_units_are_those_of_hdl(name, counter, bits_a):
     assert ours.norms.delay(what) == theirs.norms.delay(what)
     assert units.function_stages == KllmFunctionPipelineConfig().stages
     assert units.queue == config.queue
-    assert units.functions == config.functions
+    assert (units.functions, units.banks) == (config.functions, config.banks)
     assert units.packet_words == config.lane.packet_words
 
 
