@@ -50,7 +50,8 @@ class Placed:
     group : cycles from its rows of a group to those of the next; 0: they come one by one
     compute : cycles of its lanes
     reads : rows of the vector memory per cycle
-    until : when the functional unit has read its rows; spare : rows that the memory could still give
+    until : when the functional unit has read its rows
+    spare : rows that the memory could still give until then
     taken : when the next command of its unit is looked at
     """
 

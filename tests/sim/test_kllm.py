@@ -445,6 +445,18 @@ def test_readers_that_meet():
         assert reading.read(0.0, 24, 24)[0] - 24 == pytest.approx(lost, abs=0.01)
 
 
+def test_banks_and_slow_readers_leave_room():
+    """A reader of every other cycle beside 24 rows, by hand: (banks, cycles alone, cycles).
+
+    Shown to fail: rows that count though the memory could give them; one bank for all.
+    """
+    other = Placed(Opcode.QUANTIZE, Unit.QUANTIZE, 0.0, 60.0, None, 0.0, 0, reads=0.5)
+    for banks, pace, cycles in ((1, 24, 48), (2, 24, 24), (1, 96, 96), (1, 12, 48), (2, 12, 16)):
+        reading = _Reading([other], banks)
+        reading.note(0, ())
+        assert reading.read(0.0, 24, pace)[0] == pytest.approx(cycles, abs=0.01)
+
+
 def test_a_reader_moves_what_follows():
     """Two functions of 24 rows follow a reader of every other cycle up to cycle 10, by hand.
 
