@@ -499,13 +499,12 @@ def _add_cache(m: Module, block: KllmAccelerator, registers, load) -> KllmCache:
     unit = add(m, "cache", KllmCache(config.cache_config))
     batch = add(m, "batch", KllmBatch(config.batch_config))
     host = add(m, "cache_host", KllmCacheHost(KllmCacheHostConfig()))
-    if config.machine.engines == 1:
-        attention = add(m, "attention", OakenAttention(config.attention_config))
-        pass_channels(m, attention.axi, block.kv)
-    else:
-        attention = add(m, "attention", OakenAttentionArray(config.array_config))
-        for axi, kv in zip(attention.axi, block.kv, strict=True):
-            pass_channels(m, axi, kv)
+    is_one = config.machine.engines == 1
+    attention = add(
+        m, "attention",
+        OakenAttention(config.attention_config) if is_one
+        else OakenAttentionArray(config.array_config),
+    )  # fmt: skip
     link(m, registers.batch, batch.i)
     link(m, registers.request, host.word)
     link(m, host.answer, registers.answer)
@@ -522,6 +521,9 @@ def _add_cache(m: Module, block: KllmAccelerator, registers, load) -> KllmCache:
         unit.present.eq(batch.present),
         attention.base.eq(0),
     ]
+    memories = [(attention.axi, block.kv)] if is_one else zip(attention.axi, block.kv, strict=True)
+    for axi, kv in memories:
+        pass_channels(m, axi, kv)
     return unit
 
 
