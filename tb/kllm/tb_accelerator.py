@@ -35,8 +35,8 @@ def prepare(host, program):
         strict=True,
     ):
         memory.data, memory.errors = bytearray(data), dict(errors)
-    if host.pages is not None:
-        host.pages.response = RESP_OKAY
+    for pages in host.pages:
+        pages.response = RESP_OKAY
 
 
 async def requests(host, program, **options) -> None:
@@ -59,7 +59,7 @@ async def requests(host, program, **options) -> None:
 
 def parts(program) -> list[dict]:
     """The program batch by batch: words, results, what is read back, and the batch before it."""
-    steps = program["steps"] or [(0, [], RESP_OKAY)]
+    steps = program["steps"] or [(0, [], [RESP_OKAY] * config.machine.engines)]
     assert not steps[0][0]
     ends = [first for first, _, _ in steps[1:]] + [len(program["results"])]
     found, read = [], 0
@@ -81,9 +81,10 @@ def parts(program) -> list[dict]:
 
 async def begin(host, part, **options) -> None:
     """Writes the batch of a part, and sets what the pages' memory answers."""
-    if host.pages is not None:
+    if host.pages:
         await host.run(part["batch"], to=BATCH, **options)
-        host.pages.response = part["response"]
+        for pages, response in zip(host.pages, part["response"], strict=True):
+            pages.response = response
 
 
 async def execute(host, program, base=FRESH, **options):

@@ -64,6 +64,7 @@ from tb.kllm.support.rebase import counted, rebase
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
 WIDE = dataclasses.replace(SMALL, functions=8)
 CACHED = BLOCKS["kllm_accelerator"].configs["small_cache"]
+TWO = BLOCKS["kllm_accelerator"].configs["small_cache2"]
 ROWS = dataclasses.replace(
     CACHED, ahead=True, banks=2,
     machine=dataclasses.replace(CACHED.machine, ports=PortShape(ports=8, bits=256)),
@@ -109,7 +110,7 @@ def as_vectors(
         before = len(machine.readback)
         if step := steps.get(first // COMMAND_WORDS):
             assert machine.cache is not None
-            machine.cache.batch, machine.cache.memory = list(step.batch), step.memory
+            machine.cache.batch, machine.cache.memory = list(step.batch), list(step.memory)
         results.append(machine.step(words[first : first + COMMAND_WORDS]))
         reads.append(len(machine.readback) - before)
     if words == program.words and machine.data.faults == program.data_faults:
@@ -132,7 +133,8 @@ def as_vectors(
         "reads": reads,
         "requests": requests_of(program),
         "steps": [
-            (step.first, batch_words(step.batch), RESPONSES[step.memory]) for step in program.steps
+            (step.first, batch_words(step.batch), [RESPONSES[each] for each in step.memory])
+            for step in program.steps
         ],
     }
 
@@ -295,6 +297,19 @@ def test_cache(testcase, seed):
     run(seed, testcase, CACHED, faulty=faulty, clean=clean)
 
 
+@pytest.mark.telling("programs", "abort_at_random")
+@pytest.mark.parametrize("testcase", ["programs", "abort_at_random", "reset_at_random"])
+def test_engines(testcase, seed):
+    """The same with two engines; the memory of one of them may refuse all, or that of both."""
+    faulty, clean = (
+        programs(seed + 1300 + 100 * faults, 2, 60, faults, 2, TWO, Opcode.ATTEND)
+        for faults in (True, False)
+    )
+    refused = {step.memory for program in faulty for step in program.steps}
+    assert any(len(set(memory)) > 1 for memory in refused), "no memory fails alone"
+    run(seed, testcase, TWO, faulty=faulty, clean=clean)
+
+
 def as_fetched(program: Program, checks: bool) -> dict:
     """The program as images in the data memory, one for each batch, and what its runs give."""
     made, config = as_vectors(program, config=CACHED), CACHED.machine
@@ -319,13 +334,13 @@ def as_fetched(program: Program, checks: bool) -> dict:
     machine.data.faults = set(program.data_faults)
     parts = []
     for step, words, word in images:
-        machine.cache.batch, machine.cache.memory = list(step.batch), step.memory
+        machine.cache.batch, machine.cache.memory = list(step.batch), list(step.memory)
         answer = run_program(machine, word)
         parts.append(
             {
                 "run": word, "words": words, "answer": answer.word,
                 "readback": list(machine.readback), "batch": batch_words(step.batch),
-                "response": RESPONSES[step.memory],
+                "response": [RESPONSES[each] for each in step.memory],
             }
         )  # fmt: skip
     return made | {"data": machine.data.data.tobytes(), "parts": parts}
@@ -342,18 +357,19 @@ def test_fetched(testcase, seed):
     run(seed, testcase, CACHED, fetched=[as_fetched(each, n == 1) for n, each in enumerate(pool)])
 
 
-def full_program(seed: int) -> Program:
+def full_program(seed: int, config: MachineConfig) -> Program:
     """APPENDs until no page is free, and beyond the longest sequence; ATTENDs all the while.
 
     Sequence 0 is full early; the others go on until the pages are.
     """
-    config, rng = CACHED.machine, np.random.default_rng([seed, 61])
+    rng = np.random.default_rng([seed, 61])
     cache, size = config.cache, row_count(config.cache.kv.elements)
     rows = config.batch * row_count(config.queries * cache.kv.elements)
     data = rng.normal(0, 1, (rows, ROW_ELEMENTS)).astype("<f2").view(np.uint8).reshape(-1)
     weights = [np.zeros(config.ports.bits // 8, np.uint8) for _ in range(config.ports.ports)]
     machine, assembler = Machine(config, data, weights), Assembler(config)
     requests, steps, results = [], [], []
+    memory = (Status.OK,) * config.engines
     for layer in range(cache.layers):
         for kv in Kv:
             words = np.array([-2, -0.1, 0.1, 2]).astype(np.float16).view(np.uint16).tolist()
@@ -370,7 +386,7 @@ def full_program(seed: int) -> Program:
     for position in range(cache.max_tokens + 1):
         batch = [Place(sequence, position) for sequence in range(config.batch)]
         machine.cache.batch = list(batch)
-        steps.append(Step(len(results) if position else 0, tuple(batch), Status.OK))
+        steps.append(Step(len(results) if position else 0, tuple(batch), memory))
         for layer in range(cache.layers):
             one = {"tokens": config.batch, "layer": layer}
             for kv in Kv:
@@ -380,7 +396,7 @@ def full_program(seed: int) -> Program:
         command(Opcode.ATTEND, places | {"heads": heads, "tokens": config.batch, "layer": 0})
         command(Opcode.READ, {"src": rows, "rows": rows})
     assert any(each.status & CommandStatus.CAPACITY for each in results)
-    assert not machine.cache.engine.free_pages
+    assert not any(engine.free_pages for engine in machine.cache.engines)
     return Program(
         words=assembler.words(), data=data, weights=weights, data_faults=set(),
         weight_faults=[set() for _ in weights], results=results, readback=machine.readback,
@@ -388,13 +404,16 @@ def full_program(seed: int) -> Program:
     )  # fmt: skip
 
 
-def test_full_pages(seed):
+@pytest.mark.telling("one")
+@pytest.mark.parametrize("config", [CACHED, TWO], ids=["one", "two"])
+def test_full_pages(config, seed):
     """No page is free: CAPACITY of the tokens that need one, and the others go on.
 
     The next program frees all, and finds the cache as new.
     """
-    clean = programs(seed + 970, 1, 40, False, 2, CACHED, Opcode.ATTEND)
-    run(seed, "programs", CACHED, faulty=[full_program(seed)], clean=clean)
+    clean = programs(seed + 970, 1, 40, False, 2, config, Opcode.ATTEND)
+    faulty = [full_program(seed, config.machine)]
+    run(seed, "programs", config, faulty=faulty, clean=clean)
 
 
 @pytest.mark.telling("programs", "abort_at_random")

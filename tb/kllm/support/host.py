@@ -221,14 +221,17 @@ class Host:
         ]
         self.data = Memory(dut, "data", id_bits, config.address_bits, 256)
         self.memories = [*self.weights, self.data]
-        self.pages = None
+        self.pages = []  # of each engine of the cache
         if config.machine.batch:
-            cache = config.machine.cache
-            self.pages = Pages(
-                dut, "kv", id_bits, config.address_bits, config.cache.data_bits,
-                cache.pages * cache.page_bytes, self._bench.rng("pages"),
-            )  # fmt: skip
-            self.memories.append(self.pages)
+            cache, engines = config.machine.cache, config.machine.engines
+            self.pages = [
+                Pages(
+                    dut, name, id_bits, config.address_bits, config.cache.data_bits,
+                    cache.pages * cache.page_bytes, self._bench.rng(name),
+                )
+                for name in (["kv"] if engines == 1 else [f"kv_{n}" for n in range(engines)])
+            ]  # fmt: skip
+            self.memories += self.pages
         self.cycle = 0
         self._state()
 
