@@ -9,7 +9,11 @@ Shown to fail:
 - errors of a weight port lost;
 - DECERR taken for OKAY;
 - an abort that lets queued commands begin;
-- the words of an incomplete command kept through an abort.
+- the words of an incomplete command kept through an abort;
+- the readers of the data port, or the statuses of LOAD and READ, exchanged;
+- REQUEST and BATCH exchanged, and a RESULT that is lost;
+- an abort of which a fetched program hears nothing;
+- ``idle`` without the program that is fetched, and a CONTROL that does not show it.
 
 ``test_timing`` fails where latency, interval or delay of the block's timing is off by one.
 ``test_a_hang_is_found`` shows that the host's rule of silence ends a run.
@@ -425,31 +429,25 @@ def test_rows_ahead(testcase, seed):
     run(seed, testcase, ROWS, faulty=faulty, clean=clean)
 
 
-def test_rows_ahead_at_full_rate(seed):
-    """QUANTIZE, MATMUL, BINARY of its last rows; BINARY of other rows, QUANTIZE of its results.
+def after_product(seed: int, emit) -> dict:
+    """Params: a vector quantized and multiplied on ROWS, then what ``emit(asm, x, y, made)`` adds.
 
-    Shown to fail: a dispatcher in which no command leans; a front that tells rows by commands.
+    made: the products; x and y are loaded.
     """
     machine, rng = ROWS.machine, np.random.default_rng([seed, 51])
     asm, length = Assembler(machine), 256
     data = rng.integers(0x2400, 0x3C00, (64, 16)) | rng.integers(0, 2, (64, 16)) << 15
     data[:2] = np.sort(rng.uniform(-1, 1, (2, 16)).astype(np.float16)).view(np.uint16)
     book, packet = asm.vector(32), asm.vector(machine.kmeans_words)
-    x, y, made, sums = (asm.vector(length) for _ in range(4))
+    x, y, made = (asm.vector(length) for _ in range(3))
     for address, vector in ((0, book), (2, packet), (20, x), (40, y)):
         asm.load(address=address, dst=vector)
     asm.activation_codebook(src=book)
     asm.lane_codebook(src=packet)
-    slot, second = asm.slots(), asm.slots()
+    slot = asm.slots()
     asm.quantize(src=x, slot=slot)
     asm.matmul(weights=0, dst=made, length=length, slot=slot)
-    # Few rows: it waits for them, and not for its own first ones.
-    tail = length - 64
-    asm.binary(op=Binary.ADD, a=made.part(tail, 64), b=y.part(tail, 64), dst=sums.part(tail, 64))
-    asm.binary(op=Binary.ADD, a=x, b=y, dst=made)
-    asm.quantize(src=made, slot=second)
-    asm.read(src=made)
-    asm.read_slot(slot=second)
+    emit(asm, x, y, made)
     words = asm.words()
     # Any indices, and scales of moderate size.
     scales = [rng.integers(0x2400, 0x3000, 1 << 13) for _ in range(machine.ports.ports)]
@@ -458,18 +456,44 @@ def test_rows_ahead_at_full_rate(seed):
                      [np.frombuffer(each, np.uint8).copy() for each in memories])  # fmt: skip
     results = golden.run(words)
     assert not any(result.status & FAILED for result in results)
-    rows = length // 16
-    unit = FunctionCycles(ROWS.width, machine.bits_a, 2, 2, ROWS.functions)
-    quantizer = ROWS.quantizer_config.cycles
-    quantize = quantizer.quantize(
-        rows=rows, tokens=1, outliers=0, crowded=0, full=0, pops=0, norm=0
-    )
-    group = machine.group_outputs // 16
-    params = {
+    return {
         "words": [int(word) for word in words], "data": data.astype("<u2").tobytes(),
         "weights": memories,
         "results": [(result.tag, int(result.unit), int(result.status)) for result in results],
         "readback": [int(word) for word in golden.readback],
+    }  # fmt: skip
+
+
+def test_rows_ahead_at_full_rate(seed):
+    """QUANTIZE, MATMUL, BINARY of its last rows; BINARY of other rows, QUANTIZE of its results.
+
+    Shown to fail:
+
+    - a dispatcher in which no command leans;
+    - a front that tells rows by commands;
+    - no ``come`` of the supply;
+    - no ``certain`` of MATMUL, or of FUNCTION.
+    """
+    length = 256
+
+    def emit(asm, x, y, made):
+        sums, second = asm.vector(length), asm.slots()
+        # Few rows: it waits for them, and not for its own first ones.
+        at = length - 64
+        asm.binary(op=Binary.ADD, a=made.part(at, 64), b=y.part(at, 64), dst=sums.part(at, 64))
+        asm.binary(op=Binary.ADD, a=x, b=y, dst=made)
+        asm.quantize(src=made, slot=second)
+        asm.read(src=made)
+        asm.read_slot(slot=second)
+
+    rows = length // 16
+    unit = FunctionCycles(ROWS.width, ROWS.machine.bits_a, 2, 2, ROWS.functions)
+    quantizer = ROWS.quantizer_config.cycles
+    quantize = quantizer.quantize(
+        rows=rows, tokens=1, outliers=0, crowded=0, full=0, pops=0, norm=0
+    )
+    group = ROWS.machine.group_outputs // 16
+    params = after_product(seed, emit) | {
         # From the status of MATMUL to that of BINARY, and from that of BINARY to that of QUANTIZE.
         "sums": unit.rows(group) - unit.refused, "quantize": quantize - rows,
         "apart": (unit.rows(4), quantize),
@@ -477,6 +501,24 @@ def test_rows_ahead_at_full_rate(seed):
     tb.simulate.run.run_model(
         model(ROWS), "tb.kllm.tb_accelerator", config=ROWS, seed=seed,
         testcase="rows_ahead_at_full_rate", params=params,
+    )  # fmt: skip
+
+
+def test_results_over_rows_ahead(seed):
+    """BINARY writes over the last products, of which it reads none: it waits for each of them.
+
+    Shown to fail: results of the functional unit that pass no guard.
+    """
+    last = ROWS.machine.group_outputs
+
+    def emit(asm, x, y, made):
+        at = made.length - last
+        asm.binary(op=Binary.ADD, a=x.part(at, last), b=y.part(at, last), dst=made.part(at, last))
+        asm.read(src=made)
+
+    tb.simulate.run.run_model(
+        model(ROWS), "tb.kllm.tb_accelerator", config=ROWS, seed=seed,
+        testcase="results_over_rows_ahead", params=after_product(seed, emit),
     )  # fmt: skip
 
 
