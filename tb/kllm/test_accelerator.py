@@ -152,8 +152,10 @@ def batch_words(batch) -> list[int]:
     """The words of BATCH for every place."""
     words: list[int] = []
     for n, place in enumerate(batch):
-        given = () if place is None else (place.sequence, place.position, place.token)
-        words += place_words(n, *given)
+        if place is None:
+            words += place_words(n)
+        else:
+            words += place_words(n, *dataclasses.astuple(place)[:3], place.sampling)
     return words
 
 

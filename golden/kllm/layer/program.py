@@ -591,12 +591,13 @@ def head_commands(
     tokens: int = 1,
     share: float = 0.005,
     x: Vector | None = None,
-    chooses: bool = False,
+    reads: bool = True,
+    place: int | None = None,
 ) -> None:
     """Emits the final norm and the head. As ``head_program``.
 
-    x: the tokens, loaded if None. chooses: the host gets the id of the largest logit of each token,
-    and no logits.
+    x: the tokens, loaded if None. reads: the host gets the logits. place: of the first token in the
+    batch, and the host gets an id of each token, after the logits.
     """
     config = asm.config
     _check_sizes(config, {"slot.elements": shape.hidden, "slot.slots": tokens})
@@ -629,11 +630,11 @@ def head_commands(
             second = multiply(layout.residual, first)
             asm.binary(op=Binary.ADD, a=made, b=second, dst=made)
             asm.free(second)
-        if chooses:
-            is_last = first + step >= layout.vocabulary
-            asm.argmax(src=made, first=first, begin=first == 0, end=is_last)
-        else:
+        if reads:
             asm.read(src=made)
+        if place is not None:
+            is_last = first + step >= layout.vocabulary
+            asm.top_k(src=made, first=first, place=place, begin=first == 0, end=is_last)
         asm.free(made)
     asm.free(slots)
 

@@ -41,8 +41,12 @@ class PassProgram:
         return [first, *self.parts[1:]]
 
 
-def pass_program(layout: ModelLayout, job: Job, logits: int = 1) -> PassProgram:
+def pass_program(
+    layout: ModelLayout, job: Job, logits: int = 1, chooses: bool = False
+) -> PassProgram:
     """``job`` of one sequence; ``logits`` of its last tokens are read.
+
+    chooses: the accelerator chooses an id for each of them too, which follows the logits.
 
     ConfigError: a layer that the machine has no room for, a context that the memories have no room
     for; AssemblyError: no rows or slots left.
@@ -63,7 +67,8 @@ def pass_program(layout: ModelLayout, job: Job, logits: int = 1) -> PassProgram:
         commands.layer(x, chained=True)
     if logits:
         last = Vector(x.row + (job.tokens - logits) * x.stride, x.length, logits, x.stride)
-        head_commands(asm, shape.layer, layout.head, logits, HEAD_SHARE, last)
+        head_commands(asm, shape.layer, layout.head, logits, HEAD_SHARE, last,
+                      place=job.tokens - logits if chooses else None)  # fmt: skip
     return PassProgram(layout, job, asm.parts, logits)
 
 
@@ -114,7 +119,8 @@ def step_program(layout: ModelLayout, tokens: int = 1, logits: int | None = None
     asm.free(*tables.values())
     if logits:
         last = Vector(x.row + (tokens - logits) * x.stride, x.length, logits, x.stride)
-        head_commands(asm, shape.layer, layout.head, logits, HEAD_SHARE, last, chooses=True)
+        head_commands(asm, shape.layer, layout.head, logits, HEAD_SHARE, last, reads=False,
+                      place=tokens - logits)  # fmt: skip
     return StepProgram(layout, tokens, logits, asm.words())
 
 
