@@ -154,8 +154,9 @@ def batch_words(batch) -> list[int]:
     for n, place in enumerate(batch):
         if place is None:
             words += place_words(n)
-        else:
-            words += place_words(n, *dataclasses.astuple(place)[:3], place.sampling)
+            continue
+        given = (place.sequence, place.position, place.token)
+        words += place_words(n, *given, sampling=place.sampling)
     return words
 
 

@@ -5,7 +5,7 @@ import itertools
 
 from amaranth import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.hdl import Value
-from amaranth.lib import data, stream
+from amaranth.lib import stream
 
 from golden.config import Config, bounded
 from golden.fp16.format import FP16
@@ -28,7 +28,10 @@ from hdl.kllm.batch import choice_layout
 from hdl.ports import In, Out, Payload
 
 # An element: as a number the better one is the higher; no element is 0.
-rank_layout = data.StructLayout({"rest": ID_BITS, "key": FP16.bits})
+rank_layout = Payload(
+    rest=(ID_BITS, "2**25 - 1 less its id", BITS),
+    key=(FP16.bits, "2**15 plus its magnitude, or minus it", BITS),
+)
 
 _HASH_BITS = 32
 _ROUNDS = 20
