@@ -41,7 +41,7 @@ def words(config: KllmBatchConfig, rng) -> list[int]:
                                    (1 << 32) - 1, int(rng.integers(1 << 20))]))  # fmt: skip
         sampling = None
         if rng.random() < 0.5:
-            k = int(rng.choice([0, 1, 2, 39, 40, 41, 63, 64, 65, 128, 255]))
+            k = int(rng.choice([0, 0, 0, 0, 1, 2, 39, 40, 41, 63, 64, 65, 128, 255]))
             inverse, seed = int(rng.integers(1 << 16)), int(rng.integers(1 << 32))
             sampling = Sampling(k, inverse, seed)
         token = int(rng.integers(1 << 32))
