@@ -47,14 +47,15 @@ _EARLY = CommandStatus.MALFORMED | CommandStatus.DEPENDENCY | CommandStatus.RANG
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """Commands from number ``first`` on have this batch; ``memory``: what the pages' memory does.
+    """Commands from number ``first`` on have this batch.
 
-    The host writes the batch when all commands before it are complete.
+    The host writes it when all commands before it are complete. memory: of each engine of the
+    cache, what its pages' memory does.
     """
 
     first: int
     batch: tuple[Place | None, ...]
-    memory: Status
+    memory: tuple[Status, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,7 +221,7 @@ class _Maker:
     def _length(self, sequence: int, layer: int, kv: int) -> int:
         """Tokens that the cache has."""
         assert self.machine.cache is not None
-        return self.machine.cache.engine.tokens(sequence, layer, kv)
+        return self.machine.cache.tokens(sequence, layer, kv)
 
     def rebatch(self) -> None:
         """Another batch: the positions that come next in some layer, and others."""
@@ -243,12 +244,14 @@ class _Maker:
             token = int(rng.integers(_ENTRIES + 4 * self.faults))
             place = Place(sequence, position, token, self._sampling())
             batch.append(place if rng.random() < 0.8 else None)
-        memory = Status.OK
+        memory = [Status.OK] * config.engines
         if self.faults and rng.random() < 0.25:
-            memory = Status.SLAVE_ERROR if rng.random() < 0.5 else Status.DECODE_ERROR
+            refused = Status.SLAVE_ERROR if rng.random() < 0.5 else Status.DECODE_ERROR
+            memory = [refused if rng.random() < 0.5 else each for each in memory]
+            memory[int(rng.integers(config.engines))] = refused
         self.machine.cache.batch = batch
         self.machine.cache.memory = memory
-        self.steps.append(Step(len(self.results), tuple(batch), memory))
+        self.steps.append(Step(len(self.results), tuple(batch), tuple(memory)))
 
     def _sampling(self) -> Sampling | None:
         """None of half of the places; any k, temperatures from very low ones to 16."""
@@ -469,7 +472,7 @@ class _Maker:
         return (
             m.vector.clone(), list(m.slots), m.centroids, m.midpoints, m.lane_codebook,
             dict(m.issued), len(m.readback), list(m.state.codebook),
-            copy.deepcopy(m.cache.engine) if is_cache and m.cache else None, list(m.best),
+            copy.deepcopy(m.cache.engines) if is_cache and m.cache else None, list(m.best),
         )  # fmt: skip
 
     def _restore(self, kept) -> None:
@@ -478,7 +481,7 @@ class _Maker:
         m.issued, m.state.codebook, m.best = kept[5], kept[7], kept[9]
         if kept[8] is not None:
             assert m.cache is not None
-            m.cache.engine = kept[8]
+            m.cache.engines = kept[8]
         del m.readback[kept[6] :]
 
     def _emit(self, opcode: Opcode, operands: dict[str, int], after=None) -> Result:

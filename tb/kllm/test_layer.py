@@ -34,6 +34,7 @@ from tb.simulate.run import simulate
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
 CACHED = BLOCKS["kllm_accelerator"].configs["small_cache"]
+TWO = BLOCKS["kllm_accelerator"].configs["small_cache2"]
 HIDDEN, CONTEXT = 80, 9
 
 
@@ -70,9 +71,10 @@ def run(accelerator, options, tokens, seed, folder):
     simulate(accelerator, "tb.kllm.tb_layer", params=params, seed=seed)
 
 
-@pytest.mark.telling("2-exact")
+@pytest.mark.telling("one-2-exact")
 @pytest.mark.parametrize(("tokens", "glu"), [(1, "index"), (2, "exact"), (2, "index")])
-def test_paged_layer(tokens, glu, seed):
+@pytest.mark.parametrize("config", [CACHED, TWO], ids=["one", "two"])
+def test_paged_layer(config, tokens, glu, seed):
     """cache=oaken: one part, without the host, next to another sequence and an empty place.
 
     The tokens are of one sequence, one after the other, and the last one is of another sequence.
@@ -81,7 +83,7 @@ def test_paged_layer(tokens, glu, seed):
     weights, cos, sin, x, seen = random_layer(seed)
     quantized = quantize_layer(weights, seen, 4, 4, options)
     assert quantized.offset is not None
-    machine = CACHED.machine
+    machine = config.machine
     compiled = compile_layer(quantized, machine, tokens, CONTEXT)
     keys = seen["k"].double() + float_from_bits(quantized.offset)
     values = seen["v"].double()
@@ -98,7 +100,7 @@ def test_paged_layer(tokens, glu, seed):
     paged.part(compiled.parts[0], batch)
     assert not any(status & FAILED for *_, status in paged.parts[-1]["results"])
     simulate(
-        KllmAccelerator(CACHED), "tb.kllm.tb_layer", params=paged.parameters(latency=5), seed=seed
+        KllmAccelerator(config), "tb.kllm.tb_layer", params=paged.parameters(latency=5), seed=seed
     )
 
 
