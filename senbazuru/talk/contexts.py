@@ -44,9 +44,8 @@ def _measured(options: Options, contexts: list[int]) -> Iterator[tuple[int, int,
     from golden.kllm.model.program import pass_program
     from senbazuru.talk.build import build_host
     from senbazuru.talk.command import image
-    from senbazuru.talk.driver import Driver, PartRun
+    from senbazuru.talk.driver import Driver
     from senbazuru.talk.report import figures
-    from senbazuru.talk.sampling import Sampling
 
     pack = image(options)
     native = build_host(options.config, options.threads)
@@ -60,11 +59,7 @@ def _measured(options: Options, contexts: list[int]) -> Iterator[tuple[int, int,
                 driver.run(_appends(layout, count))
                 cached += count
             program = pass_program(layout, Job(1, context), 0)
-            parts = [
-                each
-                for each in driver.run_pass(program, [context + 1], Sampling())
-                if isinstance(each, PartRun)
-            ]
+            parts = list(driver.run_pass(program, [context + 1]))
             cached += 1
             made = figures(program, parts, options.config)
             took = {

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from golden.kllm.cache import Place
 from golden.kllm.config import MachineConfig
+from golden.kllm.engines import Sampling
 from golden.kllm.isa import FAILED, ROW_ELEMENTS, Unit, row_count
 from golden.kllm.layer.compiler import masks, write_vectors
 from golden.kllm.layer.host import append_host, appended
@@ -29,6 +30,7 @@ class PassRun:
     status: list[list[int]]
     readback: list[list[int]]
     logits: Tensor  # (tokens, vocabulary) FP16 words
+    ids: list[int]  # of the tokens with logits, where the program chooses
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,8 +120,13 @@ class ModelHost:
         weights = [port.data for port in self.machine.weights]
         append_host(memory, self.machine.data.data, weights, cache)
 
-    def run(self, program: PassProgram, tokens: list[int]) -> PassRun:
-        """A pass. ArithmeticError: a command failed, named with its status."""
+    def run(
+        self, program: PassProgram, tokens: list[int], sampling: Sampling | None = None
+    ) -> PassRun:
+        """A pass. ArithmeticError: a command failed, named with its status.
+
+        sampling: of every token.
+        """
         job, machine = program.job, self.machine
         if job.context != self.context:
             raise ValueError(f"a cache of {job.context} tokens needed, not {self.context}")
@@ -128,7 +135,7 @@ class ModelHost:
         if machine.cache is not None:
             machine.cache.batch = [None] * self.layout.config.batch
             for t in range(job.tokens):
-                machine.cache.batch[t] = Place(self.sequence, job.context + t)
+                machine.cache.batch[t] = Place(self.sequence, job.context + t, tokens[t], sampling)
         machine.issued = dict.fromkeys(Unit, 0)
         status, readback = [], []
         for number, words in enumerate(program.with_tokens(tokens)):
@@ -137,7 +144,9 @@ class ModelHost:
             if number < len(self.caches):
                 self.append(number, machine.readback, job)
         self._paged += job.tokens
-        return PassRun(status, readback, logits_of(program, readback[-1]))
+        wide = sum(row_count(each) for each in pieces(self.layout, program.logits or 1))
+        ids = readback[-1][program.logits * wide * ROW_ELEMENTS // 2 :] if program.logits else []
+        return PassRun(status, readback, logits_of(program, readback[-1]), ids)
 
     def step(self, program: StepProgram, places: Sequence[Place | None]) -> StepRun:
         """A step of the sequences of ``places``, one for each token of the program.
