@@ -187,14 +187,13 @@ def functions() -> str:
     return table(["elements per cycle", "after 128", "after 1024", "after 4096"], rows)
 
 
-def scores() -> str:
-    """Tokens per second of KLLM by how q meets K: FP16 words, indices, or the faster of them."""
+def attention() -> str:
+    """Tokens per second of KLLM by the elements of K or V that ATTEND takes in a cycle."""
     model, rows = find_model(_7B), []
-    names = ("direct", "index", "cheapest")
-    engines = [engine_of("kllm-a4", {"settings.scores": name}) for name in names]
-    for context in (128, 1024, 4096):
-        rows.append([context, *(_shown(_step(each, model, 1, context)) for each in engines)])
-    return table(["cached tokens", *names], rows)
+    for lanes in (16, 32, 64):
+        engine = engine_of("kllm-a4", {"settings.attention_lanes": lanes})
+        rows.append([lanes, *(_shown(_step(engine, model, 1, each)) for each in (128, 1024, 4096))])
+    return table(["elements per cycle", "after 128", "after 1024", "after 4096"], rows)
 
 
 def pair() -> str:
@@ -245,7 +244,7 @@ QUESTIONS: dict[str, Callable[[], str]] = {
     "sim_memory": hbm_or_lpddr,
     "sim_queues": command_queues,
     "sim_functions": functions,
-    "sim_scores": scores,
+    "sim_attention": attention,
     "sim_pair": pair,
     "sim_windows": windows,
 }

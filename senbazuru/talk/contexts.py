@@ -44,7 +44,7 @@ def _measured(options: Options, contexts: list[int]) -> Iterator[tuple[int, int,
     from golden.kllm.model.program import pass_program
     from senbazuru.talk.build import build_host
     from senbazuru.talk.command import image
-    from senbazuru.talk.driver import Driver, PartRun
+    from senbazuru.talk.driver import Driver
     from senbazuru.talk.report import figures
     from senbazuru.talk.sampling import Sampling
 
@@ -60,13 +60,9 @@ def _measured(options: Options, contexts: list[int]) -> Iterator[tuple[int, int,
                 driver.run(_appends(layout, count))
                 cached += count
             program = pass_program(layout, Job(1, context), 0)
-            parts = [
-                each
-                for each in driver.run_pass(program, [context + 1], Sampling())
-                if isinstance(each, PartRun)
-            ]
+            run, _ = driver.run_pass(program, [context + 1], Sampling())
             cached += 1
-            made = figures(program, parts, options.config)
+            made = figures(program, run, options.config)
             took = {
                 column: sum(made.commands.get(name, [0, 0])[1] for name in names) / layers
                 for column, names in COLUMNS.items()

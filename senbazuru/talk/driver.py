@@ -22,7 +22,7 @@ import dataclasses
 import fcntl
 import struct
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -60,14 +60,14 @@ class CacheRefused(DriverError):
 
 
 class CommandFailed(DriverError):
-    """A command of a pass failed, or was aborted: its part, number and status."""
+    """A command of a pass failed, or was aborted: its number and status."""
 
 
 @dataclasses.dataclass(frozen=True)
-class PartRun:
-    """A part as hardware ran it.
+class ProgramRun:
+    """A program as hardware ran it.
 
-    status: words in the order in which they came; at: the cycle of each, from the part's start
+    status: words in the order in which they came; at: the cycle of each, from its start
     cycles: until the host had everything; words: that each memory gave, data memory last
     """
 
@@ -166,14 +166,16 @@ class Driver:
         self._answer(b"r")
         self._begin()
 
-    def run(self, words: Sequence[int], *, abort_at: int = NEVER, stop_at: int = NEVER) -> PartRun:
-        """A program that is no part of a pass, counted from the state after reset.
+    def run(
+        self, words: Sequence[int], *, abort_at: int = NEVER, stop_at: int = NEVER
+    ) -> ProgramRun:
+        """A program that is not of a pass, counted from the state after reset.
 
         abort_at: the cycle in which the host writes CONTROL and sends no further word; stop_at: the
         cycle in which the host stops looking, as one that is about to reset.
         """
         self._send(b"G" + _program(words, abort_at, stop_at))
-        return self._part()
+        return self._ran()
 
     def run_pass(
         self,
@@ -182,30 +184,22 @@ class Driver:
         sampling: Sampling,
         draw: float = 0.0,
         *,
-        abort: tuple[int, int] | None = None,
-    ) -> Iterator[PartRun | int]:
-        """The parts of a pass as they end, then the chosen token if the pass has logits.
-
-        abort: part, and the cycle in it. CommandFailed: a command failed, after its part is given.
-        """
-        made = [b"G", self._batch(program.job)]
-        parts = program.with_tokens(tokens)
-        for number, words in enumerate(parts):
-            abort_at = abort[1] if abort is not None and abort[0] == number else NEVER
-            made.append(_program(words, abort_at, NEVER))
+        abort_at: int = NEVER,
+    ) -> tuple[ProgramRun, int | None]:
+        """A pass, and the chosen token if the pass has logits. CommandFailed: a command failed."""
+        words = program.with_tokens(tokens)
+        made = [b"G", self._batch(program.job), _program(words, abort_at, NEVER)]
         if program.logits:
             outputs = pieces(self.layout, program.logits)
             head = (sampling.temperature, sampling.top_p, draw, program.logits, len(outputs))
             made.append(b"S" + struct.pack("<dddII", *head))
             made.append(np.array(outputs, dtype="<u4").tobytes())
         self._send(b"".join(made))
-        for number in range(len(parts)):
-            part = self._part()
-            yield part
-            if part.failed:
-                raise CommandFailed(f"part {number}: {_named(part)}")
-        if program.logits:
-            yield struct.unpack("<I", self._answer(b"s"))[0]
+        run = self._ran()
+        if run.failed:
+            raise CommandFailed(_named(run))
+        token = struct.unpack("<I", self._answer(b"s"))[0] if program.logits else None
+        return run, token
 
     def run_step(self, job: Job, tokens: list[int], ids: int, *, abort_at: int = NEVER) -> StepRun:
         """A step of the sequence; its last ``ids`` tokens choose. CommandFailed: its answer.
@@ -277,14 +271,14 @@ class Driver:
             raise DriverError(f"an answer {kind!r} was due, not {frame[:1]!r}")
         return frame[1:]
 
-    def _part(self) -> PartRun:
+    def _ran(self) -> ProgramRun:
         frame = self._answer(b"p")
         head = struct.calcsize("<BQII")
         failed, cycles, statuses, words = struct.unpack("<BQII", frame[:head])
         numbers = np.frombuffer(frame, "<u4", 2 * statuses + words, head)
         status, at, readback = np.split(numbers, (statuses, 2 * statuses))
         given = np.frombuffer(frame, "<u8", offset=head + 4 * len(numbers))
-        return PartRun(bool(failed), cycles, status, at, readback, given)
+        return ProgramRun(bool(failed), cycles, status, at, readback, given)
 
 
 def _program(words: Sequence[int], abort_at: int, stop_at: int) -> bytes:
@@ -292,9 +286,9 @@ def _program(words: Sequence[int], abort_at: int, stop_at: int) -> bytes:
     return b"P" + head + np.array(words, dtype="<u4").tobytes()
 
 
-def _named(part: PartRun) -> str:
+def _named(run: ProgramRun) -> str:
     """The first status of a failed command."""
-    for word in part.status.tolist():
+    for word in run.status.tolist():
         status = CommandStatus(word & _STATUS_BITS)
         if status & FAILED:
             unit = Unit(word >> 13 & 7)

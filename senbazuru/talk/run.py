@@ -1,6 +1,5 @@
 """Tokens one after another: the pass on hardware, golden next to it, the session on disk."""
 
-import collections
 import contextlib
 import dataclasses
 import time
@@ -14,10 +13,10 @@ from golden.kllm.model.host import logits_of
 from golden.kllm.model.program import PassProgram, largest_chunk, pass_program
 from golden.llm.kllm.pack import ModelPack
 from hdl.kllm.accelerator import KllmAcceleratorConfig
-from senbazuru.talk.driver import Driver, PartRun
+from senbazuru.talk.driver import Driver, ProgramRun
 from senbazuru.talk.golden import (
     Golden,
-    GoldenPart,
+    GoldenRun,
     KeptTokens,
     fill_program,
     kept_file,
@@ -133,7 +132,7 @@ class Talk:
                 self.driver.run_step(job, some, 0)
             else:
                 program = pass_program(self.layout, job, 0)
-                collections.deque(self.driver.run_pass(program, some, greedy), maxlen=0)
+                self.driver.run_pass(program, some, greedy)
             if self.golden:
                 self._repeat(job)
         if self.settings.check:
@@ -185,19 +184,13 @@ class Talk:
         if settings.steps:
             return self._step(program, tokens, logits, began)
         at = draw(settings.sampling.seed, place)
-        parts: list[PartRun] = []
-        token: int | None = None
-        for found in self.driver.run_pass(program, tokens, settings.sampling, at):
-            if isinstance(found, PartRun):
-                parts.append(found)
-            else:
-                token = found
+        run, token = self.driver.run_pass(program, tokens, settings.sampling, at)
         seconds = time.perf_counter() - began
         # Those of all tokens are read for the comparison: the last one's are what follows.
         token = token if place == len(session.tokens) else None
-        words = logits_of(program, parts[-1].readback).numpy()
-        compared = self._compare(program, parts, token, at)
-        made = figures(program, parts, settings.config)
+        words = logits_of(program, run.readback).numpy()
+        compared = self._compare(program, run, token, at)
+        made = figures(program, run, settings.config)
         kept = {"tokens": job.tokens, "context": job.context, "logits": logits,
                 "seconds": round(seconds, 2), "compared": compared, **made.describe()}  # fmt: skip
         session.add(token, kept)
@@ -212,7 +205,7 @@ class Talk:
         done = self.driver.run_step(job, tokens, logits)
         seconds = time.perf_counter() - began
         token = done.ids[-1] if logits and job.context + job.tokens == len(session.tokens) else None
-        compared = self._compare(program, [], token, 0.0)
+        compared = self._compare(program, None, token, 0.0)
         words = self.driver.step_words(job.tokens, logits)
         made = step_figures(words, done.cycles, self.settings.config)
         kept = {"tokens": job.tokens, "context": job.context, "logits": logits,
@@ -225,14 +218,15 @@ class Talk:
     # Comparisons.
 
     def _compare(
-        self, program: PassProgram, parts: list[PartRun], token: int | None, at: float
+        self, program: PassProgram, run: ProgramRun | None, token: int | None, at: float
     ) -> int:
         """Words equal to golden's; Mismatch. Without ``check`` the token alone."""
-        found: list[GoldenPart] = self.golden.result() if self.golden else []
+        found: GoldenRun | None = self.golden.result() if self.golden else None
         compared = 0
         if self.settings.check:
-            for number, (part, wanted) in enumerate(zip(parts, found, strict=True)):
-                compared += compare_part(part, wanted, f"part {number}")
+            assert run is not None
+            assert found is not None
+            compared = compare_run(run, found, "pass")
             state = state_program(self.layout.config)
             compared += self._compare_program(state, "state after the pass")
         if token is not None and self.settings.golden:
@@ -241,12 +235,13 @@ class Talk:
         return compared
 
     def _compare_token(
-        self, program: PassProgram, found: list[GoldenPart], token: int, at: float
+        self, program: PassProgram, found: GoldenRun | None, token: int, at: float
     ) -> None:
         place = program.job.context + program.job.tokens
 
         def golden_token() -> int:
-            logits = logits_of(program, found[-1].readback).numpy()
+            assert found is not None
+            logits = logits_of(program, found.readback).numpy()
             return choose(logits[-1], self.settings.sampling, at)
 
         self._check_token(place, token, self._kept.get(place, golden_token))
@@ -259,15 +254,14 @@ class Talk:
     def _compare_program(self, words: list[int], where: str) -> int:
         assert self.golden is not None
         self.golden.send("program", words)
-        part = self.driver.run(words)
-        return compare_part(part, self.golden.result(), where)
+        return compare_run(self.driver.run(words), self.golden.result(), where)
 
 
-def compare_part(part: PartRun, wanted: GoldenPart, where: str) -> int:
+def compare_run(run: ProgramRun, wanted: GoldenRun, where: str) -> int:
     """Statuses, of which hardware keeps the order within a unit, and words read back; Mismatch."""
     pairs = (
-        ("statuses", np.sort(part.status), np.sort(wanted.status.astype(np.uint32))),
-        ("words read back", part.readback, wanted.readback.astype(np.uint32)),
+        ("statuses", np.sort(run.status), np.sort(wanted.status.astype(np.uint32))),
+        ("words read back", run.readback, wanted.readback.astype(np.uint32)),
     )
     for what, found, golden in pairs:
         if len(found) != len(golden):
@@ -279,4 +273,4 @@ def compare_part(part: PartRun, wanted: GoldenPart, where: str) -> int:
                 f"{where}: {len(differ)} of {len(golden)} {what} differ, first word {first}: "
                 f"{int(found[first]):#x}, golden {int(golden[first]):#x}"
             )
-    return len(part.status) + len(part.readback)
+    return len(run.status) + len(run.readback)
