@@ -13,10 +13,8 @@ from golden.fp16.ops import bits_from_float, fixed_point
 from golden.index.codebook import product_codebook
 from golden.index.histogram import counts, integer_counts
 from golden.kllm import matmul as matmul_module
-from golden.kllm.config import MACHINES
 from golden.kllm.format import Status, product_index
 from golden.kllm.matmul import (
-    _loaded,
     dequantized_matmul,
     integer_matmul,
     matmul,
