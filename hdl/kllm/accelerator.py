@@ -112,6 +112,7 @@ class KllmAcceleratorConfig(Config):
     )
     width: int = choice(8, (4, 8, 16), "elements per cycle of the functional unit")
     functions: int = choice(1, FUNCTIONS, "elements per cycle of FUNCTION")
+    banks: int = choice(1, (1, 2, 4), "of the vector memory, each a read and a write per cycle")
     queue: int = bounded(4, 3, 64, "commands waiting for each unit")
     ahead: bool = flag(False, "QUANTIZE and FUNCTION begin with the rows that they wait for")
 
@@ -239,6 +240,7 @@ class KllmAcceleratorConfig(Config):
             width=ROW.size,
             readers=len(_VECTOR_READERS) + bool(self.machine.batch),
             writers=3 + bool(self.machine.batch),
+            banks=self.banks,
         )
 
     @property

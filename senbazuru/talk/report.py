@@ -156,7 +156,7 @@ def predicted(
         functions=config.functions, queue=config.queue, packet_words=config.lane.packet_words,
         cache_bits=config.cache.data_bits, attention_lanes=config.cache.lanes,
         attention_macs=config.cache.macs,
-        ahead=config.ahead,
+        ahead=config.ahead, banks=config.banks,
     )  # fmt: skip
     cycles = CommandCycles(config.machine, units, timings, program.job.context)
     return round(timeline(program.words, cycles, dict.fromkeys(Unit, 0)).cycles)

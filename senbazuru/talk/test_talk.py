@@ -41,7 +41,7 @@ SMALL = dataclasses.replace(
 )
 # As the command builds it; heads of 64 elements.
 FAST = dataclasses.replace(
-    SMALL, machine=example.paged(64), functions=4, ahead=True,
+    SMALL, machine=example.paged(64), functions=4, ahead=True, banks=2,
     build=dataclasses.replace(SMALL.build, coding="sums", packet_words=16),
 )  # fmt: skip
 PROMPT = [3, 141, 59, 26, 53, 58]

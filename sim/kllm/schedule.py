@@ -14,8 +14,8 @@
 | the first group's beats go to the lanes | as its words come, if they are not held already |
 | a word of its weights comes | those before it have come, and the buffer has a place for its beat |
 
-The vector memory gives a row per cycle to one reader. A command of the functional unit that reads
-in every cycle takes a cycle more for each row that another unit reads meanwhile.
+Each bank of the vector memory gives a row per cycle. A command of the functional unit reads longer
+by the rows that other units read meanwhile, beyond what the memory could still give.
 """
 
 import dataclasses
@@ -28,6 +28,7 @@ from golden.kllm.isa import (
     COMMAND_WORDS,
     COMMANDS,
     ROW_ELEMENTS,
+    MatmulMode,
     Opcode,
     Unit,
     row_count,
@@ -48,7 +49,9 @@ class Placed:
     certain : when commands of another unit may lean on it, and begin before its end
     group : cycles from its rows of a group to those of the next; 0: they come one by one
     compute : cycles of its lanes
-    reads : rows of the vector memory per cycle; until : the functional unit reads in each cycle
+    reads : rows of the vector memory per cycle
+    until : when the functional unit has read its rows
+    spare : rows that the memory could still give until then
     taken : when the next command of its unit is looked at
     """
 
@@ -66,6 +69,7 @@ class Placed:
     taken: float = 0.0
     rows: int = 0
     until: float = 0.0
+    spare: float = 0.0
     certain: float = math.inf
     group: float = 0.0
 
@@ -107,15 +111,18 @@ class Timeline:
         return [(None, until), *reversed(found)]
 
 
-def _lost(readers: Sequence[Placed], begin: float, until: float) -> float:
-    """Cycles that other readers take from one that would read in each cycle of ``begin..until``.
+def _lost(
+    readers: Sequence[Placed], begin: float, until: float, spare: float, banks: int
+) -> tuple[float, float]:
+    """Cycles that other readers take from one that reads in ``begin..until``, and ``Placed.spare``.
 
     It reads longer for them, and so meets more of them. 16 turns settle that.
     """
-    longer = 0.0
+    longer = others = 0.0
     for _ in range(16):
-        longer = sum(each.taken_from(begin, until + longer) for each in readers)
-    return longer
+        others = sum(each.taken_from(begin, until + longer) for each in readers)
+        longer = max(0.0, (others - spare) / banks)
+    return longer, max(0.0, spare + longer * banks - others)
 
 
 class _Reading:
@@ -125,14 +132,18 @@ class _Reading:
     of another unit keeps its place, and so do those that it waits for.
     """
 
-    def __init__(self, placed: list[Placed]):
-        self._placed = placed
+    def __init__(self, placed: list[Placed], banks: int = 1):
+        self._placed, self._banks = placed, banks
         self._functions: list[int] = []  # of the functional unit, which may still move
         self._others: list[int] = []  # readers of other units, the latest last
 
-    def lost(self, begin: float, rows: int) -> float:
-        """The cycles that readers placed before take from ``rows`` rows of the functional unit."""
-        return _lost([self._placed[n] for n in self._others[-8:]], begin, begin + rows)
+    def read(self, begin: float, rows: int, pace: float) -> tuple[float, float]:
+        """``Placed.until`` and ``spare`` of ``rows`` that take ``pace`` cycles if alone."""
+        until = begin + max(pace, rows / self._banks)
+        spare = (until - begin) * self._banks - rows
+        others = [self._placed[n] for n in self._others[-8:]]
+        longer, spare = _lost(others, begin, until, spare, self._banks)
+        return until + longer, spare
 
     def note(self, number: int, after: Sequence[int]) -> None:
         """A command has its place."""
@@ -146,6 +157,12 @@ class _Reading:
             self._others.append(number)
             self._move(each)
 
+    def lean(self, number: int, on: int, rows: int) -> None:
+        """A command leans on ``on`` of the functional unit, and reads ``rows`` before that ends."""
+        this, other = self._placed[number], self._placed[on]
+        reads = rows / (other.end - this.begin)
+        self._move(dataclasses.replace(this, end=other.end, reads=reads))
+
     def _move(self, reader: Placed) -> None:
         """Functions take longer for ``reader``, or begin later as the one before ends later."""
         late, before, ended = 0.0, None, 0.0
@@ -154,9 +171,9 @@ class _Reading:
             if own.cause != before:
                 late = max(0.0, late - (own.begin - ended))
             begin, until = own.begin + late, own.until + late
-            lost = _lost([reader], begin, until)
+            lost, spare = _lost([reader], begin, until, own.spare, self._banks)
             moved = dataclasses.replace(
-                own, begin=begin, end=own.end + late + lost, until=until + lost
+                own, begin=begin, end=own.end + late + lost, until=until + lost, spare=spare
             )
             if late:
                 moved = dataclasses.replace(moved, cause=before, since=ended + late)
@@ -262,10 +279,11 @@ def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]
     numbers: dict[Unit, list[int]] = {unit: [] for unit in Unit}
     placed: list[Placed] = []
     slots: dict[int, int] = {}  # words that READ_SLOT gives of each
+    outliers: dict[int, int] = {}  # of the token in each slot
     sent, served, since = 0.0, 0.0, 0.0
     host = 0.0  # when the host has read all words so far
     cause: int | None = None  # what held the dispatcher last, and since when
-    reading = _Reading(placed)
+    reading = _Reading(placed, units.banks)
     commands = waits(words, first)
     early: dict[int, int] = {}  # rows of its first pass that a QUANTIZE reads before its begin
     for number, command in enumerate(commands):
@@ -290,8 +308,11 @@ def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]
         if opcode in (Opcode.QUANTIZE, Opcode.QUANTIZE_INTEGER):
             for slot in range(o["slot"], o["slot"] + max(o["tokens"], 1)):
                 slots[slot] = slot_words(o)
+                outliers[slot] = o.get("k_max", 0) + o.get("k_min", 0)
         elif opcode == Opcode.READ_SLOT:
             o["words"] = slots.get(o["slot"], 0)
+        elif opcode == Opcode.MATMUL and o["mode"] == MatmulMode.KMEANS:
+            o["outliers"] = outliers.get(o["slot"], 0)
         taken = cycles.of(opcode, o)
         if unit == Unit.QUANTIZE and by is not None and placed[by].unit == unit:
             taken -= t.overlap
@@ -327,18 +348,24 @@ def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]
                 certain = max(certain, placed[by].end + t.status)
         compute = taken if opcode == Opcode.MATMUL else 0
         looked = end - cycles.tail(o) if opcode == Opcode.MATMUL else begin
-        rows, until = cycles.row_reads(opcode, o), 0.0
+        rows, until, spare = cycles.row_reads(opcode, o), 0.0, 0.0
         rate = min(1.0, rows / (end - begin))
         if unit == Unit.FUNCTION:
-            lost = reading.lost(begin, rows)
-            end, until = end + lost, begin + rows + lost
+            pace = cycles.read_pace(opcode, o)
+            until, spare = reading.read(begin, rows, pace)
+            end += until - begin - pace
         placed.append(
             Placed(
                 opcode, unit, begin, end, by, at, cycles.bound(opcode, o), port_words,
                 o.get("address", o.get("weights", 0)), compute, rate, looked,
-                o["rows"] if opcode == Opcode.LOAD else 0, until, certain, group,
+                o["rows"] if opcode == Opcode.LOAD else 0, until, spare, certain, group,
             )
         )  # fmt: skip
+        if leans is not None and by == leans[0] and unit == Unit.QUANTIZE:
+            on = leans[0]
+            reading.lean(number, on, row_count(o["length"]))
+            end = max(end, placed[on].end + 1, _rows_told(commands, number, on, placed, cycles))
+            placed[number] = dataclasses.replace(placed[number], end=end)
         reading.note(number, command.after)
         mine.append(number)
     for unit, own in numbers.items():

@@ -83,6 +83,7 @@ class Units(Config):
     queue: int = bounded(4, 3, 64, "commands that wait for each unit")
     packet_words: int = choice(1, (1, ROW_ELEMENTS), "words of LANE_CODEBOOK per cycle")
     ahead: bool = flag(False, "QUANTIZE and FUNCTION begin with the rows that they wait for")
+    banks: int = choice(1, (1, 2, 4), "of the vector memory, each a row per cycle")
     online: bool = flag(True, "outliers by Orizuru; false: by thresholds, KLLM-S")
     cache_bits: int = power_of_two(512, 64, 1024, "bits of a word of the pages' memory")
     attention_lanes: int = choice(64, (16, 32, 64), "elements of K or V per cycle")
@@ -261,7 +262,7 @@ class CommandCycles:
         """The bound of golden.kllm.bounds."""
         return CYCLES[opcode](o, self.machine, self.rates)[0]
 
-    def of(self, opcode: Opcode, o: Operands) -> int:
+    def of(self, opcode: Opcode, o: Operands) -> float:
         """Cycles from a command's start to its end, where nothing else runs."""
         t = self.timings
         if opcode == Opcode.LOAD:
@@ -311,26 +312,44 @@ class CommandCycles:
             return self.bound(opcode, o)
         return o["rows"] if opcode == Opcode.READ else 0
 
+    def read_pace(self, opcode: Opcode, o: Operands) -> float:
+        """Cycles in which a command of the functional unit reads ``row_reads``, if it is alone."""
+        rows = self.row_reads(opcode, o)
+        if opcode in (Opcode.BINARY, Opcode.AXPY, Opcode.ROTARY):
+            return rows / 2 * ROW_ELEMENTS / self.units.function_width
+        if opcode == Opcode.FUNCTION:
+            return rows * ROW_ELEMENTS / self.units.functions
+        return rows
+
     # MATMUL.
 
-    def steps(self, o: Operands) -> int:
-        """Cycles in which a job's beats enter a lane. Outliers that share a beat are left out."""
+    def steps(self, o: Operands) -> float:
+        """Cycles in which a job's beats enter a lane.
+
+        An outlier that is not the first of its beat takes one more. ``o["outliers"]``: of a token.
+        """
         length = o["length"]
         beats = -(-length // self.machine.elements)
         if o["mode"] == MatmulMode.DIRECT:
             return length
-        return beats
+        return beats + crowded(o.get("outliers", 0), beats)
 
-    def _job_cycles(self, mode: int, steps: int) -> tuple[int, int]:
-        """The cycles of one job, and of each further one."""
-        job = LaneJob(steps=steps, outputs=self.machine.columns, mode=MatmulMode(mode))
+    def _job_cycles(self, mode: int, steps: float) -> tuple[float, float]:
+        """The cycles of one job, and of each further one; between whole steps a mean."""
+        low = math.floor(steps)
+        if low != steps:
+            below, above = (self._jobs(mode, low + n) for n in (0, 1))
+            share = steps - low
+            one, further = (a + share * (b - a) for a, b in zip(below, above, strict=True))
+            return one, further
+        job = LaneJob(steps=low, outputs=self.machine.columns, mode=MatmulMode(mode))
         one, two = (lane_cycles(self.lane, job, n) for n in (1, 2))
         return one, two - one
 
     def jobs(self, o: Operands) -> int:
         return groups(o["outputs"], self.machine.group_outputs) * max(o["tokens"], 1)
 
-    def compute(self, o: Operands) -> int:
+    def compute(self, o: Operands) -> float:
         """The cycles of a MATMUL whose weights are there."""
         one, further = self._jobs(o["mode"], self.steps(o))
         t = self.timings
@@ -372,7 +391,7 @@ class CommandCycles:
         one, _ = self._jobs(o["mode"], self.steps(o))
         return self.timings.start + matmul_ticket(o["tokens"], 2) + one
 
-    def group_cycles(self, o: Operands) -> int:
+    def group_cycles(self, o: Operands) -> float:
         """Cycles of each further group of a MATMUL of one token."""
         return self._jobs(o["mode"], self.steps(o))[1]
 
@@ -400,7 +419,7 @@ class CommandCycles:
         found = (start, after - 1, after, end - 1)
         return [number for number in found if start <= number < end]
 
-    def tail(self, o: Operands) -> int:
+    def tail(self, o: Operands) -> float:
         """The cycles from the last beat of a MATMUL to its end."""
         one, _ = self._jobs(o["mode"], 1)
         return one + self.timings.finish

@@ -61,7 +61,7 @@ SMALL = BLOCKS["kllm_accelerator"].configs["small"]
 WIDE = dataclasses.replace(SMALL, functions=8)
 CACHED = BLOCKS["kllm_accelerator"].configs["small_cache"]
 ROWS = dataclasses.replace(
-    CACHED, ahead=True,
+    CACHED, ahead=True, banks=2,
     machine=dataclasses.replace(CACHED.machine, ports=PortShape(ports=8, bits=256)),
     build=dataclasses.replace(CACHED.build, packet_words=16)
 )  # fmt: skip
@@ -398,7 +398,7 @@ def test_full_pages(seed):
     "testcase", ["programs", "ports_of_different_latency", "abort_at_random", "reset_at_random"]
 )
 def test_rows_ahead(testcase, seed):
-    """Commands that begin with the rows that they wait for, and packets in rows."""
+    """Commands that begin with the rows that they wait for, packets in rows, and two banks."""
     faulty, clean = (
         programs(seed + 1000 + 100 * faults, 2, 60, faults, 2, ROWS, Opcode.ATTEND)
         for faults in (True, False)

@@ -24,7 +24,7 @@ from golden.kllm.isa import (
 from golden.kllm.layer.program import check_room, layer_program
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 from golden.kllm.product import ProductCase, product_program
-from golden.kllm.timing import FunctionCycles, matmul_ticket
+from golden.kllm.timing import FunctionCycles, lane_steps, matmul_ticket
 from hdl.kllm.accelerator import KllmLaneBuild
 from hdl.kllm.function.pipeline import FUNCTIONS, KllmFunctionPipelineConfig
 from hdl.kllm.room import BLOCKS
@@ -70,7 +70,7 @@ def test_units_are_those_of_hdl(name, counter, bits_a):
     assert ours.norms.delay(what) == theirs.norms.delay(what)
     assert units.function_stages == KllmFunctionPipelineConfig().stages
     assert units.queue == config.queue
-    assert units.functions == config.functions
+    assert (units.functions, units.banks) == (config.functions, config.banks)
     assert units.packet_words == config.lane.packet_words
 
 
@@ -252,6 +252,31 @@ def test_commands_alone():
     assert cycles.of(Opcode.MATMUL, o) == t.start + 5 + (2 + 35 + 11 + 31) + t.finish
 
 
+def test_outliers_that_share_a_beat_take_cycles():
+    """Golden's lane takes as many cycles as the model, in the mean of places drawn at random.
+
+    Shown to fail: a model without them; one that counts every outlier.
+    """
+    machine, draw = MACHINES["smollm2"], random.Random(1)
+    cycles = CommandCycles(machine, Units(), Timings())
+    for length, outliers in ((576, 6), (576, 20), (1536, 16)):
+        o = {"mode": MatmulMode.KMEANS, "length": length, "outputs": 128, "outliers": outliers}
+        steps = [
+            lane_steps(length, machine.elements, draw.sample(range(length), outliers))
+            for _ in range(4000)
+        ]
+        assert cycles.steps(o) == pytest.approx(sum(steps) / len(steps), rel=0.005)
+    asm = Assembler(machine)
+    x, y = asm.vector(576), asm.vector(1280)
+    slots = asm.slots(1)
+    asm.quantize(src=x, slot=slots, outliers=Outliers(10, 10), statistics=Statistics(Norm.NONE, 0))
+    asm.matmul(weights=0, dst=y, length=576, slot=slots)
+    made = timeline(asm.words(), cycles, dict.fromkeys(Unit, 0)).placed[-1]
+    o = {"mode": MatmulMode.KMEANS, "length": 576, "outputs": 1280, "tokens": 1}
+    more = cycles.compute({**o, "outliers": 20}) - cycles.compute(o)
+    assert made.compute - cycles.compute(o) == more == pytest.approx(10 * crowded(20, 36))
+
+
 def product_cycles(machine, case, timings=TIMINGS, outputs=4096):
     """Cycles of each part of a product of 4,096 inputs."""
     cycles = CommandCycles(machine, Units(), timings)
@@ -426,7 +451,19 @@ def test_readers_that_meet():
         other = Placed(Opcode.QUANTIZE, Unit.QUANTIZE, 0.0, 0.0 + cycles, None, 0.0, 0, reads=0.5)
         reading = _Reading([other])
         reading.note(0, ())
-        assert reading.lost(0.0, 24) == pytest.approx(lost, abs=0.01)
+        assert reading.read(0.0, 24, 24)[0] - 24 == pytest.approx(lost, abs=0.01)
+
+
+def test_banks_and_slow_readers_leave_room():
+    """A reader of every other cycle beside 24 rows, by hand: (banks, cycles alone, cycles).
+
+    Shown to fail: rows that count though the memory could give them; one bank for all.
+    """
+    other = Placed(Opcode.QUANTIZE, Unit.QUANTIZE, 0.0, 60.0, None, 0.0, 0, reads=0.5)
+    for banks, pace, cycles in ((1, 24, 48), (2, 24, 24), (1, 96, 96), (1, 12, 48), (2, 12, 16)):
+        reading = _Reading([other], banks)
+        reading.note(0, ())
+        assert reading.read(0.0, 24, pace)[0] == pytest.approx(cycles, abs=0.01)
 
 
 def test_a_reader_moves_what_follows():
