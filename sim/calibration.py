@@ -148,7 +148,7 @@ class LayerRun(_Run):
     @property
     def units(self) -> Units:
         names = (
-            "functions", "ahead", "packet_words", "cache_bits", "attention_lanes",
+            "functions", "ahead", "banks", "packet_words", "cache_bits", "attention_lanes",
             "attention_macs",
         )  # fmt: skip
         found = self._of(names)
@@ -166,7 +166,8 @@ class LayerRun(_Run):
         made += f", latency {f['latency']}"
         if f["tokens"] > 1:
             made += f", {f['tokens']} tokens"
-        for name, usual in (("glu", "index"), ("fuse", 1), ("functions", 1), ("ahead", 0)):
+        others = {"glu": "index", "fuse": 1, "functions": 1, "ahead": 0, "banks": 1}
+        for name, usual in others.items():
             made += f", {name} {f[name]}" if f[name] != usual else ""
         return made
 
@@ -309,7 +310,7 @@ def _flat(configuration: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_plain(configuration: Mapping[str, Any]) -> None:
     """ConfigError: a build that a row of a product has no column for."""
-    for name, wanted in (("functions", 1), ("ahead", False)):
+    for name, wanted in (("functions", 1), ("ahead", False), ("banks", 1)):
         found = configuration.get(name, wanted)  # they came after the first runs
         if found != wanted:
             raise ConfigError(f"{name} must be {wanted}, not {found!r}")
@@ -328,6 +329,7 @@ def _cached(configuration: Mapping[str, Any]) -> dict[str, Any]:
         **{name: cache[name] for name in ("page_bytes", "max_tokens")},
         "functions": configuration["functions"],
         "ahead": int(configuration["ahead"]),
+        "banks": configuration["banks"],
         "packet_words": configuration["build"]["packet_words"],
         "cache_bits": build["data_bits"],
         "attention_lanes": build["lanes"],

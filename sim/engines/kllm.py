@@ -83,6 +83,7 @@ class KllmSettings(Config):
     queue: int = 4
     packet_words: int = choice(1, (1, ROW_ELEMENTS))
     ahead: bool = flag(False)
+    banks: int = 1
     online: bool = True
     cache_bits: int = 512
     attention_lanes: int = choice(64, (16, 32, 64))
@@ -110,6 +111,7 @@ class KllmSettings(Config):
             queue=self.queue,
             packet_words=self.packet_words,
             ahead=self.ahead,
+            banks=self.banks,
             online=self.online,
             cache_bits=self.cache_bits,
             attention_lanes=self.attention_lanes,
@@ -154,6 +156,7 @@ class Kllm(Engine):
         "queue",
         "packet_words",
         "ahead",
+        "banks",
         "online",
         "cache_bits",
         "attention_lanes",

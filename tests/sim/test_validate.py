@@ -182,10 +182,10 @@ FIELDS = {
     "port_bits": 512, "product": "rounded", "softmax_elements": 1024, "replay_beats": 128,
     "counter": "select", "macs": 32, "width": 8, "batch": 8, "queries": 3, "cache_heads": 3,
     "cache_head_dim": 64, "block": 64, "groups": 1, "page_bytes": 4096, "max_tokens": 512,
-    "functions": 1, "ahead": 0, "packet_words": 1, "cache_bits": 512, "attention_lanes": 64,
-    "attention_macs": 192, "latency": 40, "tokens": 1, "context": 100, "hidden": 576, "heads": 9,
-    "kv_heads": 3, "head_size": 64, "intermediate": 1536, "epsilon": 1e-5, "fuse": 1,
-    "glu": "index", "share": 0.005,
+    "functions": 1, "ahead": 0, "banks": 1, "packet_words": 1, "cache_bits": 512,
+    "attention_lanes": 64, "attention_macs": 192, "latency": 40, "tokens": 1, "context": 100,
+    "hidden": 576, "heads": 9, "kv_heads": 3, "head_size": 64, "intermediate": 1536,
+    "epsilon": 1e-5, "fuse": 1, "glu": "index", "share": 0.005,
 }  # fmt: skip
 COMMIT = fit_of().commit
 
@@ -355,7 +355,7 @@ def figures(run, **changes):
              "macs": f["attention_macs"]}  # fmt: skip
     configuration = {
         "machine": machine, "build": build, "cache": cache, "width": f["width"],
-        "functions": f["functions"], "ahead": bool(f["ahead"]),
+        "functions": f["functions"], "ahead": bool(f["ahead"]), "banks": f["banks"],
     }  # fmt: skip
     given = {name: f[name] for name in calibration._SHAPE} | {"memory_latency": f["latency"]}
     made = [
