@@ -455,7 +455,7 @@ def test_readers_that_meet():
 
 
 def test_banks_and_slow_readers_leave_room():
-    """A reader of every other cycle beside 24 rows, by hand: (banks, cycles alone, cycles).
+    """A reader of every other cycle next to 24 rows, by hand: (banks, cycles alone, cycles).
 
     Shown to fail: rows that count though the memory could give them; one bank for all.
     """

@@ -1,4 +1,6 @@
-"""KLLM as its hardware computes it (docs/kllm-layer.md), with a switch for each part of the flow.
+"""KLLM as the paper has it, with a switch for each part of the flow.
+
+The accelerator has linear layers and functions of it, and K and V of Oaken's (docs/kllm-layer.md).
 
 golden.kllm.flow has the flow as a table: this method reads its sites, linear layers and switches.
 The fast path is golden.llm.eval.fake.kllm, the exact one (--bit-true) golden.kllm.attention.
@@ -532,7 +534,7 @@ class Kllm(Method):
 
     @property
     def _exact_attention(self) -> bool:
-        """The hardware has this flow: caches without outliers, K after RoPE, 4 or 8 bits."""
+        """The lanes can do it: caches without outliers, K after RoPE, 4 or 8 bits."""
         return (
             self.kept_bits != OFF
             and not self.cache_share
