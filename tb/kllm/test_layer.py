@@ -70,7 +70,6 @@ def run(accelerator, options, tokens, seed, folder):
     simulate(accelerator, "tb.kllm.tb_layer", params=params, seed=seed)
 
 
-@pytest.mark.telling
 def test_sequences(seed):
     """A token of each of two sequences, the longest one too, and a place without a token."""
     options = LayerOptions(glu="exact", center=True)

@@ -6,7 +6,8 @@ Each of these fails ``test_machine_computes_the_quantized_layer``:
 - sin negated;
 - the epsilon of the norm dropped;
 - a position that is one too high (with two tokens);
-- an offset added to q, to one token of two, or to no cached key.
+- an offset added to q, or to one token of two;
+- K appended where V belongs.
 """
 
 import dataclasses
