@@ -8,6 +8,10 @@ Words are FP16 bit patterns, int64.
 
 All sums of ATTEND are exact. So the tokens may come in any order, and a token's words do not depend
 on the others of its batch.
+
+The cache may have several engines. Each has equally many KV heads of every vector, in order, and
+pages of its own. It quantizes its heads as a vector: they have scales of their own. Thresholds are
+those of all.
 """
 
 import dataclasses
@@ -33,26 +37,60 @@ class Place:
     token: int = 0
 
 
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """The result of one engine of an ATTEND.
+
+    words: None: refused before memory was read; is_nonfinite: a query has no result
+    """
+
+    words: Tensor | None
+    status: Status
+    is_nonfinite: bool = False
+
+
+def first_fault(statuses: Sequence[Status]) -> Status:
+    """The first that is not OK."""
+    return next(filter(None, statuses), Status.OK)
+
+
 class CacheUnit:
     """The cache, and the batch that its commands serve.
 
     batch : a ``Place`` for each token of a command, None where there is no token. The host writes
         it before a step
-    memory : what the memory does to the requests that follow, as ``Request.memory``
+    memory : of each engine, what its memory does to the requests that follow: ``Request.memory``
 
     A command does its tokens in order, and its status has the bits of all of them. A place without
     a token takes nothing, and ATTEND gives it zeros.
+
+    Every engine carries out every request, whatever the others answer. The status is the first
+    that is not OK, in the order of the engines. So an APPEND may leave a token in some engines
+    alone. Until the others have it, ATTEND is refused in those. APPEND of the same token is
+    TOKEN_ORDER where it is, and goes into the others. TRIM is refused where a vector is too short,
+    and repeating it later trims those too. FREE frees the sequence in all engines, whatever they
+    have. OPEN, FREE and THRESHOLDS end alike in all, so all have the same sequences.
     """
 
-    def __init__(self, config: CacheConfig, places: int) -> None:
-        self.config = config
-        self.engine = KvEngine(config)
+    def __init__(self, config: CacheConfig, places: int, engines: int = 1) -> None:
+        self.config, self.part = config, config.part(engines)
+        self.engines = [KvEngine(self.part) for _ in range(engines)]
         self.batch: list[Place | None] = [None] * places
-        self.memory = Status.OK
+        self.memory = [Status.OK] * engines
 
     def request(self, request: Request) -> Answer:
-        """A request of the host, such as OPEN, THRESHOLDS or FREE."""
-        return self.engine.request(request)
+        """A request of the host, such as OPEN, THRESHOLDS or FREE; of APPEND each its elements."""
+        size = self.part.kv.elements
+        vectors = (request.vector[n * size : (n + 1) * size] for n in range(len(self.engines)))
+        answers = [
+            engine.request(request._replace(vector=vector))
+            for engine, vector in zip(self.engines, vectors, strict=True)
+        ]
+        return next((answer for answer in answers if answer.status), answers[0])
+
+    def tokens(self, sequence: int, layer: int, kv: int) -> int:
+        """Tokens of a vector that all engines have, those that were trimmed included."""
+        return min(engine.tokens(sequence, layer, kv) for engine in self.engines)
 
     def begin(self, thresholds: Tensor) -> None:
         """Sets (layers, 2, 4) words of thresholds; ValueError: the cache refuses them."""
@@ -69,52 +107,61 @@ class CacheUnit:
         for place, vector in zip(self.batch, x, strict=False):
             if place is None:
                 continue
-            answer = self._request(Op.APPEND, place.position, place, layer, kv, vector.tolist())
-            status |= CACHE_STATUS[answer.status]
+            statuses = [
+                self._request(n, Op.APPEND, place.position, place, layer, kv, part.tolist()).status
+                for n, part in enumerate(vector.chunk(len(self.engines)))
+            ]
+            status |= CACHE_STATUS[first_fault(statuses)]
         return status
 
-    def attend(self, q: Sequence[Tensor], layer: int) -> tuple[list[Tensor | None], CommandStatus]:
+    def attend(
+        self, q: Sequence[Tensor], layer: int
+    ) -> tuple[list[list[Tensor | None]], CommandStatus]:
         """(o, status) of the queries of the first places, (query heads * head_dim,) each.
 
-        None: the request was refused before memory was read, and nothing is to be written.
+        o: of each place its parts, one of each engine. None: the engine refused before it read
+        memory, and nothing is to be written.
         """
-        made: list[Tensor | None] = []
+        made: list[list[Tensor | None]] = []
         status = CommandStatus(0)
         for place, queries in zip(self.batch, q, strict=False):
+            parts = queries.chunk(len(self.engines))
             if place is None:
-                made.append(torch.zeros_like(queries))
+                made.append([torch.zeros_like(part) for part in parts])
                 continue
-            o, found = self._attend_one(place, queries, layer)
-            made.append(o)
-            status |= found
+            found = [self._attend_part(n, place, part, layer) for n, part in enumerate(parts)]
+            made.append([each.words for each in found])
+            fault = first_fault([each.status for each in found])
+            status |= CACHE_STATUS[fault]
+            if not fault and any(each.is_nonfinite for each in found):
+                status |= CommandStatus.NONFINITE
         return made, status
 
-    def _attend_one(
-        self, place: Place, queries: Tensor, layer: int
-    ) -> tuple[Tensor | None, CommandStatus]:
-        kv = self.config.kv
+    def _attend_part(self, number: int, place: Place, queries: Tensor, layer: int) -> "Part":
+        """Attends to the queries of the heads of engine ``number``."""
+        kv = self.part.kv
         rows: list[Tensor] = []
         for side in Kv:
-            answer = self._request(Op.READ, place.position + 1, place, layer, side)
-            status = CACHE_STATUS[answer.status]
-            if status & CommandStatus.BUS_ERROR:
-                return torch.full_like(queries, FP16.canonical_nan), status
-            if status:
-                return None, status
+            answer = self._request(number, Op.READ, place.position + 1, place, layer, side)
+            if CACHE_STATUS[answer.status] & CommandStatus.BUS_ERROR:
+                return Part(torch.full_like(queries, FP16.canonical_nan), answer.status)
+            if answer.status:
+                return Part(None, answer.status)
             # Part by part: of a head, or in order token of a group of heads.
             parts = torch.tensor(answer.words).transpose(0, 1)
             rows.append(parts.reshape(-1, kv.heads, kv.head_dim))
         q = queries.reshape(kv.heads, -1, kv.head_dim)
         k, v = rows
         made = attend(q, k, v, self.config.max_tokens)
-        status = CommandStatus.NONFINITE if made.status else CommandStatus(0)
-        return made.words.flatten(), status
+        return Part(made.words.flatten(), Status.OK, bool(made.status))
 
     def _request(
-        self, op: Op, token: int, place: Place, layer: int, kv: int, vector: Sequence[int] = ()
-    ) -> Answer:
-        heads = self.config.kv.heads
-        return self.engine.request(
+        self, number: int, op: Op, token: int, place: Place, layer: int, kv: int,
+        vector: Sequence[int] = (),
+    ) -> Answer:  # fmt: skip
+        """A request to engine ``number`` alone."""
+        heads = self.part.kv.heads
+        return self.engines[number].request(
             Request(op, place.sequence, layer, kv, 0, heads, token, vector=vector,
-                    memory=self.memory)
+                    memory=self.memory[number])
         )  # fmt: skip

@@ -108,6 +108,7 @@ class MachineConfig(Shape):
     batch: int = bounded(0, 0, 64, "most tokens of a command of the cache unit; 0: no such unit")
     cache: CacheConfig = nested(CacheConfig, "K and V of the cache unit")
     queries: int = bounded(0, 0, 8, "query heads of each KV head in ATTEND; 0: any number")
+    engines: int = bounded(1, 1, 16, "parts of the cache, each of equally many KV heads")
 
     def __post_init__(self) -> None:
         if self.lane.columns % ROW_ELEMENTS:
@@ -118,6 +119,16 @@ class MachineConfig(Shape):
         self._check_power_of_two("ports.bits", 32, 1024)
         if self.cache.kv.head_dim % ROW_ELEMENTS:
             self._refuse("cache.kv.head_dim", f"a multiple of {ROW_ELEMENTS}")
+        kv = self.cache.kv
+        if kv.heads % self.engines:
+            self._refuse("engines", f"a divisor of cache.kv.heads = {kv.heads}")
+        if kv.groups > 1 and kv.groups % self.engines:
+            self._refuse("engines", f"a divisor of cache.kv.groups = {kv.groups}")
+
+    @property
+    def cache_part(self) -> CacheConfig:
+        """The cache of one engine."""
+        return self.cache.part(self.engines)
 
     @property
     def units(self) -> int:
@@ -126,8 +137,14 @@ class MachineConfig(Shape):
 
     @property
     def word(self) -> int:
-        """CRC-32 of all fields: what a program for another machine has is another word."""
-        return zlib.crc32(repr(self).encode())
+        """CRC-32 of all fields: what a program for another machine has is another word.
+
+        One engine is not said, so a machine's word is the one that it had without the field.
+        """
+        said = repr(self)
+        if self.engines == 1:
+            said = said.replace(", engines=1", "")
+        return zlib.crc32(said.encode())
 
     @property
     def lanes(self) -> int:
@@ -268,3 +285,11 @@ MACHINES |= {
         sequences=3, layers=3, pages=40, page_bytes=256, max_tokens=16,
     ),
 }  # fmt: skip
+# Each engine has as many pages as the one engine has.
+MACHINES |= {
+    name: dataclasses.replace(MACHINES[of], engines=engines)
+    for name, of, engines in (
+        ("smollm2_cache3", "smollm2_cache", 3),
+        ("small_cache2", "small_cache", 2),
+    )
+}

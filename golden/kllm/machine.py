@@ -147,7 +147,9 @@ class Machine:
         self.centroids: Tensor | None = None  # of the clustering unit
         self.midpoints = torch.zeros(0, dtype=torch.int64)
         self.lane_codebook: tuple[Codebook, Tensor] | None = None
-        self.cache = CacheUnit(config.cache, config.batch) if config.batch else None
+        self.cache = (
+            CacheUnit(config.cache, config.batch, config.engines) if config.batch else None
+        )
         self.best: list[Best | None] = [None] * config.batch
         self.issued = dict.fromkeys(Unit, 0)
         self.readback: list[int] = []  # words for the host, since the last run began
@@ -440,9 +442,11 @@ class Machine:
             return CommandStatus.RANGE
         q = self._tokens(o["src"], o["stride"], o["tokens"], o["heads"] * kv.head_dim)
         made, status = self.cache.attend(list(q), o["layer"])
-        for t, words in enumerate(made):
-            if words is not None:
-                self.state.write(o["dst"] + t * o["dst_stride"], words)
+        rows = row_count(o["heads"] * kv.head_dim // len(self.cache.engines))  # of a part
+        for t, parts in enumerate(made):
+            for n, words in enumerate(parts):
+                if words is not None:
+                    self.state.write(o["dst"] + t * o["dst_stride"] + n * rows, words)
         return status
 
 

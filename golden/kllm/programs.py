@@ -46,14 +46,15 @@ _EARLY = CommandStatus.MALFORMED | CommandStatus.DEPENDENCY | CommandStatus.RANG
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """Commands from number ``first`` on have this batch; ``memory``: what the pages' memory does.
+    """Commands from number ``first`` on have this batch.
 
-    The host writes the batch when all commands before it are complete.
+    The host writes it when all commands before it are complete. memory: of each engine of the
+    cache, what its pages' memory does.
     """
 
     first: int
     batch: tuple[Place | None, ...]
-    memory: Status
+    memory: tuple[Status, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,7 +220,7 @@ class _Maker:
     def _length(self, sequence: int, layer: int, kv: int) -> int:
         """Tokens that the cache has."""
         assert self.machine.cache is not None
-        return self.machine.cache.engine.tokens(sequence, layer, kv)
+        return self.machine.cache.tokens(sequence, layer, kv)
 
     def rebatch(self) -> None:
         """Another batch: the positions that come next in some layer, and others."""
@@ -241,12 +242,14 @@ class _Maker:
                 position = max(0, position + int(rng.integers(-3, 3)))
             token = int(rng.integers(_ENTRIES + 4 * self.faults))
             batch.append(Place(sequence, position, token) if rng.random() < 0.8 else None)
-        memory = Status.OK
+        memory = [Status.OK] * config.engines
         if self.faults and rng.random() < 0.25:
-            memory = Status.SLAVE_ERROR if rng.random() < 0.5 else Status.DECODE_ERROR
+            refused = Status.SLAVE_ERROR if rng.random() < 0.5 else Status.DECODE_ERROR
+            memory = [refused if rng.random() < 0.5 else each for each in memory]
+            memory[int(rng.integers(config.engines))] = refused
         self.machine.cache.batch = batch
         self.machine.cache.memory = memory
-        self.steps.append(Step(len(self.results), tuple(batch), memory))
+        self.steps.append(Step(len(self.results), tuple(batch), tuple(memory)))
 
     def _draw_cache(self) -> tuple[Opcode, dict[str, int]]:
         """The next command that the batch is for, or any APPEND or ATTEND."""
@@ -458,7 +461,7 @@ class _Maker:
         return (
             m.vector.clone(), list(m.slots), m.centroids, m.midpoints, m.lane_codebook,
             dict(m.issued), len(m.readback), list(m.state.codebook),
-            copy.deepcopy(m.cache.engine) if is_cache and m.cache else None, list(m.best),
+            copy.deepcopy(m.cache.engines) if is_cache and m.cache else None, list(m.best),
         )  # fmt: skip
 
     def _restore(self, kept) -> None:
@@ -467,7 +470,7 @@ class _Maker:
         m.issued, m.state.codebook, m.best = kept[5], kept[7], kept[9]
         if kept[8] is not None:
             assert m.cache is not None
-            m.cache.engine = kept[8]
+            m.cache.engines = kept[8]
         del m.readback[kept[6] :]
 
     def _emit(self, opcode: Opcode, operands: dict[str, int], after=None) -> Result:

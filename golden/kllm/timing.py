@@ -376,26 +376,39 @@ class QuantizerCycles:
 # Of a command of the unit CACHE for one token, from its start to its end: without the memory's
 # latency and, of ATTEND, without the stream of rows.
 _APPEND, _ATTEND = 93, 49
+# Several engines: of the queues on the way of a request, and of an attend (oaken_attention_array).
+_REQUEST, _QUEUES = 2, 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CacheCycles:
     """Cycles of APPEND and ATTEND. ``memory``: cycles from a request of the pages to its answer.
 
-    ``words`` of the memory hold the longest record of a token without outliers.
+    ``words`` of the memory hold the longest record of a token without outliers. With several
+    engines ``shape``, ``slots`` and ``words`` are those of one. They work at the same time, and
+    their outputs leave one after the other.
     """
 
     shape: StreamShape
     slots: int  # records of a vector
     words: int
+    engines: int = 1
 
     def append(self, tokens: int, memory: int) -> int:
         """The vectors follow each other at the pace of the pages."""
         train = kv_token_append_cycles([self.words] * self.slots, memory)
-        return _APPEND + memory + (tokens - 1) * train
+        queues = _REQUEST if self.engines > 1 else 0
+        return _APPEND + queues + memory + (tokens - 1) * train
 
     def attend(self, rows: Sequence[int], memory: int) -> int:
         """``rows``: cached tokens that each token attends to, its own included."""
         jobs = len(rows) * self.slots
         moved = 2 * self.shape.row * (sum(rows) * self.slots - jobs)
-        return _ATTEND + memory + self.shape.run(1, jobs) + moved
+        return _ATTEND + self._others + memory + self.shape.run(1, jobs) + moved
+
+    @property
+    def _others(self) -> int:
+        """Cycles in which the outputs of the other engines leave, after those of the first."""
+        if self.engines == 1:
+            return 0
+        return _QUEUES + (self.engines - 1) * self.slots * self.shape.outputs

@@ -116,5 +116,15 @@ class CacheConfig(golden.paging.config.CacheConfig):
 
     kv: KvShape = nested(KvShape)
 
+    def part(self, engines: int) -> "CacheConfig":
+        """The cache of one of ``engines``: its heads of a vector, and as many pages.
+
+        A vector of one group has one in each engine.
+        """
+        kv = self.kv
+        groups = max(1, kv.groups // engines)
+        kv = dataclasses.replace(kv, heads=kv.heads // engines, groups=groups)
+        return dataclasses.replace(self, kv=kv)
+
 
 assert BLOCK_MAX == 64  # six bits of index

@@ -43,6 +43,7 @@ from hdl.kllm.slots.readback import KllmReadback, KllmReadbackConfig
 from hdl.kllm.weights.supply import KllmWeightSupply, KllmWeightSupplyConfig
 from hdl.memory.shared import MemoryShared, MemorySharedConfig
 from hdl.oaken.attention import OakenAttention, OakenAttentionConfig
+from hdl.oaken.attention_array import OakenAttentionArray, OakenAttentionArrayConfig
 from hdl.oaken.kv_engine import OakenKvEngineConfig
 from hdl.oaken.mmu import PagingMmuConfig
 from hdl.ports import In, Out
@@ -99,9 +100,10 @@ class KllmAcceleratorConfig(Config):
     token, and ``queries`` of 1 or more. ``cache`` is unused without one.
     """
 
-    # With a batch alone.
+    # With a batch alone, the array with several engines.
     conditional_parts: ClassVar[tuple[str, ...]] = (
-        "attention_config", "batch_config", "cache_config", "fetch_config", "share_config",
+        "array_config", "attention_config", "batch_config", "cache_config", "fetch_config",
+        "share_config",
     )  # fmt: skip
 
     machine: MachineConfig = nested(MachineConfig, "programs see this")
@@ -136,7 +138,8 @@ class KllmAcceleratorConfig(Config):
         self.check_parts()
         if machine.batch:
             for part in self.conditional_parts:
-                getattr(self, part).check_parts()
+                if part != "array_config" or machine.engines > 1:
+                    getattr(self, part).check_parts()
 
     @property
     def lane(self) -> KllmPeLaneConfig:
@@ -251,9 +254,10 @@ class KllmAcceleratorConfig(Config):
 
     @property
     def attention_config(self) -> OakenAttentionConfig:
+        """Each engine has these sizes."""
         build = self.cache
         mmu = PagingMmuConfig(
-            cache=self.machine.cache,
+            cache=self.machine.cache_part,
             data_bits=build.data_bits,
             address_bits=self.address_bits,
             burst_beats=build.burst_beats,
@@ -265,6 +269,13 @@ class KllmAcceleratorConfig(Config):
         engine = OakenKvEngineConfig(mmu=mmu, lanes=build.lanes, queue=build.queue)
         return OakenAttentionConfig(
             engine=engine, queries=self.machine.queries, macs=build.macs, width=ROW_ELEMENTS
+        )
+
+    @property
+    def array_config(self) -> OakenAttentionArrayConfig:
+        """Several engines as one; unused with one."""
+        return OakenAttentionArrayConfig(
+            engines=self.machine.engines, part=self.attention_config
         )
 
     @property
@@ -304,6 +315,8 @@ _BUILDS["small_cache"] = {
         token_beats=16, queue=2,
     ),
 }  # fmt: skip
+_BUILDS["smollm2_cache3"] = _BUILDS["smollm2_cache"]
+_BUILDS["small_cache2"] = _BUILDS["small_cache"]
 
 
 class KllmAccelerator(Block):
@@ -311,7 +324,8 @@ class KllmAccelerator(Block):
 
     Five engines (load, quantize, matmul, function, read) work on a vector memory of FP16 rows and
     on slots of quantized tokens. With a batch there is a sixth, the cache. It has K and V of
-    several sequences in pages of the memory at ``kv``, from address 0 on, and attends to them. The
+    several sequences in pages of the memory at ``kv``, from address 0 on, and attends to them. With
+    several ``machine.engines`` each has some of the KV heads, and pages and a port of its own. The
     dispatcher starts each command when the commands that it waits for are complete. So
     quantization, matrix products and functions of different tokens or heads overlap. Weights
     stream over ``machine.ports`` AXI4 read ports, striped word by word (golden.kllm.format).
@@ -362,8 +376,12 @@ class KllmAccelerator(Block):
 
     @staticmethod
     def _cache_members(config: KllmAcceleratorConfig) -> dict:
+        engines = config.machine.engines
         signature = config.attention_config.engine.mmu.axi_signature
-        return {"kv": Out(signature, "AXI4 manager: the memory of the pages of K and V.")}
+        if engines == 1:
+            return {"kv": Out(signature, "AXI4 manager: the memory of the pages of K and V.")}
+        text = "AXI4 manager: the memory of the pages of engine {0}."
+        return {"kv": Out(signature, text).array(engines)}
 
     @property
     def register_map(self) -> Mapping[str, Register]:
@@ -481,7 +499,13 @@ def _add_cache(m: Module, block: KllmAccelerator, registers, load) -> KllmCache:
     unit = add(m, "cache", KllmCache(config.cache_config))
     batch = add(m, "batch", KllmBatch(config.batch_config))
     host = add(m, "cache_host", KllmCacheHost(KllmCacheHostConfig()))
-    attention = add(m, "attention", OakenAttention(config.attention_config))
+    if config.machine.engines == 1:
+        attention = add(m, "attention", OakenAttention(config.attention_config))
+        pass_channels(m, attention.axi, block.kv)
+    else:
+        attention = add(m, "attention", OakenAttentionArray(config.array_config))
+        for axi, kv in zip(attention.axi, block.kv, strict=True):
+            pass_channels(m, axi, kv)
     link(m, registers.batch, batch.i)
     link(m, registers.request, host.word)
     link(m, host.answer, registers.answer)
@@ -498,7 +522,6 @@ def _add_cache(m: Module, block: KllmAccelerator, registers, load) -> KllmCache:
         unit.present.eq(batch.present),
         attention.base.eq(0),
     ]
-    pass_channels(m, attention.axi, block.kv)
     return unit
 
 

@@ -78,7 +78,8 @@ class KllmFetch(Block):
         an abort                                   after what the abort leaves           ABORTED
 
     The first command that failed is that with the lowest number, whichever ends first. After an
-    abort each word of ``run`` that waits is answered with ABORTED, until none waits.
+    abort each word of ``run`` that waits is answered with ABORTED. Words of the host are dropped.
+    Both end when all is idle and no word waits.
 
     A command takes COMMAND_WORDS cycles, and the dispatcher 2 more. ``read`` asks only for rows
     that there is room for: ``data`` is always taken, so a port that is shared never waits for the
@@ -151,7 +152,7 @@ class KllmFetch(Block):
                 & (run.aborting | (self.dispatcher_idle & ~self.partial & ~self.abort_pulse))
             ),
             self.data.ready.eq(1),
-            self.idle.eq(run.rests & ~self.run.valid),
+            self.idle.eq(run.rests & ~run.aborting & ~self.run.valid),
             self.answer.valid.eq(run.answers),
             read.valid.eq(reader.asks),
             read.p.address.eq(Cat(Const(0, (ROW_BYTES - 1).bit_length()), row)),
@@ -391,15 +392,17 @@ def _send(m: Module, block: KllmFetch, run: _Run, reader: _Reader, sender: _Send
     units = block.config.units
     word = Signal(32)
     sent = Signal()
-    passes = Signal()  # the host's words: without a run, and in an abort, which drops them
+    drops = Signal()  # the host's words, in an abort that the dispatcher has ended
     m.d.comb += [
-        passes.eq(run.rests | (run.aborting & ~sender.sends & ~block.dispatcher_idle)),
+        drops.eq(run.aborting & ~sender.sends & block.dispatcher_idle),
         word.eq(rows.o.p.word_select(place[:3], 32)),
         sent.eq(sender.sends & o.valid & o.ready),
         sender.ends.eq(sent & (place == COMMAND_WORDS - 1)),
         rows.o.ready.eq((sent & (place[:3] == _ROW_WORDS - 1)) | run.drains),
     ]
-    with m.If(passes):
+    with m.If(drops):
+        m.d.comb += block.word.ready.eq(1)
+    with m.Elif(run.rests):
         link(m, block.word, o)
     with m.Else():
         m.d.comb += [o.valid.eq(sender.sends & rows.o.valid), o.p.data.eq(word)]
@@ -450,7 +453,7 @@ def _end(m: Module, block: KllmFetch, run: _Run, sender: _Sender) -> None:
         m.d.sync += run.aborting.eq(1)
         with m.If(~run.rests & ~run.answers):
             m.d.sync += run.found.eq(run.found | int(RunStatus.ABORTED))
-    with m.Elif(run.rests & block.dispatcher_idle & ~block.run.valid):
+    with m.Elif(run.rests & block.dispatcher_idle & ~block.run.valid & ~block.word.valid):
         m.d.sync += run.aborting.eq(0)
     with m.If(failed & (run.found == 0)):
         m.d.comb += [

@@ -1,6 +1,5 @@
 """Attention on a paged cache of quantized vectors (docs/blocks/oaken_attention.md)."""
 
-from fractions import Fraction
 from typing import ClassVar
 
 from amaranth import Module, Mux, Signal, Value
@@ -152,23 +151,7 @@ class OakenAttention(Block):
     @property
     def timing(self) -> Timing:
         """The memory answers in the next cycle, and brings each beat in time."""
-        config, shape = self.config, self.config.stream.shape
-        read, most = config.cache_engine.read_cycles(1), self.config.cache.max_tokens
-        rows = 2 * shape.row * most
-        return Timing(
-            latency=read + shape.run(most, 1) - rows + 1,
-            interval=Fraction(shape.turns),
-            start="an attend of one group",
-            end="attended, plus the beats of its rows",
-            unit="beat of K or V",
-            delays=(
-                (
-                    "of a run of more groups or attends, plus the beats of all rows",
-                    read + shape.run(most, 2) - 2 * rows + 1,
-                ),
-                ("from the last of o to attended", 2),
-            ),
-        )
+        return self.config.timing
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config

@@ -1,6 +1,7 @@
 """Sizes and payloads that the parts of oaken_attention share."""
 
 import dataclasses
+from fractions import Fraction
 
 from amaranth.lib import data
 
@@ -8,6 +9,7 @@ from golden.attention.format import Status as JobStatus
 from golden.config import Config, bounded, choice, nested
 from golden.oaken.config import CacheConfig, KvShape
 from golden.paging.format import Status
+from golden.timing import Timing
 from hdl.attention.stream_config import ROWS_BITS, AttentionStreamConfig
 from hdl.kinds import BITS, NUMBER, index_of
 from hdl.oaken.kv_engine import OakenKvEngineConfig
@@ -18,6 +20,9 @@ from hdl.ports import Payload
 JOBS = 8  # jobs whose K is requested and whose output has not ended
 ROWS_MAX = 32768  # of a job of attention_stream
 STATUS_BITS = 4
+# Delays of the timing.
+LONGER = "of a run of more groups or attends, plus the beats of all rows"
+ENDED = "from the last of o to attended"
 
 
 def _engine() -> OakenKvEngineConfig:
@@ -89,6 +94,24 @@ class OakenAttentionConfig(Config):
     def ahead(self) -> int:
         """READs without a status: the engine's queue takes them, so that no request waits."""
         return self.engine.queue + 1
+
+    @property
+    def timing(self) -> Timing:
+        """The memory answers in the next cycle, and brings each beat in time."""
+        shape = self.stream.shape
+        read, most = self.cache_engine.read_cycles(1), self.cache.max_tokens
+        rows = 2 * shape.row * most
+        return Timing(
+            latency=read + shape.run(most, 1) - rows + 1,
+            interval=Fraction(shape.turns),
+            start="an attend of one group",
+            end="attended, plus the beats of its rows",
+            unit="beat of K or V",
+            delays=(
+                (LONGER, read + shape.run(most, 2) - 2 * rows + 1),
+                (ENDED, 2),
+            ),
+        )
 
     @property
     def request_layout(self) -> data.StructLayout:

@@ -1,6 +1,7 @@
 """Blocks of Oaken by name."""
 
 from hdl.oaken.attention import OakenAttention
+from hdl.oaken.attention_array import OakenAttentionArray
 from hdl.oaken.decomposer import OakenDecomposer
 from hdl.oaken.dequant_engine import OakenDequantEngine
 from hdl.oaken.inlier_dequantizer import OakenInlierDequantizer
@@ -28,6 +29,7 @@ BLOCKS = registered(
     OakenInlierDequantizer,
     OakenKvEngine,
     OakenAttention,
+    OakenAttentionArray,
     OakenOutlierDequantizer,
     OakenScaleBuffer,
     OakenSparseChunks,

@@ -23,6 +23,7 @@ def build_host(config: KllmAcceleratorConfig, threads: int = 1) -> Native:
     constants = {
         "PORTS": machine.ports.ports,
         "PORT_BYTES": machine.port_bits // 8,
+        "ENGINES": machine.engines,
         "PAGES": cache.pages,
         "CACHE_PAGE_BYTES": cache.page_bytes,
         "KV_BYTES": config.attention_config.engine.mmu.data_bits // 8,
@@ -30,7 +31,9 @@ def build_host(config: KllmAcceleratorConfig, threads: int = 1) -> Native:
         **{name: each.offset for name, each in (REGISTERS | CACHE_REGISTERS).items()},
     }
     ports = " ".join(f"X(weights_{n})" for n in range(machine.ports.ports))
-    macros = {"WEIGHT_PORTS(X)": ports}
+    engines = range(machine.engines)
+    pages = "X(kv)" if machine.engines == 1 else " ".join(f"X(kv_{n})" for n in engines)
+    macros = {"WEIGHT_PORTS(X)": ports, "KV_PORTS(X)": pages}
     return build_native(
         KllmAccelerator(config), _MAIN, constants=constants, macros=macros,
         separate=(KllmPeLane,), threads=threads,

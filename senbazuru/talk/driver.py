@@ -12,9 +12,10 @@
 | ``S`` | temperature, top_p, draw, tokens, pieces: the next token | ``s`` |
 | ``G`` | a pass begins: its waits count from here, and nothing of it has failed | |
 
-Ports are those of the weights, then the data memory, the pages' reads, the pages' writes. Words are
-32 bits, little-endian; addresses and cycles 64, floating point 64. After a program that fails no
-token is chosen. A pass is sent at once, so the loop of cycles has no Python in it.
+Ports are those of the weights, then the data memory, each engine's reads of pages, and each one's
+writes. Words are 32 bits, little-endian; addresses and cycles 64, floating point 64. After a
+program that fails no token is chosen. A pass is sent at once, so the loop of cycles has no Python
+in it.
 """
 
 import contextlib
@@ -157,7 +158,7 @@ class Driver:
         self._send(self._batch(job))
 
     def set_error(self, port: int, word: int, is_set: bool = True) -> None:
-        """Reads of a word of a port's memory fail; of the last port, writes."""
+        """Reads of a word of a port's memory fail; of the last ports, writes."""
         self._send(b"E" + struct.pack("<IQB", port, word, is_set))
 
     def reset(self) -> None:

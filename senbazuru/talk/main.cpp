@@ -200,50 +200,49 @@ class WritePort {
   public:
     Mapped& memory;
     unsigned word_bytes, latency;
+    uint32_t *aw, *w;
+    CData *b, *aw_valid, *aw_ready, *w_valid, *w_ready, *b_valid, *b_ready;
+    Field addr, len, data, strb, resp;
     std::set<uint64_t> errors;  // word addresses
     uint64_t words = 0;         // written so far
 
     WritePort(Mapped& memory, unsigned word_bytes, unsigned latency)
         : memory(memory), word_bytes(word_bytes), latency(latency) {}
 
-    template <class M> void restart(M& model) {
+    void restart() {
         bursts.clear(), ended.clear();
-        offered = false, dut::kv_b::valid(model) = 0;
-        dut::kv_aw::ready(model) = dut::kv_w::ready(model) = 1;
+        offered = false, *b_valid = 0;
+        *aw_ready = *w_ready = 1;
     }
     // What happens at the next edge, from outputs that no input of this cycle changes.
-    template <class M> void step(M& model) {
-        if (dut::kv_b::ready(model) && offered) moved = cycle, offered = false, ended.pop_front();
+    void step() {
+        if (*b_ready && offered) moved = cycle, offered = false, ended.pop_front();
     }
-    template <class M> void drive(M& model) {
-        if (dut::kv_aw::valid(model)) {
+    void drive() {
+        if (*aw_valid) {
             moved = cycle;
-            const auto& aw = dut::kv_aw::payload(model);
-            const unsigned beats = unsigned(get(aw, dut::kv_aw::len)) + 1;
-            const uint64_t address = get(aw, dut::kv_aw::addr);
+            const unsigned beats = unsigned(bits_of(aw, len)) + 1;
+            const uint64_t address = bits_of(aw, addr);
             if (address / PAGE_BYTES != (address + beats * word_bytes - 1) / PAGE_BYTES)
                 fail("a burst crosses 4 KiB");
             bursts.push_back({address, beats, false});
         }
         // Words may come with their address, not before it.
-        dut::kv_w::ready(model) = !bursts.empty();
-        if (!bursts.empty() && dut::kv_w::valid(model)) take_word(dut::kv_w::payload(model));
+        *w_ready = !bursts.empty();
+        if (!bursts.empty() && *w_valid) take_word();
         offered = !ended.empty() && ended.front().due <= cycle;
-        dut::kv_b::valid(model) = offered;
-        if (offered)
-            put(dut::kv_b::payload(model), dut::kv_b::resp, ended.front().failed ? SLVERR : OKAY);
+        *b_valid = offered;
+        if (offered) put(*b, resp, ended.front().failed ? SLVERR : OKAY);
     }
 
   private:
-    template <class W> void take_word(const W& payload) {
+    void take_word() {
         moved = cycle, words++;
         Burst& burst = bursts.front();
-        const auto* from = reinterpret_cast<const uint32_t*>(&payload);
         const bool inside = burst.address + word_bytes <= memory.size;
         for (unsigned n = 0; inside && n < word_bytes; n++)
-            if (bits_of(from, {dut::kv_w::strb.at + n, 1}))
-                memory.bytes[burst.address + n] =
-                    uint8_t(bits_of(from, {dut::kv_w::data.at + 8 * n, 8}));
+            if (bits_of(w, {strb.at + n, 1}))
+                memory.bytes[burst.address + n] = uint8_t(bits_of(w, {data.at + 8 * n, 8}));
         burst.failed |= !inside || errors.count(burst.address / word_bytes);
         burst.address += word_bytes;
         if (!--burst.left) ended.push_back({cycle + latency, burst.failed}), bursts.pop_front();
@@ -320,7 +319,7 @@ class Polls {
 class Accelerator {
     VerilatedContext context;
     Model model{&context};
-    std::vector<Mapped> memories;  // the ports', the data memory, the pages
+    std::vector<Mapped> memories;  // the ports', the data memory, the pages of each engine
     uint16_t counted[UNITS] = {};  // commands of each unit since reset
     uint16_t began[UNITS] = {};    // the same at the beginning of this pass
     unsigned depth = 0;            // words of the queue of commands
@@ -328,23 +327,27 @@ class Accelerator {
 
   public:
     std::vector<ReadPort> ports;  // as memories
-    std::vector<WritePort> pages;  // one
+    std::vector<WritePort> pages;  // of each engine
     std::vector<Report> reports;
     std::vector<uint32_t> readback;
 
     Accelerator(const std::string& folder, unsigned latency) {
-        memories.reserve(PORTS + 2), ports.reserve(PORTS + 2);
+        memories.reserve(PORTS + 1 + ENGINES), ports.reserve(PORTS + 1 + ENGINES);
+        pages.reserve(ENGINES);
         for (unsigned n = 0; n < PORTS; n++) {
             char name[32];
             snprintf(name, sizeof name, "/port_%02u.bin", n);
             memories.emplace_back(folder + name);
         }
         memories.emplace_back(folder + "/data.bin", PROGRAM_BYTES);
-        memories.emplace_back(uint64_t(PAGES) * CACHE_PAGE_BYTES);
+        for (unsigned n = 0; n < ENGINES; n++)
+            memories.emplace_back(uint64_t(PAGES) * CACHE_PAGE_BYTES);
         for (unsigned n = 0; n <= PORTS; n++)
             ports.emplace_back(memories[n], n < PORTS ? PORT_BYTES : 32, latency);
-        ports.emplace_back(memories.back(), KV_BYTES, latency);
-        pages.emplace_back(memories.back(), KV_BYTES, latency);
+        for (unsigned n = PORTS + 1; n <= PORTS + ENGINES; n++) {
+            ports.emplace_back(memories[n], KV_BYTES, latency);
+            pages.emplace_back(memories[n], KV_BYTES, latency);
+        }
         unsigned n = 0;
 #define CONNECT(name)                                                                              \
     connect(ports[n++], dut::name##_ar::payload(model), dut::name##_r::payload(model),             \
@@ -352,8 +355,31 @@ class Accelerator {
             dut::name##_r::ready(model), dut::name##_ar::addr, dut::name##_ar::len);
         WEIGHT_PORTS(CONNECT)
         CONNECT(data)
-        CONNECT(kv)
+        KV_PORTS(CONNECT)
+        unsigned engine = 0;
+#define CONNECT_PAGES(name)                                                                      \
+    connect(pages[engine++], dut::name##_aw::payload(model), dut::name##_w::payload(model),      \
+            dut::name##_b::payload(model));                                                      \
+    connect(pages[engine - 1], dut::name##_aw::valid(model), dut::name##_aw::ready(model),       \
+            dut::name##_w::valid(model), dut::name##_w::ready(model),                            \
+            dut::name##_b::valid(model), dut::name##_b::ready(model));                           \
+    connect(pages[engine - 1], dut::name##_aw::addr, dut::name##_aw::len, dut::name##_w::data,   \
+            dut::name##_w::strb, dut::name##_b::resp);
+        KV_PORTS(CONNECT_PAGES)
         reset();
+    }
+    template <class A, class W> void connect(WritePort& port, A& aw, W& w, CData& b) {
+        port.aw = reinterpret_cast<uint32_t*>(&aw), port.w = reinterpret_cast<uint32_t*>(&w);
+        port.b = &b;
+    }
+    void connect(WritePort& port, CData& aw_valid, CData& aw_ready, CData& w_valid, CData& w_ready,
+                 CData& b_valid, CData& b_ready) {
+        port.aw_valid = &aw_valid, port.aw_ready = &aw_ready;
+        port.w_valid = &w_valid, port.w_ready = &w_ready;
+        port.b_valid = &b_valid, port.b_ready = &b_ready;
+    }
+    void connect(WritePort& port, Field addr, Field len, Field data, Field strb, Field resp) {
+        port.addr = addr, port.len = len, port.data = data, port.strb = strb, port.resp = resp;
     }
     template <class A, class R>
     void connect(ReadPort& port, A& ar, R& r, CData& ar_valid, CData& ar_ready, CData& r_valid,
@@ -370,7 +396,7 @@ class Accelerator {
         dut::host_aw::valid(model) = dut::host_w::valid(model) = dut::host_ar::valid(model) = 0;
         dut::host_b::ready(model) = dut::host_r::ready(model) = 1;
         for (ReadPort& port : ports) port.restart();
-        pages[0].restart(model);
+        for (WritePort& port : pages) port.restart();
         for (int n = 0; n < 3; n++) edge();
         dut::rst(model) = 0;
         std::fill(counted, counted + UNITS, 0);
@@ -538,9 +564,9 @@ class Accelerator {
     // A cycle with the memories.
     void step() {
         for (ReadPort& port : ports) port.drive();
-        pages[0].drive(model);
+        for (WritePort& port : pages) port.drive();
         for (ReadPort& port : ports) port.step();
-        pages[0].step(model);
+        for (WritePort& port : pages) port.step();
         edge();
     }
     void edge() {
@@ -664,8 +690,9 @@ class Driver {
         const auto port = take<uint32_t>();
         const auto word = take<uint64_t>();
         const auto is_set = take<uint8_t>();
-        auto& errors = port < accelerator.ports.size() ? accelerator.ports[port].errors
-                                                       : accelerator.pages[0].errors;
+        const size_t reads = accelerator.ports.size();
+        auto& errors = port < reads ? accelerator.ports[port].errors
+                                    : accelerator.pages.at(port - reads).errors;
         if (is_set) errors.insert(word);
         else errors.erase(word);
     }

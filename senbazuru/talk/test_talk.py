@@ -44,6 +44,7 @@ FAST = dataclasses.replace(
     SMALL, machine=example.paged(64), functions=4, ahead=True, banks=2,
     build=dataclasses.replace(SMALL.build, coding="sums", packet_words=16),
 )  # fmt: skip
+TWO = dataclasses.replace(SMALL, machine=example.paged(engines=2))
 PROMPT = [3, 141, 59, 26, 53, 58]
 TOTAL = 9  # of the runs that stop
 
@@ -99,6 +100,30 @@ def test_all_words_are_golden(head_dim, tmp_path):
         assert [each["tokens"] for each in state["passes"][:4]] == [2, 2, 2, 1]
         texts.append(found)
     assert texts[0] == texts[1]
+
+
+def test_two_engines(tmp_path):
+    """Every word is golden's, also of a run that stopped; an error of one engine's memory ends."""
+    pack, native = example.packed(tmp_path / "pack", engines=2), build_host(TWO)
+    made = settings(pack, native, TWO, check=True)
+    some, _ = tokens(made, tmp_path, 8, stop=2)
+    found, compared = tokens(made, tmp_path, TOTAL)
+    assert found[: len(some)] == some
+    assert compared > 2 * (256 * 8 + 200)
+    by_steps = settings(pack, native, TWO, golden=False)
+    assert by_steps.steps
+    assert tokens(by_steps, tmp_path / "steps", TOTAL)[0] == found
+    data = TWO.machine.ports.ports
+    with Driver(native.executable, pack, 5) as driver:
+        right = driver.run_step(Job(1, 0), [3], 1).ids
+        for port in range(data + 1, data + 5):  # the engines' reads, then their writes
+            driver.begin_sequence()
+            driver.set_error(port, 0)
+            with pytest.raises(CommandFailed, match=r"\(CACHE\): BUS_ERROR"):
+                driver.run_step(Job(1, 0), [3], 1)
+            driver.set_error(port, 0, False)
+            driver.begin_sequence()
+            assert driver.run_step(Job(1, 0), [3], 1).ids == right
 
 
 def test_stopped_runs_go_on(one_pack, native, tmp_path):

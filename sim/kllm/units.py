@@ -129,7 +129,7 @@ class Units(Config):
 
     def cache(self, machine: MachineConfig) -> CacheCycles:
         """Cycles of the unit CACHE's commands."""
-        kv, lanes = machine.cache.kv, self.attention_lanes
+        kv, lanes = machine.cache_part.kv, self.attention_lanes
         record = record_bytes(kv.part_blocks, kv.block, 0)
         shape = StreamShape(
             lanes=lanes,
@@ -139,7 +139,10 @@ class Units(Config):
             cells=self.attention_macs // ROW_ELEMENTS,
             max_rows=machine.cache.max_tokens,
         )
-        return CacheCycles(shape=shape, slots=kv.slots, words=-(-8 * record // self.cache_bits))
+        return CacheCycles(
+            shape=shape, slots=kv.slots, words=-(-8 * record // self.cache_bits),
+            engines=machine.engines,
+        )  # fmt: skip
 
 
 # Of the statistics, by bits of an index: reducing, RMS, LayerNorm (kllm_norm_stats).

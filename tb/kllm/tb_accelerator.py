@@ -35,8 +35,8 @@ def prepare(host, program):
         strict=True,
     ):
         memory.data, memory.errors = bytearray(data), dict(errors)
-    if host.pages is not None:
-        host.pages.response = RESP_OKAY
+    for pages in host.pages:
+        pages.response = RESP_OKAY
 
 
 async def requests(host, program, **options) -> None:
@@ -59,7 +59,7 @@ async def requests(host, program, **options) -> None:
 
 def parts(program) -> list[dict]:
     """The program batch by batch: words, results, what is read back, and the batch before it."""
-    steps = program["steps"] or [(0, [], RESP_OKAY)]
+    steps = program["steps"] or [(0, [], [RESP_OKAY] * config.machine.engines)]
     assert not steps[0][0]
     ends = [first for first, _, _ in steps[1:]] + [len(program["results"])]
     found, read = [], 0
@@ -81,9 +81,10 @@ def parts(program) -> list[dict]:
 
 async def begin(host, part, **options) -> None:
     """Writes the batch of a part, and sets what the pages' memory answers."""
-    if host.pages is not None:
+    if host.pages:
         await host.run(part["batch"], to=BATCH, **options)
-        host.pages.response = part["response"]
+        for pages, response in zip(host.pages, part["response"], strict=True):
+            pages.response = response
 
 
 async def execute(host, program, base=FRESH, **options):
@@ -389,9 +390,8 @@ async def functions_at_full_rate(dut):
         assert abs(cycle - due) <= POLL, f"{cycle}, not {due}"
 
 
-@cocotb.test()
-async def rows_ahead_at_full_rate(dut):
-    """A status comes so many cycles after the last rows that its command waits for, and no more."""
+async def run_loaded(dut) -> list:
+    """The reports of a program of ``after_product``, of which every word is compared."""
     host = Host(dut, config)
     await host.reset()
     host.data.data = bytearray(params["data"])
@@ -400,6 +400,19 @@ async def rows_ahead_at_full_rate(dut):
     results = params["results"]
     got, taken = await host.run(params["words"], len(results), len(params["readback"]), drain=True)
     compare(got, taken, results, params["readback"])
+    return got
+
+
+@cocotb.test()
+async def results_over_rows_ahead(dut):
+    """The last command's results are what stays."""
+    await run_loaded(dut)
+
+
+@cocotb.test()
+async def rows_ahead_at_full_rate(dut):
+    """A status comes so many cycles after the last rows that its command waits for, and no more."""
+    got, results = await run_loaded(dut), params["results"]
     ends = {report.tag: report.cycle for report in got}
     product = next(tag for tag, unit, _ in results if unit == Unit.MATMUL and tag > 6)
     tags = [tag for tag, _, _ in results]

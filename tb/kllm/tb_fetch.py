@@ -28,6 +28,8 @@ GIVEN = ("word", "run")
 TAKEN = ("o", "status", "answer")
 UNITS = tuple(Unit)[: config.units]
 MASK = 0xFFFF
+ABORTED, BUS_ERROR = int(RunStatus.ABORTED), int(RunStatus.BUS_ERROR)
+SOFT = int(RunStatus.OVERFLOW | RunStatus.SCALE_NONFINITE)
 
 
 class Dispatcher:
@@ -44,7 +46,7 @@ class Dispatcher:
         self.under_way = [deque() for _ in UNITS]  # [cycle at which it ends, report]
         self.outstanding = 0
         self.aborting = False
-        self.ended = 0  # commands whose status was taken
+        self.commands = 0  # that came whole
 
     @property
     def idle(self) -> bool:
@@ -57,6 +59,7 @@ class Dispatcher:
         if len(self.partial) < COMMAND_WORDS:
             return
         words, self.partial = self.partial, []
+        self.commands += 1
         unit, _ = screen(words, self.issued)
         if unit is not None:
             self.issued[unit] += 1
@@ -110,6 +113,7 @@ class Runs(Followed):
         self.reads = deque()  # of the run under way
         self.runs = deque()  # packets whose run is taken
         self.left = 0  # words of the packet that are not taken
+        self.was_aborted = False
         bench.dut.abort_pulse.value = 0
 
     def offers(self, counts):
@@ -120,12 +124,16 @@ class Runs(Followed):
         model, self.cycle = self.model, self.cycle + 1
         assert not bench.offered("data") or bench._port["data"][2].get(), "data must wait"
         offers = bench.offered("o")
+        is_idle, has_run = bool(bench.dut.idle.value), bool(self.runs) or bench.offered("run")
+        assert not (is_idle and has_run), "idle in spite of a run"
+        assert is_idle or has_run or self.was_aborted, "not idle, and no run is there"
         for name, word in bench.transfers((*GIVEN, "o", "read", "report", "answer")):
             if name in GIVEN:
                 self.left -= 1
             if name == "run":
                 self.runs.append(next(self.pending_runs))
                 self.reads = deque(self.runs[-1]["reads"])
+                self.before_run = model.commands
             elif name == "o":
                 model.word(word, self.cycle)
             elif name == "report":
@@ -133,14 +141,16 @@ class Runs(Followed):
             elif name == "read":
                 self.read(word)
             elif name == "answer":
-                self.answered()
+                self.answered(word)
         if bench.dut.abort_pulse.value:
+            self.was_aborted = True
             model.abort()
         elif model.aborting and not model.outstanding and not offers:
             model.aborting = False
 
-    def answered(self) -> None:
-        packet = self.runs.popleft()
+    def answered(self, word: int) -> None:
+        packet, given = self.runs.popleft(), self.model.commands - self.before_run
+        assert word >> 13 & 7 != RUN_UNIT or word >> 16 == given, f"{given} commands were given"
         assert not self.reads or not packet["all_reads"], f"{len(self.reads)} reads were left out"
 
     def read(self, word: int) -> None:
@@ -241,21 +251,26 @@ class Directed(Runs):
 
 
 class Aborts(Directed):
-    """Three runs, and a command of the host after the first; an abort at cycle ``at``.
+    """The runs ``before``, and a command of the host after the first; an abort at cycle ``at``.
 
     When everything is idle the host runs a program once more.
     """
 
-    def __init__(self, at) -> None:
+    def __init__(self, at, before=(PACKETS[0],) * 3) -> None:
         super().__init__()
-        self.at, self.runs_before = at, 3
-        self.packet = PACKETS[0] | {"all_reads": False}
+        self.at, self.before = at, before
 
     def begin(self, bench) -> None:
         super().begin(bench)
         self.quiet = 0
-        self.lists["run"] += [self.row] * self.runs_before
-        self.pending_runs = iter([self.packet] * (self.runs_before + 1))
+        self.lists["run"] += [packet["run"][0] for packet in self.before]
+        runs = (*self.before, PACKETS[0])
+        self.pending_runs = iter([packet | {"all_reads": False} for packet in runs])
+
+    def sample(self, bench) -> None:
+        super().sample(bench)
+        if bench.dut.abort_pulse.value:
+            self.issued, self.commands = list(self.model.issued), self.model.commands
 
     def drive(self, bench) -> None:
         super().drive(bench)
@@ -264,27 +279,34 @@ class Aborts(Directed):
             self.lists["word"] += [1] * COMMAND_WORDS  # MALFORMED: it counts
         self.quiet = self.quiet + 1 if self.cycle > self.at and self.idle else 0
         if self.quiet == 3 and self.base is None:
+            self.check_left()
             self.last_run()
 
-    async def survive(self, bench, **flow) -> tuple[int, int]:
-        """(runs that were done, runs that were aborted) before the last one."""
+    def check_left(self) -> None:
+        left = (self.model.issued, self.model.partial)
+        assert left == (self.issued, []), "the abort left words of the host"
+
+    async def survive(self, bench, **flow) -> list[int]:
+        """Statuses of the runs before the last one."""
         await self.restart(bench)
-        takes = dict.fromkeys(self.sinks) | {"answer": self.runs_before + 1}
+        takes = dict.fromkeys(self.sinks) | {"answer": len(self.before) + 1}
         made = await bench.run(self.lists, takes, **flow)
         self.task.cancel()
         self.check_last(made)
-        commands = len(self.program) // COMMAND_WORDS
-        done = join((0, 13), (RUN_UNIT, 3), (commands, 16))
-        aborted = 0
-        for word, cycle in zip(made.words["answer"][:-1], made.cycles["answer"], strict=False):
-            if word == done:
-                assert not aborted, "a run ended as if no abort had been"
+        found = []
+        answers = zip(made.words["answer"], made.cycles["answer"], self.before, strict=False)
+        for word, cycle, packet in answers:
+            whole = packet["answer"][0] & ~SOFT
+            status, unit, commands = word & 0x1FFF, word >> 13 & 7, word >> 16
+            if word == whole:
+                assert not any(each & ABORTED for each in found), "a run ended as before the abort"
                 assert flow or cycle <= self.at
-                continue
-            assert word & 0xFFFF == RunStatus.ABORTED | RUN_UNIT << 13
-            assert word >> 16 <= commands
-            aborted += 1
-        return self.runs_before - aborted, aborted
+            else:
+                assert unit == RUN_UNIT
+                assert status in (ABORTED, ABORTED | whole & 0x1FFF)
+                assert commands <= whole >> 16
+            found.append(status)
+        return found
 
 
 @cocotb.test()
@@ -294,12 +316,112 @@ async def aborts(dut):
     length = 20 * len(PACKETS[0]["o"]) // COMMAND_WORDS
     seen = set()
     for at in (*range(1, 40), *range(40, 3 * length, 17)):
-        seen.add(await Aborts(at).survive(bench))
-    # The words of the host are in a queue: after an abort it sends none.
-    idle = {name: 0.5 * (name != "word") for name in contract.sources}
+        found = await Aborts(at).survive(bench)
+        seen.add(found.count(ABORTED))
+    # The words and runs of the host are in queues, which show them without a gap: after an abort
+    # it sends none, and a run that came late would not be aborted.
+    idle = {name: 0.5 * (name not in GIVEN) for name in contract.sources}
     for at in range(1, 6 * length, 61):
         await Aborts(at).survive(bench, p_stall=0.5, p_idle=idle)
-    assert {(0, 3), (1, 2), (2, 1)} <= seen
+    assert seen >= {1, 2, 3}
+
+
+@cocotb.test()
+async def aborts_after_an_error(dut):
+    """An abort adds ABORTED to the status of a run, but not when that is offered already."""
+    bench = contract.bench(dut)
+    error = BUS_ERROR | RUN_UNIT << 13
+    runs = [each for each in PACKETS if "run" in each]
+    bad = next(each for each in runs if each["answer"][0] > 0xFFFF
+               and each["answer"][0] & 0xFFFF == error)  # fmt: skip
+    seen, stall = set(), {name: 0.8 * (name == "answer") for name in contract.sinks}
+    for at in range(1, 120 + 20 * config.chunk, 3):
+        seen |= {*await Aborts(at, (bad,)).survive(bench, p_stall=stall)}
+    assert seen == {ABORTED, BUS_ERROR, ABORTED | BUS_ERROR}
+
+
+class LateWords(Aborts):
+    """Part of a command comes ``late`` cycles after the abort, and its other words if it counts."""
+
+    def __init__(self, at, late) -> None:
+        super().__init__(at, PACKETS[:1])
+        self.late, self.counts, self.is_whole = late, None, False
+
+    def sample(self, bench) -> None:
+        super().sample(bench)
+        if self.counts is None and self.cycle > self.at + self.late and bench.offered("word"):
+            self.counts = bool(bench.dut.idle.value)
+
+    def drive(self, bench) -> None:
+        if self.cycle <= self.at + self.late + 2 or (self.counts and self.model.partial):
+            self.quiet = 0
+        if self.cycle == self.at + self.late:
+            self.lists["word"] += [1] * (COMMAND_WORDS // 3)
+        if self.counts and not self.is_whole:
+            self.lists["word"] += [1] * (COMMAND_WORDS - COMMAND_WORDS // 3)
+            self.is_whole = True
+        super().drive(bench)
+
+    def check_left(self) -> None:
+        if self.counts:
+            assert self.model.commands == self.commands + 1, "words after the abort are lost"
+        else:
+            super().check_left()
+
+
+@cocotb.test()
+async def words_in_an_abort(dut):
+    """Words that come before ``idle`` says that the abort is over are lost."""
+    bench, lost = contract.bench(dut), 0
+    idle = {name: 0.9 * (name == "data") for name in contract.sources}
+    for at in range(1, 60, 6):
+        for late in range(0, 30, 2):
+            host = LateWords(at, late)
+            await host.survive(bench, p_idle=idle)
+            lost += not host.counts
+    assert 20 < lost < 140
+
+
+class LateRun(Aborts):
+    """Commands of the host alone, an abort, and a run ``late`` cycles after it."""
+
+    def __init__(self, at, late) -> None:
+        super().__init__(at, PACKETS[:1])
+        self.late, self.is_early = late, None
+
+    def begin(self, bench) -> None:
+        super().begin(bench)
+        self.lists["run"].clear()
+        self.lists["word"] += [1] * 3 * COMMAND_WORDS
+
+    def sample(self, bench) -> None:
+        super().sample(bench)
+        if self.is_early is None and bench.offered("run"):
+            self.is_early = not bench.dut.dispatcher_idle.value
+
+    def drive(self, bench) -> None:
+        if self.cycle <= self.at + self.late + 2:
+            self.quiet = 0
+        if self.cycle == self.at + self.late:
+            self.lists["run"].append(self.row)
+        super().drive(bench)
+
+    def check_left(self) -> None:
+        if self.is_early:
+            super().check_left()
+
+
+@cocotb.test()
+async def runs_in_an_abort(dut):
+    """A run that comes while the dispatcher aborts commands of the host is aborted too."""
+    bench, early = contract.bench(dut), 0
+    for at in range(17, 80, 7):
+        for late in (0, 1, 5, 12):
+            host = LateRun(at, late)
+            found = await host.survive(bench, p_stall=0.0)
+            assert found == [ABORTED] or not host.is_early
+            early += host.is_early
+    assert early > 5
 
 
 class Partial(Directed):

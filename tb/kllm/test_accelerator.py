@@ -9,7 +9,11 @@ Shown to fail:
 - errors of a weight port lost;
 - DECERR taken for OKAY;
 - an abort that lets queued commands begin;
-- the words of an incomplete command kept through an abort.
+- the words of an incomplete command kept through an abort;
+- the readers of the data port, or the statuses of LOAD and READ, exchanged;
+- REQUEST and BATCH exchanged, and a RESULT that is lost;
+- an abort of which a fetched program hears nothing;
+- ``idle`` without the program that is fetched, and a CONTROL that does not show it.
 
 ``test_timing`` fails where latency, interval or delay of the block's timing is off by one.
 ``test_a_hang_is_found`` shows that the host's rule of silence ends a run.
@@ -60,6 +64,7 @@ from tb.kllm.support.rebase import counted, rebase
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
 WIDE = dataclasses.replace(SMALL, functions=8)
 CACHED = BLOCKS["kllm_accelerator"].configs["small_cache"]
+TWO = BLOCKS["kllm_accelerator"].configs["small_cache2"]
 ROWS = dataclasses.replace(
     CACHED, ahead=True, banks=2,
     machine=dataclasses.replace(CACHED.machine, ports=PortShape(ports=8, bits=256)),
@@ -105,7 +110,7 @@ def as_vectors(
         before = len(machine.readback)
         if step := steps.get(first // COMMAND_WORDS):
             assert machine.cache is not None
-            machine.cache.batch, machine.cache.memory = list(step.batch), step.memory
+            machine.cache.batch, machine.cache.memory = list(step.batch), list(step.memory)
         results.append(machine.step(words[first : first + COMMAND_WORDS]))
         reads.append(len(machine.readback) - before)
     if words == program.words and machine.data.faults == program.data_faults:
@@ -128,7 +133,8 @@ def as_vectors(
         "reads": reads,
         "requests": requests_of(program),
         "steps": [
-            (step.first, batch_words(step.batch), RESPONSES[step.memory]) for step in program.steps
+            (step.first, batch_words(step.batch), [RESPONSES[each] for each in step.memory])
+            for step in program.steps
         ],
     }
 
@@ -291,6 +297,19 @@ def test_cache(testcase, seed):
     run(seed, testcase, CACHED, faulty=faulty, clean=clean)
 
 
+@pytest.mark.telling("programs", "abort_at_random")
+@pytest.mark.parametrize("testcase", ["programs", "abort_at_random", "reset_at_random"])
+def test_engines(testcase, seed):
+    """The same with two engines; the memory of one of them may refuse all, or that of both."""
+    faulty, clean = (
+        programs(seed + 1300 + 100 * faults, 2, 60, faults, 2, TWO, Opcode.ATTEND)
+        for faults in (True, False)
+    )
+    refused = {step.memory for program in faulty for step in program.steps}
+    assert any(len(set(memory)) > 1 for memory in refused), "no memory fails alone"
+    run(seed, testcase, TWO, faulty=faulty, clean=clean)
+
+
 def as_fetched(program: Program, checks: bool) -> dict:
     """The program as images in the data memory, one for each batch, and what its runs give."""
     made, config = as_vectors(program, config=CACHED), CACHED.machine
@@ -315,13 +334,13 @@ def as_fetched(program: Program, checks: bool) -> dict:
     machine.data.faults = set(program.data_faults)
     parts = []
     for step, words, word in images:
-        machine.cache.batch, machine.cache.memory = list(step.batch), step.memory
+        machine.cache.batch, machine.cache.memory = list(step.batch), list(step.memory)
         answer = run_program(machine, word)
         parts.append(
             {
                 "run": word, "words": words, "answer": answer.word,
                 "readback": list(machine.readback), "batch": batch_words(step.batch),
-                "response": RESPONSES[step.memory],
+                "response": [RESPONSES[each] for each in step.memory],
             }
         )  # fmt: skip
     return made | {"data": machine.data.data.tobytes(), "parts": parts}
@@ -338,18 +357,19 @@ def test_fetched(testcase, seed):
     run(seed, testcase, CACHED, fetched=[as_fetched(each, n == 1) for n, each in enumerate(pool)])
 
 
-def full_program(seed: int) -> Program:
+def full_program(seed: int, config: MachineConfig) -> Program:
     """APPENDs until no page is free, and beyond the longest sequence; ATTENDs all the while.
 
     Sequence 0 is full early; the others go on until the pages are.
     """
-    config, rng = CACHED.machine, np.random.default_rng([seed, 61])
+    rng = np.random.default_rng([seed, 61])
     cache, size = config.cache, row_count(config.cache.kv.elements)
     rows = config.batch * row_count(config.queries * cache.kv.elements)
     data = rng.normal(0, 1, (rows, ROW_ELEMENTS)).astype("<f2").view(np.uint8).reshape(-1)
     weights = [np.zeros(config.ports.bits // 8, np.uint8) for _ in range(config.ports.ports)]
     machine, assembler = Machine(config, data, weights), Assembler(config)
     requests, steps, results = [], [], []
+    memory = (Status.OK,) * config.engines
     for layer in range(cache.layers):
         for kv in Kv:
             words = np.array([-2, -0.1, 0.1, 2]).astype(np.float16).view(np.uint16).tolist()
@@ -366,7 +386,7 @@ def full_program(seed: int) -> Program:
     for position in range(cache.max_tokens + 1):
         batch = [Place(sequence, position) for sequence in range(config.batch)]
         machine.cache.batch = list(batch)
-        steps.append(Step(len(results) if position else 0, tuple(batch), Status.OK))
+        steps.append(Step(len(results) if position else 0, tuple(batch), memory))
         for layer in range(cache.layers):
             one = {"tokens": config.batch, "layer": layer}
             for kv in Kv:
@@ -376,7 +396,7 @@ def full_program(seed: int) -> Program:
         command(Opcode.ATTEND, places | {"heads": heads, "tokens": config.batch, "layer": 0})
         command(Opcode.READ, {"src": rows, "rows": rows})
     assert any(each.status & CommandStatus.CAPACITY for each in results)
-    assert not machine.cache.engine.free_pages
+    assert not any(engine.free_pages for engine in machine.cache.engines)
     return Program(
         words=assembler.words(), data=data, weights=weights, data_faults=set(),
         weight_faults=[set() for _ in weights], results=results, readback=machine.readback,
@@ -384,13 +404,16 @@ def full_program(seed: int) -> Program:
     )  # fmt: skip
 
 
-def test_full_pages(seed):
+@pytest.mark.telling("one")
+@pytest.mark.parametrize("config", [CACHED, TWO], ids=["one", "two"])
+def test_full_pages(config, seed):
     """No page is free: CAPACITY of the tokens that need one, and the others go on.
 
     The next program frees all, and finds the cache as new.
     """
-    clean = programs(seed + 970, 1, 40, False, 2, CACHED, Opcode.ATTEND)
-    run(seed, "programs", CACHED, faulty=[full_program(seed)], clean=clean)
+    clean = programs(seed + 970, 1, 40, False, 2, config, Opcode.ATTEND)
+    faulty = [full_program(seed, config.machine)]
+    run(seed, "programs", config, faulty=faulty, clean=clean)
 
 
 @pytest.mark.telling("programs", "abort_at_random")
@@ -406,31 +429,25 @@ def test_rows_ahead(testcase, seed):
     run(seed, testcase, ROWS, faulty=faulty, clean=clean)
 
 
-def test_rows_ahead_at_full_rate(seed):
-    """QUANTIZE, MATMUL, BINARY of its last rows; BINARY of other rows, QUANTIZE of its results.
+def after_product(seed: int, emit) -> dict:
+    """Params: a vector quantized and multiplied on ROWS, then what ``emit(asm, x, y, made)`` adds.
 
-    Shown to fail: a dispatcher in which no command leans; a front that tells rows by commands.
+    made: the products; x and y are loaded.
     """
     machine, rng = ROWS.machine, np.random.default_rng([seed, 51])
     asm, length = Assembler(machine), 256
     data = rng.integers(0x2400, 0x3C00, (64, 16)) | rng.integers(0, 2, (64, 16)) << 15
     data[:2] = np.sort(rng.uniform(-1, 1, (2, 16)).astype(np.float16)).view(np.uint16)
     book, packet = asm.vector(32), asm.vector(machine.kmeans_words)
-    x, y, made, sums = (asm.vector(length) for _ in range(4))
+    x, y, made = (asm.vector(length) for _ in range(3))
     for address, vector in ((0, book), (2, packet), (20, x), (40, y)):
         asm.load(address=address, dst=vector)
     asm.activation_codebook(src=book)
     asm.lane_codebook(src=packet)
-    slot, second = asm.slots(), asm.slots()
+    slot = asm.slots()
     asm.quantize(src=x, slot=slot)
     asm.matmul(weights=0, dst=made, length=length, slot=slot)
-    # Few rows: it waits for them, and not for its own first ones.
-    tail = length - 64
-    asm.binary(op=Binary.ADD, a=made.part(tail, 64), b=y.part(tail, 64), dst=sums.part(tail, 64))
-    asm.binary(op=Binary.ADD, a=x, b=y, dst=made)
-    asm.quantize(src=made, slot=second)
-    asm.read(src=made)
-    asm.read_slot(slot=second)
+    emit(asm, x, y, made)
     words = asm.words()
     # Any indices, and scales of moderate size.
     scales = [rng.integers(0x2400, 0x3000, 1 << 13) for _ in range(machine.ports.ports)]
@@ -439,18 +456,44 @@ def test_rows_ahead_at_full_rate(seed):
                      [np.frombuffer(each, np.uint8).copy() for each in memories])  # fmt: skip
     results = golden.run(words)
     assert not any(result.status & FAILED for result in results)
-    rows = length // 16
-    unit = FunctionCycles(ROWS.width, machine.bits_a, 2, 2, ROWS.functions)
-    quantizer = ROWS.quantizer_config.cycles
-    quantize = quantizer.quantize(
-        rows=rows, tokens=1, outliers=0, crowded=0, full=0, pops=0, norm=0
-    )
-    group = machine.group_outputs // 16
-    params = {
+    return {
         "words": [int(word) for word in words], "data": data.astype("<u2").tobytes(),
         "weights": memories,
         "results": [(result.tag, int(result.unit), int(result.status)) for result in results],
         "readback": [int(word) for word in golden.readback],
+    }  # fmt: skip
+
+
+def test_rows_ahead_at_full_rate(seed):
+    """QUANTIZE, MATMUL, BINARY of its last rows; BINARY of other rows, QUANTIZE of its results.
+
+    Shown to fail:
+
+    - a dispatcher in which no command leans;
+    - a front that tells rows by commands;
+    - no ``come`` of the supply;
+    - no ``certain`` of MATMUL, or of FUNCTION.
+    """
+    length = 256
+
+    def emit(asm, x, y, made):
+        sums, second = asm.vector(length), asm.slots()
+        # Few rows: it waits for them, and not for its own first ones.
+        at = length - 64
+        asm.binary(op=Binary.ADD, a=made.part(at, 64), b=y.part(at, 64), dst=sums.part(at, 64))
+        asm.binary(op=Binary.ADD, a=x, b=y, dst=made)
+        asm.quantize(src=made, slot=second)
+        asm.read(src=made)
+        asm.read_slot(slot=second)
+
+    rows = length // 16
+    unit = FunctionCycles(ROWS.width, ROWS.machine.bits_a, 2, 2, ROWS.functions)
+    quantizer = ROWS.quantizer_config.cycles
+    quantize = quantizer.quantize(
+        rows=rows, tokens=1, outliers=0, crowded=0, full=0, pops=0, norm=0
+    )
+    group = ROWS.machine.group_outputs // 16
+    params = after_product(seed, emit) | {
         # From the status of MATMUL to that of BINARY, and from that of BINARY to that of QUANTIZE.
         "sums": unit.rows(group) - unit.refused, "quantize": quantize - rows,
         "apart": (unit.rows(4), quantize),
@@ -458,6 +501,24 @@ def test_rows_ahead_at_full_rate(seed):
     tb.simulate.run.run_model(
         model(ROWS), "tb.kllm.tb_accelerator", config=ROWS, seed=seed,
         testcase="rows_ahead_at_full_rate", params=params,
+    )  # fmt: skip
+
+
+def test_results_over_rows_ahead(seed):
+    """BINARY writes over the last products, of which it reads none: it waits for each of them.
+
+    Shown to fail: results of the functional unit that pass no guard.
+    """
+    last = ROWS.machine.group_outputs
+
+    def emit(asm, x, y, made):
+        at = made.length - last
+        asm.binary(op=Binary.ADD, a=x.part(at, last), b=y.part(at, last), dst=made.part(at, last))
+        asm.read(src=made)
+
+    tb.simulate.run.run_model(
+        model(ROWS), "tb.kllm.tb_accelerator", config=ROWS, seed=seed,
+        testcase="results_over_rows_ahead", params=after_product(seed, emit),
     )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ import torch
 
 from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float
-from golden.kllm.cache import CacheUnit, Place
+from golden.kllm.cache import CacheUnit, Part, Place, first_fault
 from golden.kllm.config import MACHINES, MachineConfig, VectorShape
 from golden.kllm.isa import CommandStatus, Opcode, encode
 from golden.kllm.machine import Machine
@@ -71,66 +71,49 @@ CONFIGS = {
 
 
 class Recorded(CacheUnit):
-    """golden's cache, and what it answered to the commands; or drawn answers.
+    """golden's cache, and what each engine answered to the commands; or drawn answers.
 
-    rng: None: the cache itself answers.
+    rng: None: the cache itself answers; else it has an engine for each KV head.
     """
 
     def __init__(self, config: CacheConfig, places: int, rng=None) -> None:
-        super().__init__(config, places)
+        super().__init__(config, places, 1 if rng is None else config.kv.heads)
         self.rng = rng
         self.is_sound = False  # drawn answers to ATTENDs are words
         self.appends: list[Status] = []
-        self.attends: list[tuple[torch.Tensor | None, Status, int]] = []
+        self.attends: list[Part] = []
 
-    def _request(self, op, token, place, layer, kv, vector=()) -> Answer:
+    def _request(self, number, op, token, place, layer, kv, vector=()) -> Answer:
         if self.rng is None:
-            answer = super()._request(op, token, place, layer, kv, vector)
+            answer = super()._request(number, op, token, place, layer, kv, vector)
         else:
-            others = (Status.TABLE_FULL, Status.VECTOR_LENGTH)  # of no such request
-            each = [status for status in Status if status not in others]
-            answer = Answer(each[int(self.rng.integers(len(each)))])
+            answer = Answer(self._status(0.5))
         if op == Op.APPEND:
             self.appends.append(answer.status)
-        else:
-            self.reads.append(answer.status)
         return answer
 
-    def _attend_one(self, place, queries, layer):
-        self.reads: list[Status] = []
+    def _attend_part(self, number, place, queries, layer) -> Part:
         if self.rng is None:
-            o, status = super()._attend_one(place, queries, layer)
+            part = super()._attend_part(number, place, queries, layer)
         else:
-            o, status = self._drawn(place, queries, layer)
-        found = next((each for each in self.reads if each), Status.OK)
-        result = int(status == CommandStatus.NONFINITE and found == Status.OK)
-        self.attends.append((o, found, result))
-        return o, status
+            part = self._drawn(queries)  # no words of a READ, so no attention either
+        self.attends.append(part)
+        return part
 
-    def _drawn(self, place, queries, layer):
-        # No words of a READ, so no attention either.
-        if self.rng.random() < 0.5 and not self.is_sound:
-            while True:
-                self.reads = []
-                answer = self._request(Op.READ, 0, place, layer, 0)
-                if answer.status:
-                    break
-            self.reads = []
-            self._reads_of(answer.status)
-            status = {
-                Status.SLAVE_ERROR: CommandStatus.BUS_ERROR,
-                Status.DECODE_ERROR: CommandStatus.BUS_ERROR,
-                Status.MALFORMED: CommandStatus.BUS_ERROR,
-            }.get(answer.status)
-            if status:
-                return torch.full_like(queries, NAN), status
-            return None, _MEANING[answer.status]
+    def _status(self, chance: float) -> Status:
+        """OK, or one that such a request has; ``chance``: that some engine has one."""
+        if self.rng.random() > chance / len(self.engines):
+            return Status.OK
+        each = list(_MEANING)
+        return each[int(self.rng.integers(len(each)))]
+
+    def _drawn(self, queries) -> Part:
+        status = Status.OK if self.is_sound else self._status(0.5)
+        if status:
+            is_read = status >= Status.SLAVE_ERROR
+            return Part(torch.full_like(queries, NAN) if is_read else None, status)
         words = torch.from_numpy(self.rng.integers(0, 1 << 16, queries.shape))
-        is_bad = self.rng.random() < 0.4
-        return words, CommandStatus.NONFINITE if is_bad else CommandStatus(0)
-
-    def _reads_of(self, status: Status) -> None:
-        self.reads = [Status.OK, status] if self.rng.random() < 0.5 else [status]
+        return Part(words, Status.OK, self.rng.random() < 0.4 / len(self.engines))
 
 
 # Written again here: golden and RTL share one table.
@@ -144,7 +127,14 @@ _MEANING = {
     Status.EMPTY: CommandStatus.SLOT_MISMATCH,
     Status.NONFINITE: CommandStatus.NONFINITE,
     Status.OUT_OF_PAGES: CommandStatus.CAPACITY,
+    Status.SLAVE_ERROR: CommandStatus.BUS_ERROR,
+    Status.DECODE_ERROR: CommandStatus.BUS_ERROR,
+    Status.MALFORMED: CommandStatus.BUS_ERROR,
 }
+
+
+def meaning(status: Status) -> CommandStatus:
+    return _MEANING[status] if status else CommandStatus(0)
 
 
 class Script:
@@ -198,10 +188,8 @@ class Script:
         step["command"] = [command_payload(words)]
         step["status"] = [int(status)]
         if status != CommandStatus.RANGE or cache.appends or cache.attends:
-            if opcode == Opcode.APPEND:
-                self._append(step, operands, before)
-            else:
-                self._attend(step, operands, before)
+            make = self._append if opcode == Opcode.APPEND else self._attend
+            assert make(step, operands, before) == status
         self.steps.append(step)
         return status
 
@@ -216,8 +204,9 @@ class Script:
             "batch": batch, "ended": [], "o": [], "attended": [],
         }  # fmt: skip
 
-    def _append(self, step: dict, operands: dict, vector: torch.Tensor) -> None:
-        config = self.config
+    def _append(self, step: dict, operands: dict, vector: torch.Tensor) -> CommandStatus:
+        """Words of the streams; the bits of all tokens' statuses."""
+        config, bits = self.config, CommandStatus(0)
         answers = iter(self.cache.appends)
         for t, place in enumerate(self.cache.batch[: operands["tokens"]]):
             if place is None:
@@ -229,8 +218,10 @@ class Script:
                 "layer": operands["layer"], "kv": operands["kv"], "token": place.position,
             }  # fmt: skip
             step["request"].append(layout_word(KV_REQUEST_LAYOUT, **fields))
+            found = first_fault([next(answers) for _ in self.cache.engines])
+            bits |= meaning(found)
             status = {"tag": t, "op": int(Op.APPEND), "sequence": place.sequence}
-            status["status"] = int(next(answers))
+            status["status"] = int(found)
             step["ended"].append(layout_word(STATUS_LAYOUT, **status))
             step["row_request"] += rows
             beats = vector[list(rows)].reshape(-1, config.lanes).tolist()
@@ -238,6 +229,7 @@ class Script:
                 layout_word(config.kv_layout, x=beat, last=n == len(beats) - 1)
                 for n, beat in enumerate(beats)
             ]
+        return bits
 
     def _order(self, first: int) -> list[int]:
         """Rows of the queries of a token in the order of q."""
@@ -246,8 +238,9 @@ class Script:
         rows = np.arange(config.attended_rows).reshape(shape).transpose(0, 2, 1, 3)
         return (first + rows.reshape(-1)).tolist()
 
-    def _attend(self, step: dict, operands: dict, vector: torch.Tensor) -> None:
-        config, rng = self.config, self.rng
+    def _attend(self, step: dict, operands: dict, vector: torch.Tensor) -> CommandStatus:
+        """Words of the streams; the bits of all tokens' statuses."""
+        rng, bits = self.rng, CommandStatus(0)
         answers = iter(self.cache.attends)
         places = self.cache.batch[: operands["tokens"]]
         present = [t for t, place in enumerate(places) if place is not None]
@@ -265,28 +258,33 @@ class Script:
             source = self._order(operands["src"] + t * operands["stride"])
             step["row_request"] += source
             step["q"] += [row_of(vector[row].tolist()) for row in source]
-            o, status, result = next(answers)
-            if o is None:
-                made = [rng.integers(0, 1 << 16, 16).tolist() for _ in to]
-            else:
-                rows = o.reshape(-1, 16)
-                made = [rows[n].tolist() for n in self._order(0)]
-                step["write"] += [
-                    join((row, 16), (row_of(words), 256))
-                    for row, words in zip(to, made, strict=True)
-                ]
-            step["o"].append(
-                [
-                    layout_word(config.o_layout, word=words, void=o is None, last=row == to[-1])
-                    for row, words in zip(to, made, strict=True)
-                ]
-            )
-            result = int(rng.integers(1, 5)) if result else 0
-            if status:
-                result = int(rng.integers(0, 5))
+            parts = [next(answers) for _ in self.cache.engines]
+            step["o"].append(self._o(step, to, parts))
+            status = first_fault([part.status for part in parts])
+            bits |= meaning(status)
+            result = int(rng.integers(0, 5)) if status else 0
+            if not status and any(part.is_nonfinite for part in parts):
+                result = int(rng.integers(1, 5))
+                bits |= CommandStatus.NONFINITE
             step["attended"].append(
                 layout_word(attended_layout, tag=t, status=int(status), result=result)
             )
+        return bits
+
+    def _o(self, step: dict, to: list[int], parts: list[Part]) -> list[int]:
+        """Words of ``o`` for the rows ``to``; those of sound parts are written."""
+        size = self.config.attended_rows // len(parts)
+        words = []
+        for n, (row, at) in enumerate(zip(to, self._order(0), strict=True)):
+            made = parts[at // size].words
+            if made is None:
+                beat = self.rng.integers(0, 1 << 16, 16).tolist()
+            else:
+                beat = made.reshape(-1, 16)[at % size].tolist()
+                step["write"].append(join((row, 16), (row_of(beat), 256)))
+            fields = {"word": beat, "void": made is None, "last": n == len(to) - 1}
+            words.append(layout_word(self.config.o_layout, **fields))
+        return words
 
     def draw(self) -> None:
         """A command with operands in range, mostly."""
@@ -297,10 +295,12 @@ class Script:
             self.batch()
         if not self.is_drawn:
             kinds = [Status.OK] * 6 + [Status.SLAVE_ERROR, Status.DECODE_ERROR, Status.MALFORMED]
-            self.cache.memory = kinds[int(rng.integers(len(kinds)))]
+            memory = kinds[int(rng.integers(len(kinds)))]
         opcode = Opcode.APPEND if rng.random() < 0.6 else Opcode.ATTEND
-        if self.cache.memory == Status.MALFORMED and opcode == Opcode.APPEND:
-            self.cache.memory = Status.OK  # an APPEND reads no record
+        if not self.is_drawn:
+            # An APPEND reads no record.
+            is_read = memory != Status.MALFORMED or opcode == Opcode.ATTEND
+            self.cache.memory = [memory if is_read else Status.OK]
         size = config.cached_rows if opcode == Opcode.APPEND else config.attended_rows
         # Sources in the lower half, destinations in the upper one.
         most = (rows // 2 - size) // max(tokens - 1, 1)

@@ -9,7 +9,11 @@ Shown to fail:
 - a tag that stays as it is in the program;
 - a run that begins while a word of the host waits, or that is aborted while one is offered;
 - a status of a run that the host gets;
-- a row of an aborted run that the next one gives.
+- a row of an aborted run that the next one gives;
+- a program of PROGRAM_MAX commands, or one command more, taken for a damaged header or a sound one;
+- an abort that changes an answer on offer, or puts ABORTED in the place of another status;
+- an aborted run that counts a command of which the dispatcher drops the last word;
+- words of the host that wait, or come, in an abort and live on after it.
 """
 
 import dataclasses
@@ -52,6 +56,7 @@ CONFIGS = {
     ),
     "odd": (KllmFetchConfig(machine=BATCH.word, chunk=3, address_bits=37), BATCH),
 }
+LONGEST = 1 << 19  # row of a program of PROGRAM_MAX commands, which ends below the other ones
 SOFT = [CommandStatus.OVERFLOW, CommandStatus.SCALE_NONFINITE]
 
 
@@ -235,6 +240,9 @@ def made(config, machine, seed) -> Maker:
         {"commands": 1 << 31 | 2}, {"machine": machine.word ^ 1 << 31}, {"check": 0},
     ):  # fmt: skip
         maker.run(maker.place(with_header(good, **changes)), rng.random() < 0.5)
+    # The longest program, of which all but the first commands are missing. No image is behind it.
+    maker.memory.put(LONGEST, with_header(good, commands=PROGRAM_MAX))
+    maker.run(LONGEST)
     # Errors of the memory: of the header, of the first and second row of a command, of the last.
     count = 2 * chunk + 1
     for fault in (0, 1, 2, 3, HEADER_ROWS + 2 * chunk + 1, HEADER_ROWS + 2 * count - 1):

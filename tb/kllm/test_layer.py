@@ -33,6 +33,7 @@ from tb.kllm.support.packs import parameters
 from tb.simulate.run import simulate
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small_cache"]
+TWO = BLOCKS["kllm_accelerator"].configs["small_cache2"]
 HIDDEN, CONTEXT = 80, 9
 
 
@@ -70,12 +71,14 @@ def run(accelerator, options, tokens, seed, folder):
     simulate(accelerator, "tb.kllm.tb_layer", params=params, seed=seed)
 
 
-def test_sequences(seed):
+@pytest.mark.telling("one")
+@pytest.mark.parametrize("config", [SMALL, TWO], ids=["one", "two"])
+def test_sequences(config, seed):
     """A token of each of two sequences, the longest one too, and a place without a token."""
     options = LayerOptions(glu="exact", center=True)
     weights, cos, sin, x, seen = random_layer(seed)
     quantized = quantize_layer(weights, seen, 4, 4, options)
-    machine = SMALL.machine
+    machine = config.machine
     lengths = [CONTEXT, machine.cache.max_tokens - 1]
     histories = [history_of(quantized, seen["k"][:n], seen["v"][:n]) for n in lengths]
     new = slice(CONTEXT, CONTEXT + 3)
@@ -83,7 +86,7 @@ def test_sequences(seed):
     compiled = compile_layer(quantized, machine, 3)
     made = run_layer(compiled, x[new], cos[new], sin[new], histories, batch)
     params = parameters(made, made.weights, machine, latency=5)
-    simulate(KllmAccelerator(SMALL), "tb.kllm.tb_layer", params=params, seed=seed)
+    simulate(KllmAccelerator(config), "tb.kllm.tb_layer", params=params, seed=seed)
 
 
 def packed(options, tokens, seed, folder):

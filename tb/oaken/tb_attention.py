@@ -6,160 +6,27 @@ memory has each of "latencies" in ``rates``, which writes rates.json. At those o
 comes late.
 """
 
-import itertools
+import functools
 import json
 from pathlib import Path
 
 import cocotb
-from cocotb.triggers import FallingEdge
 
 from golden.oaken.timing import kv_token_reads_cycles
-from golden.paging.format import Op, Status
-from hdl.paging.layouts import STATUS_LAYOUT
-from tb.axi.support.host import PagedRamHost
 from tb.bench import config, params
-from tb.contract import Contract, block_timing
-from tb.paging.support.statuses import StatusesToCome
+from tb.contract import block_timing
+from tb.oaken.support.attention_host import Attends, Host
 
-SOURCES = ("request", "kv", "attend", "q", "axi__r", "axi__b")
-SINKS = ("o", "status", "attended", "axi__ar", "axi__aw", "axi__w")
-BUS = ("axi__r", "axi__b", "axi__ar", "axi__aw", "axi__w")
-MEMORY = {"axi__ar": None, "axi__aw": None, "axi__w": None}
 SCRIPTS = params["scripts"]
 DIRECTED = ("errors", "between", "lengths", "beside")
+make = functools.partial(Host, mmu=config.engine.mmu, buses=("axi",))
 
 
-def words_of(phases) -> dict[str, list[int]]:
-    """Words of every stream but those of the bus."""
-    requests = [request for phase in phases for request in phase["requests"]]
-    attends = [attend for phase in phases for attend in phase["attends"]]
-    ends = [end for phase in phases for end in phase["ends"]]
-    return {
-        "request": [request["payload"] for request in requests],
-        "kv": [beat for request in requests for beat in request["kv"]],
-        "attend": [attend["payload"] for attend in attends],
-        "q": [word for attend in attends for word in attend["q"]],
-        "o": [word for end in ends for word in end["o"]],
-        "attended": [end["attended"] for end in ends],
-        "status": [request["status"] for request in requests],
-    }
+async def started(dut, name: str, latency: int = 5) -> Host:
+    return await make(dut, f"{name} {latency}", latencies=[latency]).start()
 
 
-class Host(PagedRamHost):
-    """Block, memory and bench together."""
-
-    def __init__(self, dut, name: str, latency: int = 5):
-        super().__init__(dut, SOURCES, SINKS, config.engine.mmu, name, latency=latency)
-        self.early: list[int] = []  # words of o of an attend whose end belongs to a later phase
-
-    def offers(self, words) -> dict:
-        self.ram.beats, self.ram.answers = [], []
-        bus = {"axi__r": self.ram.beats, "axi__b": self.ram.answers}
-        return {name: words[name] for name in ("request", "kv", "attend", "q")} | bus
-
-    async def phase(self, phase, **flow):
-        """One phase; its statuses and words, then an idle block with golden's free pages."""
-        self.refuse(phase["faults"])
-        for address, byte in phase["pokes"]:
-            self.ram.poke(address + self.base, bytes([byte]))
-        words, is_held = words_of([phase]), "held" in phase
-        takes = {name: len(words[name]) for name in ("status", "attended")} | MEMORY
-        takes["o"] = None if is_held else len(words["o"]) - len(self.early)
-        result = await self.bench.run(self.offers(words), takes, **flow)
-        if "stop_at" in flow:
-            return result
-        expected = StatusesToCome(phase["requests"], STATUS_LAYOUT, Op, Status)
-        for word in result.words["status"]:
-            expected.take(word)
-        result.check("attended", words["attended"], what="attend")
-        result.words["o"][:0] = self.early
-        count = len(words["o"])
-        self.early, result.words["o"] = result.words["o"][count:], result.words["o"][:count]
-        result.check("o", words["o"])
-        await self.settle(phase["free_pages"], is_held)
-        self.ram.requests.clear()
-        return result
-
-    async def settle(self, free_pages: int, is_held: bool) -> None:
-        """The block is idle, or not while an attend waits; its pages are golden's."""
-        for _ in range(8 * (config.cache.streams + config.cache.pages)):  # tables after a reset
-            if is_held or self.dut.idle.value == 1:
-                break
-            await FallingEdge(self.dut.clk)
-        assert self.dut.idle.value == (not is_held)
-        assert int(self.dut.free_pages.value) == free_pages
-
-    async def script(self, name: str, **flow) -> list:
-        return [await self.phase(phase, **flow) for phase in SCRIPTS[name]]
-
-
-class Attends(Contract):
-    """Runs of attends on a cache that ``enter`` fills; the memory runs with the bench."""
-
-    def __init__(self, before, runs):
-        bus = {name: [] for name in BUS}
-        ends: dict[str, list[int]] = {name: [] for name in words_of([])}
-        for n in range(len(runs)):
-            for name, words in words_of(runs[: n + 1]).items():
-                ends[name].append(len(words))
-        packets = ends | {name: [0] * len(runs) for name in BUS}
-        super().__init__(words_of(runs) | bus, packets=packets, some=4, cuts=range(20, 400, 42))
-        self.before = before
-        self.host: Host | None = None
-        self.is_filled = False
-
-    def bench(self, dut):
-        self.host = Host(dut, "contract", 1)
-        dut.base.value = self.host.base
-        return self.host.bench
-
-    async def restart(self, bench, cycles=3) -> None:
-        await self._reset(bench, cycles)
-        await self.enter(bench)
-
-    async def _reset(self, bench, cycles) -> None:
-        if self.host.running is not None:
-            self.host.running.cancel()
-        self.host.ram.clear()
-        await bench.reset(cycles)
-        self.host.running = cocotb.start_soon(self.host.ram.run())
-        self.is_filled = False
-
-    async def enter(self, bench, p_idle=0.0) -> None:
-        if self.is_filled:  # words of before may have changed the cache
-            await self._reset(bench, 1)
-        self.is_filled = True
-        for phase in self.before:
-            await self.host.phase(phase)
-
-    def offers(self, counts):
-        return self.host.offers({name: words[: counts[name]] for name, words in self.words.items()})
-
-    async def replay(self, bench, packets=None, **flow):
-        packets = self.count if packets is None else packets
-        counts = {name: self.packets[name][packets - 1] for name in self.words}
-        takes = {name: counts[name] for name in self.sinks} | MEMORY
-        result = await bench.run(self.offers(counts), takes, **flow)
-        for name in ("o", "attended", "status"):
-            result.check(name, self.words[name][: counts[name]])
-        assert bench.dut.idle.value == 1
-        return result
-
-    async def interrupt(self, bench, cut, **flow) -> None:
-        counts = {name: len(words) for name, words in self.words.items()}
-        takes = {name: counts[name] for name in self.sinks} | MEMORY
-        await bench.run(self.offers(counts), takes, stop_at=cut, **flow)
-
-    def check_timing(self, flow, packets=None) -> None:
-        """Each attend ends so many cycles after its last word."""
-        counts = [len(end["o"]) for phase in params["runs"] for end in phase["ends"]]
-        after = block_timing().delay("from the last of o to attended")
-        ends = flow.cycles["attended"]
-        for count, end in zip(itertools.accumulate(counts[: len(ends)]), ends, strict=True):
-            assert end == flow.cycles["o"][count - 1] + after
-
-
-contract = Attends(params["before"], params["runs"])
+contract = Attends(params["before"], params["runs"], make)
 random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = contract.tests()
 
 
@@ -179,16 +46,16 @@ random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = contract.
 )  # fmt: skip
 async def random_script(dut, p_idle, p_stall, latency):
     """Runs of attends during APPENDs, TRIMs and FREEs, right and wrong."""
-    host = await Host(dut, f"random_script {p_stall}", latency).start()
-    await host.script("random", p_idle=p_idle, p_stall=p_stall)
+    host = await started(dut, f"random_script {p_stall}", latency)
+    await host.script(SCRIPTS["random"], p_idle=p_idle, p_stall=p_stall)
 
 
 @cocotb.test()
 @cocotb.parametrize(name=[each for each in DIRECTED if each in SCRIPTS], p=[0.0, 0.4])
 async def directed(dut, name, p):
     """Every status and result, changes between two READs, the ends of lengths, other requests."""
-    host = await Host(dut, f"{name} {p}").start()
-    await host.script(name, p_idle=p, p_stall=p)
+    host = await started(dut, f"{name} {p}")
+    await host.script(SCRIPTS[name], p_idle=p, p_stall=p)
 
 
 @cocotb.test(skip="rates" not in SCRIPTS)
@@ -202,7 +69,7 @@ async def rates(dut):
     longer = timing.delay("of a run of more groups or attends, plus the beats of all rows")
     measured = []
     for latency in params["latencies"]:
-        host = await Host(dut, "rates", latency).start()
+        host = await started(dut, "rates", latency)
         late = engine.read_cycles(latency) - engine.read_cycles(1)
         for phase in SCRIPTS["rates"]:
             flow = await host.phase(phase)
@@ -219,5 +86,5 @@ async def rates(dut):
                 assert whole == due, (latency, rows, attends, whole, due)
             elif is_covered:
                 assert whole >= due, (latency, rows, attends, whole, due)
-        host.running.cancel()
+        host.stop()
     Path("rates.json").write_text(json.dumps(measured))

@@ -9,7 +9,10 @@ Shown to fail, each with one fault in the block:
 - the status of V before that of K; of two failed READs, or of the attend before;
 - every failed attend void; words that do not wait for the status of V;
 - a result that stays for the next attend, or that comes with a status;
-- a READ of the user carried out; idle while an attend waits.
+- a READ of the user carried out; idle while an attend waits;
+- groups in the other order, or V of one group with K of another (``two_groups``);
+- the status of one group only, ``last`` in each group, a run that ends with each group;
+- NaN that stays for the next group, that only K or only V gives, or that SLAVE_ERROR does not.
 """
 
 import dataclasses

@@ -39,12 +39,13 @@ def checkpoint(head_dim: int = 32) -> Checkpoint:
     return Checkpoint(LlamaForCausalLM(config).eval(), None, "random")
 
 
-def paged(head_dim: int = 32) -> MachineConfig:
+def paged(head_dim: int = 32, engines: int = 1) -> MachineConfig:
     """The small machine with a unit CACHE for the heads of ``checkpoint``."""
     machine = MachineConfig.parse(MACHINES["small_cache"], PAGED)
     assert isinstance(machine, MachineConfig)
     kv = dataclasses.replace(machine.cache.kv, head_dim=head_dim)
-    return dataclasses.replace(machine, cache=dataclasses.replace(machine.cache, kv=kv))
+    cache = dataclasses.replace(machine.cache, kv=kv)
+    return dataclasses.replace(machine, cache=cache, engines=engines)
 
 
 def quantized(
@@ -61,11 +62,11 @@ def quantized(
 
 
 @functools.cache
-def image(head_dim: int = 32, layers: int = LAYERS) -> ModelImage:
+def image(head_dim: int = 32, layers: int = LAYERS, engines: int = 1) -> ModelImage:
     """The image of the small machine with a unit CACHE for these heads."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return compile_model(*quantized(paged(head_dim), head_dim, layers))
+        return compile_model(*quantized(paged(head_dim, engines), head_dim, layers))
 
 
 @functools.cache
@@ -83,11 +84,12 @@ def tokenizer() -> Tokenizer:
 
 
 def packed(
-    folder: Path, head_dim: int = 32, end: Sequence[int] = (), speaks: bool = False
-) -> pack.ModelPack:
+    folder: Path, head_dim: int = 32, end: Sequence[int] = (), speaks: bool = False,
+    engines: int = 1,
+) -> pack.ModelPack:  # fmt: skip
     """Written to a folder and read back; end: tokens that end a text; speaks: has a tokenizer."""
     model = {"name": "random", "end": list(end)}
     given = types.SimpleNamespace(backend_tokenizer=tokenizer()) if speaks else None
-    made = image(head_dim)
+    made = image(head_dim, engines=engines)
     pack.write(folder, made, model, {"tool": "test"}, given)
     return pack.load(folder, made.layout.config)

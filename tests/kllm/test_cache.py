@@ -17,7 +17,7 @@ from golden.config import ConfigError
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.kllm.assembler import Assembler, AssemblyError
 from golden.kllm.cache import CacheUnit, Place
-from golden.kllm.config import MachineConfig
+from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.isa import CommandStatus, Opcode, Unit, encode
 from golden.kllm.layer.compiler import compile_layer
 from golden.kllm.layer.host import memories
@@ -40,7 +40,7 @@ CENTRED = LayerOptions(center=True)
 
 def unit(config: MachineConfig = PAGED) -> CacheUnit:
     """A cache with thresholds for each layer."""
-    made = CacheUnit(config.cache, config.batch)
+    made = CacheUnit(config.cache, config.batch, config.engines)
     made.begin(torch.tensor(THRESHOLDS).expand(config.cache.layers, len(Kv), -1))
     return made
 
@@ -118,10 +118,10 @@ def program(config: MachineConfig = PAGED) -> tuple[Assembler, list]:
     return asm, [k, v, q, o]
 
 
-def step(cached: CacheUnit, seed: int):
+def step(cached: CacheUnit, seed: int, config: MachineConfig = PAGED):
     """(results, o (3, length), machine) of ``program`` on random vectors."""
     asm, (k, v, q, o) = program()
-    machine = Machine(PAGED)
+    machine = Machine(config)
     machine.cache = cached
     generator = torch.Generator().manual_seed(seed)
     for vector in (k, v, q, o):
@@ -156,20 +156,20 @@ def test_a_batch_is_each_sequence_alone() -> None:
     results, made, _ = step(cached, 1)
     assert not any(result.status for result in results)
     assert all(torch.equal(a, b) for a, b in zip(made, alone, strict=True))
-    assert cached.engine.free_pages < CACHE.pages
+    assert cached.engines[0].free_pages < CACHE.pages
     for sequence in sequences:
         assert cached.request(Request(Op.FREE, sequence)).status == Status.OK
-    assert cached.engine.free_pages == CACHE.pages
+    assert cached.engines[0].free_pages == CACHE.pages
 
 
 def test_an_empty_place_takes_nothing() -> None:
     cached = unit()
     opened(cached)
-    free = cached.engine.free_pages
+    free = cached.engines[0].free_pages
     results, made, _ = step(cached, 2)
     assert not any(result.status for result in results)
     assert not any(words.any() for words in made)
-    assert cached.engine.free_pages == free
+    assert cached.engines[0].free_pages == free
 
 
 def test_statuses_of_places() -> None:
@@ -190,7 +190,7 @@ def test_memory_faults_and_a_full_cache() -> None:
     cached.batch[0] = Place(sequence, 0)
     assert not any(result.status for result in step(cached, 4)[0])
     cached.batch[0] = Place(sequence, 1)
-    cached.memory = Status.DECODE_ERROR
+    cached.memory = [Status.DECODE_ERROR]
     results, made, _ = step(cached, 5)
     assert results[0].status == results[1].status == CommandStatus.BUS_ERROR
     assert results[2].status == CommandStatus.SLOT_MISMATCH  # token 1 was not appended
@@ -198,7 +198,7 @@ def test_memory_faults_and_a_full_cache() -> None:
     results, made, _ = step(cached, 5)
     assert results[2].status == CommandStatus.BUS_ERROR
     assert (made[0] == 0x7E00).all()
-    cached.memory = Status.OK
+    cached.memory = [Status.OK]
     token = 1
     while True:
         cached.batch[0] = Place(sequence, token)
@@ -289,6 +289,119 @@ def test_order_of_the_cache_changes_no_bit(groups: int) -> None:
         made.append(words[0])
     assert made[0].any()
     assert torch.equal(*made)
+
+
+TWO = dataclasses.replace(PAGED, engines=2)
+
+
+def test_an_engine_is_a_cache_of_its_heads() -> None:
+    """Each head of two engines is that of a unit with this head alone.
+
+    Shown to fail: queries of the other engine's heads; the first engine's vector in both.
+    """
+    generator = torch.Generator().manual_seed(11)
+    past = torch.randn(2, 6, 64, generator=generator)
+    q = fp16(torch.randn(2, 192, generator=generator).double())
+    both, one = unit(TWO), CACHE.part(2)
+    places = [Place(opened(both), 5), None, Place(opened(both), 0)]
+    both.batch[:] = places
+    history(both, 0, *past)
+    history(both, 1, *past[:, 3:])
+    made, status = both.attend([q[0], q[1], q[1]], 0)
+    assert not status
+    assert not any(part.any() for part in made[1] if part is not None)
+    for n in range(2):
+        alone = CacheUnit(one, 3)
+        alone.begin(torch.tensor(THRESHOLDS).expand(2, len(Kv), -1))
+        alone.batch[:] = [Place(opened(alone), 5), None, Place(opened(alone), 0)]
+        some = past.chunk(2, dim=-1)[n]
+        history(alone, 0, *some)
+        history(alone, 1, *some[:, 3:])
+        words, _ = alone.attend([part.chunk(2)[n] for part in (q[0], q[1], q[1])], 0)
+        for t in range(3):
+            found, wanted = made[t][n], words[t][0]
+            assert found is not None
+            assert wanted is not None
+            assert torch.equal(found, wanted)
+    assert not torch.equal(*(part for part in made[0] if part is not None))
+
+
+def test_an_append_that_one_engine_refuses() -> None:
+    """The others keep their tokens; the sequence goes on when it is repeated, and FREE ends it.
+
+    Shown to fail: a status that is the last engine's alone; an append that ends with the first
+    fault; a refused part that is written.
+    """
+    cached = unit(TWO)
+    sequence = opened(cached)
+    cached.batch[0] = Place(sequence, 0)
+    assert not any(result.status for result in step(cached, 4, TWO)[0])
+    cached.batch[0] = Place(sequence, 1)
+    cached.memory[1] = Status.SLAVE_ERROR
+    results, made, before = step(cached, 5, TWO)
+    assert [result.status for result in results[:2]] == [CommandStatus.BUS_ERROR] * 2
+    # The first engine attends; the second has no such token.
+    assert results[2].status == CommandStatus.SLOT_MISMATCH
+    assert not torch.equal(made[0][:96], before[0][:96])
+    assert torch.equal(made[0][96:], before[0][96:])
+    assert [each.tokens(sequence, 1, 0) for each in cached.engines] == [2, 1]
+    assert cached.tokens(sequence, 1, 0) == 1
+    cached.memory[1] = Status.OK
+    # Of all engines, that of the first whose status is not OK: layer 0 has no token at all.
+    trim = Request(Op.TRIM, sequence, token=1)
+    assert cached.request(trim).status == Status.BEYOND_LENGTH
+    results, made, _ = step(cached, 5, TWO)
+    assert [result.status for result in results] == [CommandStatus.SLOT_MISMATCH] * 2 + [0]
+    assert [each.tokens(sequence, 1, 0) for each in cached.engines] == [2, 2]
+    cached.batch[0] = Place(sequence, 2)
+    assert not any(result.status for result in step(cached, 6, TWO)[0])
+    # A memory that fails a READ: NaN of its heads, and words of the others.
+    cached.memory[0] = Status.DECODE_ERROR
+    operands = {"src": 0, "stride": 0, "tokens": 1, "layer": 1, "dst": 100, "dst_stride": 0,
+                "heads": 6}  # fmt: skip
+    machine = Machine(TWO)
+    machine.cache = cached
+    status = machine.run(encode(Opcode.ATTEND, 0, {}, operands))[0].status
+    assert status == CommandStatus.BUS_ERROR
+    o = machine.state.read(100, 192)
+    assert (o[:96] == 0x7E00).all()
+    assert not (o[96:] == 0x7E00).any()
+    cached.memory[:] = [Status.OK] * 2
+    assert cached.request(Request(Op.FREE, sequence)).status == Status.OK
+    assert [each.free_pages for each in cached.engines] == [CACHE.pages] * 2
+    assert opened(cached) == sequence
+
+
+def test_trims_of_engines_meet_again() -> None:
+    """A TRIM that one engine refuses trims the other; when it is repeated, both are alike."""
+    config = dataclasses.replace(TWO, cache=dataclasses.replace(CACHE, layers=1))
+    cached = unit(config)
+    sequence = opened(cached)
+    history(cached, sequence, *torch.ones(2, 3, 64))
+    more = Request(Op.APPEND, sequence, token=3, vector=[0] * 32)
+    for kv in Kv:
+        assert cached.engines[0].request(more._replace(kv=kv)).status == Status.OK
+    trim = Request(Op.TRIM, sequence, token=4)
+    assert cached.request(trim).status == Status.BEYOND_LENGTH
+    read = Request(Op.READ, sequence, heads=1, token=3)
+    assert [each.request(read).status for each in cached.engines] == [Status.EMPTY, Status.OK]
+    for kv in Kv:
+        assert cached.engines[1].request(more._replace(kv=kv)).status == Status.OK
+    assert cached.request(trim).status == Status.OK
+    assert [each.request(read).status for each in cached.engines] == [Status.EMPTY] * 2
+
+
+def test_engines_of_a_machine() -> None:
+    """One engine keeps the word that a machine had without the field."""
+    assert MACHINES["small"].word == 0xFD3F4C74
+    assert dataclasses.replace(PAGED, engines=2).word != PAGED.word
+    with pytest.raises(ConfigError, match=r"engines must be a divisor of cache.kv.heads = 2"):
+        dataclasses.replace(PAGED, engines=4)
+    kv = KvShape(heads=6, head_dim=32, block=32, order="token", groups=3)
+    grouped = dataclasses.replace(CACHE, kv=kv)
+    with pytest.raises(ConfigError, match=r"engines must be a divisor of cache.kv.groups = 3"):
+        dataclasses.replace(PAGED, cache=grouped, engines=2)
+    assert dataclasses.replace(PAGED, cache=grouped, engines=3).cache_part.kv.groups == 1
 
 
 @pytest.mark.parametrize("heads", [2, 4, 6])

@@ -141,10 +141,12 @@ def mild_vector(script: AttentionScript) -> list[int]:
     return fp16([rng.gauss(0, 1) for _ in range(elements)])
 
 
-def random_script(config, seed: int, phases: int, base: int = 0) -> list[dict]:
+def random_script(
+    config, seed: int, phases: int, base: int = 0, make: type[AttentionScript] = AttentionScript
+) -> list[dict]:
     """Runs of attends during APPENDs to other vectors, between TRIMs and FREEs; some are wrong."""
-    script = AttentionScript(config, seed, base)
-    rng, cache = script.rng, config.cache
+    script = make(config, seed, base)
+    rng, cache = script.rng, script.config.cache
     lengths = dict.fromkeys(range(cache.sequences), 0)
     for sequence in lengths:
         lengths[sequence] = rng.choice([1, 2, rng.randrange(1, min(12, cache.max_tokens))])

@@ -1,9 +1,9 @@
 """The accelerator's host and memories inside the simulator, all in one loop per cycle.
 
-The host writes command words to COMMAND over AXI4-Lite and polls STATUS and READBACK. Each read
-port has a memory of its own. It answers bursts in order after a latency, with random stalls and
-error responses at chosen words. So has the port of the pages, which is written too. Payloads have
-random bits where nothing is valid.
+The host writes command words to COMMAND over AXI4-Lite and polls STATUS and READBACK. At times it
+reads CONTROL, whose ``idle`` is that of the port. Each read port has a memory of its own. It
+answers bursts in order after a latency, with random stalls and error responses at chosen words. So
+has the port of the pages, which is written too. Payloads have random bits where nothing is valid.
 """
 
 import collections
@@ -26,6 +26,8 @@ _POLLED = (
     CACHE_REGISTERS["RESULT"].offset,
 )
 REQUEST, BATCH, RUN = (CACHE_REGISTERS[name].offset for name in ("REQUEST", "BATCH", "RUN"))
+_RESULT = _POLLED.index(CACHE_REGISTERS["RESULT"].offset)
+_IDLE = 0.1  # chance that a host that waits at times looks at CONTROL
 _REQUESTS = 8  # of the host without an answer, with four words each
 
 
@@ -219,21 +221,25 @@ class Host:
         ]
         self.data = Memory(dut, "data", id_bits, config.address_bits, 256)
         self.memories = [*self.weights, self.data]
-        self.pages = None
+        self.pages = []  # of each engine of the cache
         if config.machine.batch:
-            cache = config.machine.cache
-            self.pages = Pages(
-                dut, "kv", id_bits, config.address_bits, config.cache.data_bits,
-                cache.pages * cache.page_bytes, self._bench.rng("pages"),
-            )  # fmt: skip
-            self.memories.append(self.pages)
+            cache, engines = config.machine.cache, config.machine.engines
+            self.pages = [
+                Pages(
+                    dut, name, id_bits, config.address_bits, config.cache.data_bits,
+                    cache.pages * cache.page_bytes, self._bench.rng(name),
+                )
+                for name in (["kv"] if engines == 1 else [f"kv_{n}" for n in range(engines)])
+            ]  # fmt: skip
+            self.memories += self.pages
         self.cycle = 0
         self._state()
 
     def _state(self) -> None:
         self._aw = self._w = self._b = False  # offered; an answer is due
         self._ar = self._r = False
-        self._polled = 0
+        self._polled, self._asks_idle = 0, False
+        self._was_idle = False  # in the cycle before
 
     async def reset(self, cycles: int = 3) -> None:
         if not self._bench._running:
@@ -309,6 +315,7 @@ class Host:
         r[2].value = 1
         self.unsent = 0  # words not taken when a deaf host began to look
         control, aborted = False, abort_at is None
+        must_have = False  # a word: the run is over
         empty = [0] * 4  # times that STATUS, READBACK, ANSWER and RESULT were empty while idle
 
         def progress() -> str:
@@ -340,7 +347,11 @@ class Host:
                 if any(wants):
                     turns = (self._polled + n for n in (1, 2, 3, 4))
                     self._polled = next(turn % 4 for turn in turns if wants[turn % 4])
-                    ar[0].value = _POLLED[self._polled] | rng.getrandbits(3) << 12
+                    self._asks_idle = bool(p_stall) and rng.random() < _IDLE
+                    asked = _CONTROL if self._asks_idle else _POLLED[self._polled]
+                    is_sent = to == RUN and sent == len(words) and cycle > last_sent + 1
+                    must_have = is_sent and self._was_idle and self._polled == _RESULT
+                    ar[0].value = asked | rng.getrandbits(3) << 12
                     ar[1].value = 1
                     self._ar = self._r = True
             await ReadOnly()
@@ -363,7 +374,10 @@ class Host:
             if self._r and r[1].value:
                 payload = int(r[0].value)
                 word, resp = payload & 0xFFFFFFFF, payload >> 32 & 3
-                if resp != RESP_OKAY:
+                if self._asks_idle:
+                    assert (resp, word) == (RESP_OKAY, self._was_idle << 1), "idle of CONTROL"
+                elif resp != RESP_OKAY:
+                    assert not must_have, "idle after RUN, and no RESULT"
                     empty[self._polled] += idle and aborted
                 else:
                     watch.moved, empty = cycle, [0] * 4
@@ -372,6 +386,7 @@ class Host:
                     else:
                         lists[self._polled].append(word)
                 self._r = False
+            self._was_idle = idle
             await FallingEdge(self.dut.clk)
             if aw_gone:
                 self._aw = False

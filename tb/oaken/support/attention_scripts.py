@@ -11,9 +11,14 @@ from golden.paging.pages import PageCommand
 FAILURES = ((2, Status.SLAVE_ERROR), (3, Status.DECODE_ERROR))  # of memory: RESP, status
 
 
-def filled(config, seed: int, tokens: Iterable[int]) -> AttentionScript:
+Make = type[AttentionScript]
+
+
+def filled(
+    config, seed: int, tokens: Iterable[int], make: Make = AttentionScript
+) -> AttentionScript:
     """Thresholds, and a sequence of each number of tokens."""
-    script = AttentionScript(config, seed)
+    script = make(config, seed)
     open_all(script, dict(enumerate(tokens)))
     return script
 
@@ -149,9 +154,9 @@ def _last_page(script: AttentionScript, sequence: int, side: Kv, group: int) -> 
     return script.base + page * size
 
 
-def between_script(config, seed: int) -> list[dict]:
+def between_script(config, seed: int, make: Make = AttentionScript) -> list[dict]:
     """TRIM, FREE or a new sequence between the READ of K and that of V of one attend."""
-    script = filled(config, seed, (7, 4))
+    script = filled(config, seed, (7, 4), make)
     mine, kept = 0, 1
     cache = config.cache
 
@@ -203,10 +208,10 @@ def between_script(config, seed: int) -> list[dict]:
     return script.done()
 
 
-def lengths_script(config, seed: int) -> list[dict]:
+def lengths_script(config, seed: int, make: Make = AttentionScript) -> list[dict]:
     """The longest sequence, whole and trimmed; of one token; runs of both, and of many attends."""
     most = config.cache.max_tokens
-    script = filled(config, seed, (most, 1))
+    script = filled(config, seed, (most, 1), make)
     for _ in range(2):
         for run in ([(0, most)], [(1, 1)], [(0, most), (0, most)], [(1, 1)] * 9,
                     [(0, most), (1, 1), (0, 1), (0, most - 1)]):  # fmt: skip
@@ -227,9 +232,9 @@ def lengths_script(config, seed: int) -> list[dict]:
     return script.done()
 
 
-def beside_script(config, seed: int) -> list[dict]:
+def beside_script(config, seed: int, make: Make = AttentionScript) -> list[dict]:
     """A run of attends during APPENDs to another sequence and other requests."""
-    script = filled(config, seed, (9, 3))
+    script = filled(config, seed, (9, 3), make)
     for n in range(6):
         script.attend(0, 0, 9 - n, last=n == 5)
     for token in range(3, 6):
@@ -243,9 +248,11 @@ def beside_script(config, seed: int) -> list[dict]:
     return script.done()
 
 
-def flow_script(config, seed: int) -> tuple[list[dict], list[dict]]:
+def flow_script(
+    config, seed: int, make: Make = AttentionScript
+) -> tuple[list[dict], list[dict]]:
     """(phases before, runs of attends during APPENDs to another sequence), for the contract."""
-    script = filled(config, seed, (6, 1))
+    script = filled(config, seed, (6, 1), make)
     before = script.done()
     script.phases = []
     script.wait()
@@ -258,18 +265,20 @@ def flow_script(config, seed: int) -> tuple[list[dict], list[dict]]:
     return before, script.done()
 
 
-def rates_script(config, seed: int, lengths: Iterable[int], runs: Iterable[int]) -> list[dict]:
+def rates_script(
+    config, seed: int, lengths: Iterable[int], runs: Iterable[int], make: Make = AttentionScript
+) -> list[dict]:
     """Runs of so many attends on all tokens of a sequence, which has so many in turn.
 
     Vectors are without outliers. Each run is a phase.
     """
-    script = AttentionScript(config, seed)
+    script = make(config, seed)
     for side in Kv:
         script.set_thresholds(0, side)
     script.wait()
     script.open()
     script.wait()
-    middle = fp16([1.0, -1.0] * (config.cache.kv.elements // 2))
+    middle = fp16([1.0, -1.0] * (script.config.cache.kv.elements // 2))
     token = 0
     for length in sorted(lengths):
         while token < length:

@@ -1,0 +1,73 @@
+"""Several attention engines as one: what oaken_attention_array answers.
+
+Each engine has equally many KV heads of every vector, in order, and quantizes them as a vector.
+Nothing is computed here: rounding points are those of golden.oaken.attention.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from golden.attention.format import Status as JobStatus
+from golden.oaken.attention import SOUND, Attended, Attention, Begun
+from golden.oaken.config import CacheConfig
+from golden.oaken.kv_engine import Answer, Request
+from golden.paging.format import Status
+
+Memories = Sequence[Mapping[tuple[int, int], Status]]
+
+
+class AttentionArray:
+    """``config``: the cache of one engine. Each engine does every request and every attend.
+
+    memory : of each engine, what its memory does to the APPENDs that follow
+    """
+
+    def __init__(self, config: CacheConfig, engines: int) -> None:
+        self.config = config
+        self.engines = [Attention(config) for _ in range(engines)]
+        self.memory = [Status.OK] * engines
+
+    @property
+    def free_pages(self) -> int:
+        """The fewest of an engine."""
+        return min(engine.free_pages for engine in self.engines)
+
+    def request(self, request: Request) -> Answer:
+        """The answer of the first engine whose status is not OK."""
+        size = self.config.kv.elements
+        vectors = (request.vector[n * size : (n + 1) * size] for n in range(len(self.engines)))
+        answers = [
+            engine.request(request._replace(vector=vector, memory=memory))
+            for engine, vector, memory in zip(self.engines, vectors, self.memory, strict=True)
+        ]
+        return Answer(_first(answers), answers[0].sequence)
+
+    def attend(
+        self, q: Tensor, sequence: int, layer: int, token: int, memories: Memories = ()
+    ) -> Attended:
+        """Attends with the KV heads of all engines: Attention.attend."""
+        return self.finish(self.begin(q, sequence, layer, token, memories))
+
+    def begin(
+        self, q: Tensor, sequence: int, layer: int, token: int, memories: Memories = ()
+    ) -> list[Begun]:
+        """Begins an attend of each engine: Attention.begin; memories: of each."""
+        given = memories or [SOUND] * len(self.engines)
+        parts = zip(self.engines, torch.as_tensor(q).chunk(len(self.engines)), given, strict=True)
+        return [engine.begin(part, sequence, layer, token, each) for engine, part, each in parts]
+
+    def finish(self, begun: Sequence[Begun]) -> Attended:
+        """Ends them: the first status that is not OK, else the least such result."""
+        pairs = zip(self.engines, begun, strict=True)
+        found = [engine.finish(each) for engine, each in pairs]
+        status = _first(found)
+        results = [each.result for each in found if each.result]
+        result = JobStatus.OK if status else min(results, default=JobStatus.OK)
+        words, void = [each.words for each in found], [each.void for each in found]
+        return Attended(torch.cat(words), torch.cat(void), status, result)
+
+
+def _first(parts: Sequence[Answer] | Sequence[Attended]) -> Status:
+    return next((each.status for each in parts if each.status), Status.OK)

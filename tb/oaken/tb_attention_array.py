@@ -1,0 +1,101 @@
+"""Runs inside the simulator, started by test_attention_array.py: several engines and memories.
+
+``params``: as tb_attention's. Each engine has a memory of its own, with a latency of its own.
+"""
+
+import functools
+import itertools
+import json
+from pathlib import Path
+
+import cocotb
+
+from golden.oaken.timing import kv_token_reads_cycles
+from tb.bench import config, params
+from tb.contract import block_timing
+from tb.oaken.support.attention_host import Attends, Host
+
+SCRIPTS = params["scripts"]
+BUSES = tuple(f"axi_{n}" for n in range(config.engines))
+make = functools.partial(Host, mmu=config.part.engine.mmu, buses=BUSES)
+
+
+async def started(dut, name: str, latencies) -> Host:
+    given = list(itertools.islice(itertools.cycle(latencies), len(BUSES)))
+    return await make(dut, name, latencies=given).start()
+
+
+def stalls(host: Host, p: float, slow: int | None = None) -> dict[str, dict[str, float]]:
+    """Chances of each stream; those of the bus of engine ``slow`` nearly always wait."""
+    names = {"p_idle": host.bench.sources, "p_stall": host.bench.sinks}
+    bus = None if slow is None else BUSES[slow]
+    return {
+        key: {name: 0.95 if name.partition("__")[0] == bus else p for name in streams}
+        for key, streams in names.items()
+    }
+
+
+contract = Attends(params["before"], params["runs"], make)
+random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = contract.tests()
+
+
+@cocotb.test()
+@cocotb.parametrize(latencies=[(1, 1), (1, 60), (60, 1)], p=[0.0, 0.4])
+async def random_script(dut, latencies, p):
+    """Runs of attends during APPENDs, TRIMs and FREEs, on memories of different latency."""
+    host = await started(dut, f"random_script {p}", latencies)
+    await host.script(SCRIPTS["random"], **stalls(host, p))
+
+
+@cocotb.test()
+@cocotb.parametrize(slow=list(range(len(BUSES))), name=["long", "beside"])
+async def one_is_slow(dut, slow, name):
+    """One memory hardly answers, in long runs of attends: nothing waits for ever."""
+    host = await started(dut, f"{name} {slow}", [1])
+    await host.script(SCRIPTS[name], **stalls(host, 0.0, slow))
+
+
+@cocotb.test()
+@cocotb.parametrize(name=[*params["directed"]], p=[0.0, 0.4])
+async def directed(dut, name, p):
+    """Errors and refusals of one engine; changes between two READs; the ends of lengths."""
+    host = await started(dut, f"{name} {p}", (5, 9))
+    await host.script(SCRIPTS[name], **stalls(host, p))
+
+
+@cocotb.test()
+async def one_order(dut):
+    """A request that is no APPEND is alone; statuses come in the order of the requests."""
+    host = await started(dut, "one_order", (1, 40))
+    for phase in SCRIPTS["order"]:
+        flow = await host.phase(phase)
+        assert flow.words["status"] == [request["status"] for request in phase["requests"]]
+
+
+@cocotb.test(skip="rates" not in SCRIPTS)
+async def rates(dut):
+    """Cycles from an attend to the end of its run: those of the block's timing."""
+    timing, part = block_timing(), config.part
+    shape, engine = part.stream.shape, part.cache_engine
+    longer = timing.delay("of a run of more groups or attends, plus the beats of all rows")
+    measured = []
+    for latency in params["latencies"]:
+        host = await started(dut, "rates", [latency])
+        late = engine.read_cycles(latency) - engine.read_cycles(1)
+        for phase in SCRIPTS["rates"]:
+            flow = await host.phase(phase)
+            if "rates" not in phase:
+                continue
+            (rows, attends), starts = phase["rates"], flow.cycles["attend"][0]
+            whole, jobs = flow.cycles["attended"][-1] - starts, attends * part.groups
+            measured.append((latency, rows, attends, flow.cycles["o"][0] - starts, whole))
+            beats = 2 * rows * shape.beats * jobs
+            due = int(beats * timing.interval) + (timing.latency if jobs == 1 else longer) + late
+            is_covered = shape.interval(rows) == 2 * rows * shape.row
+            has_looked_up = rows * shape.row >= kv_token_reads_cycles(1)
+            if latency in params["kept_up"] and is_covered and has_looked_up:
+                cocotb.log.info("rates %s: %d of %d", (latency, rows, attends), whole, due)
+                if not params.get("tries"):
+                    assert whole == due, (latency, rows, attends, whole, due)
+        host.stop()
+    Path("rates.json").write_text(json.dumps(measured))

@@ -1,0 +1,90 @@
+"""OakenAttentionArray against golden.oaken.attention_array: every word, every status.
+
+Shown to fail, each with one fault in the block: see the list in decision 0333.
+"""
+
+import pytest
+
+from golden.oaken.config import CacheConfig, KvShape
+from golden.oaken.vectors.attention import random_script
+from golden.oaken.vectors.attention_array import ArrayScript
+from hdl.oaken.attention_array import OakenAttentionArray, OakenAttentionArrayConfig
+from hdl.oaken.attention_config import OakenAttentionConfig
+from hdl.oaken.kv_engine import OakenKvEngineConfig
+from hdl.oaken.mmu import PagingMmuConfig
+from tb.oaken.support.array_scripts import errors_script, full_script, long_script, order_script
+from tb.oaken.support.attention_scripts import (
+    beside_script,
+    between_script,
+    flow_script,
+    lengths_script,
+    rates_script,
+)
+from tb.simulate.run import simulate
+
+CONFIGS = {
+    "small": OakenAttentionArray.configs["small"],
+    "three": OakenAttentionArrayConfig(  # of two groups each
+        engines=3,
+        part=OakenAttentionConfig(
+            engine=OakenKvEngineConfig(
+                mmu=PagingMmuConfig(
+                    cache=CacheConfig(
+                        kv=KvShape(heads=2, head_dim=16, block=16, order="token", groups=2),
+                        sequences=2, layers=1, pages=40, page_bytes=256, max_tokens=20,
+                    ),
+                    data_bits=64, burst_beats=256, outstanding=1, reads=1, appends=1,
+                    token_beats=8,
+                ),
+                lanes=16, queue=2,
+            ),
+            queries=3, macs=48, width=16,
+        ),
+    ),
+    "smollm2": OakenAttentionArrayConfig(  # with tables of a few pages
+        engines=3,
+        part=OakenAttentionConfig(
+            engine=OakenKvEngineConfig(
+                mmu=PagingMmuConfig(
+                    cache=CacheConfig(
+                        kv=KvShape(heads=1, head_dim=64, order="token"),
+                        sequences=2, layers=1, pages=40, max_tokens=512,
+                    ),
+                    data_bits=512,
+                ),
+                lanes=64,
+            ),
+            queries=3, macs=192,
+        ),
+    ),
+}  # fmt: skip
+
+LENGTHS = {"small": (1, 8, 40), "three": (1, 8, 20), "smollm2": (1, 8, 64, 128)}
+KEPT_UP = {"small": (1, 2), "three": (), "smollm2": (1, 2, 20, 40)}  # latencies of memory
+
+
+@pytest.mark.telling("small", "three")
+@pytest.mark.parametrize("name", CONFIGS)
+def test_attention_array(name, seed):
+    config = CONFIGS[name]
+    before, runs = flow_script(config, seed, ArrayScript)
+    scripts = {
+        "random": random_script(config, seed, 12, make=ArrayScript),
+        "long": long_script(config, seed),
+        "beside": beside_script(config, seed, ArrayScript),
+        "order": order_script(config, seed),
+        "rates": rates_script(config, seed, LENGTHS[name], (1, 2, 5), ArrayScript),
+    }
+    directed = {"errors": errors_script(config, seed)}
+    if config.cache.max_tokens <= 40:
+        directed["between"] = between_script(config, seed, ArrayScript)
+        directed["lengths"] = lengths_script(config, seed, ArrayScript)
+    if name == "small":
+        directed["full"] = full_script(config, seed)
+    params = {
+        "scripts": scripts | directed, "directed": list(directed), "before": before,
+        "runs": runs, "latencies": (1, 2, 20, 40), "kept_up": KEPT_UP[name],
+    }  # fmt: skip
+    simulate(
+        OakenAttentionArray(config), "tb.oaken.tb_attention_array", params=params, seed=seed
+    )
