@@ -143,7 +143,8 @@ class LayerRun(_Run):
             kv=kv, sequences=1, layers=1, pages=1 << 20, page_bytes=f["page_bytes"],
             max_tokens=f["max_tokens"],
         )  # fmt: skip
-        return dataclasses.replace(super().machine, cache=cache, **self._of(("batch", "queries")))
+        others = self._of(("batch", "queries", "engines"))
+        return dataclasses.replace(super().machine, cache=cache, **others)
 
     @property
     def units(self) -> Units:
@@ -322,7 +323,7 @@ def _cached(configuration: Mapping[str, Any]) -> dict[str, Any]:
     cache = machine["cache"]
     kv = cache["kv"]
     return {
-        **{name: machine[name] for name in ("batch", "queries")},
+        **{name: machine[name] for name in ("batch", "queries", "engines")},
         "cache_heads": kv["heads"],
         "cache_head_dim": kv["head_dim"],
         **{name: kv[name] for name in ("block", "groups")},

@@ -188,12 +188,17 @@ def functions() -> str:
 
 
 def attention() -> str:
-    """Tokens per second of KLLM by the elements of K or V that ATTEND takes in a cycle."""
+    """Tokens per second of KLLM by engines of ATTEND, and elements of K or V of each in a cycle."""
     model, rows = find_model(_7B), []
-    for lanes in (16, 32, 64):
-        engine = engine_of("kllm-a4", {"settings.attention_lanes": lanes})
-        rows.append([lanes, *(_shown(_step(engine, model, 1, each)) for each in (128, 1024, 4096))])
-    return table(["elements per cycle", "after 128", "after 1024", "after 4096"], rows)
+    fields = ["slot.elements=16383", "softmax_elements=16383", "replay_beats=1024"]
+    for engines, lanes in ((1, 32), (1, 64), (2, 64), (4, 64), (8, 64)):
+        changes = {
+            "settings.set": [*fields, f"engines={engines}"], "settings.attention_lanes": lanes,
+        }  # fmt: skip
+        found = [_step(engine_of("kllm-a4", changes), model, 1, each) for each in (128, 1024, 4096)]
+        rows.append([engines, lanes, *map(_shown, found)])
+    names = ["engines", "elements per cycle", "after 128", "after 1024", "after 4096"]
+    return table(names, rows)
 
 
 def pair() -> str:

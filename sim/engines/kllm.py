@@ -66,7 +66,7 @@ _Share = tuple[float, tuple[int, int, bool]]
 class KllmSettings(Config):
     """machine, set: a named machine of golden.kllm.config, and fields of it that differ.
 
-    The model gives the machine its batch, queries and cache, but for the bytes of a page.
+    The model gives the machine its batch, queries and cache, but for engines and bytes of a page.
     counter to attention_lanes: of sim.kllm.units.Units
     attention_macs: the same, but 0: as many as take a beat of K or V in each cycle.
     glu, fuse, share: of golden.kllm.layer.shape.LayerOptions
@@ -205,8 +205,11 @@ class Kllm(Engine):
 
     def machine_of(self, shape: LayerShape) -> MachineConfig:
         """The machine with a unit CACHE for the heads of a layer. ConfigError: it has none such."""
-        cache = _cache_of(shape, self.machine.cache.page_bytes)
+        cache = self._cache_of(shape)
         return dataclasses.replace(self.machine, batch=_PLACES, cache=cache, queries=shape.group)
+
+    def _cache_of(self, shape: LayerShape) -> CacheConfig:
+        return _cache_of(shape, self.machine.cache.page_bytes, self.machine.engines)
 
     def units_of(self, shape: LayerShape) -> Units:
         """The units with the products of ATTEND."""
@@ -249,7 +252,7 @@ class Kllm(Engine):
 
     def _record_bytes(self, shape: LayerShape) -> tuple[int, float]:
         """Records of K or V of a token, and bytes of one with the file's share of outliers."""
-        kv = _cache_of(shape, self.machine.cache.page_bytes).kv
+        kv = self._cache_of(shape).kv
         outliers = self.base("outliers") * kv.elements / kv.slots
         return kv.slots, record_bytes(kv.part_blocks, kv.block, 0) + outliers
 
@@ -488,10 +491,10 @@ def _attended(tokens: int, context: int, separate: bool) -> int:
 
 
 @functools.cache
-def _cache_of(shape: LayerShape, page_bytes: int) -> CacheConfig:
+def _cache_of(shape: LayerShape, page_bytes: int, engines: int) -> CacheConfig:
     """The pages of a sequence, with K and V of a token in as few records as fit. ConfigError."""
-    refusal = ConfigError("")
-    for groups in range(1, shape.kv_heads + 1):
+    refusal = ConfigError(f"engines must be a divisor of {shape.kv_heads} KV heads, not {engines}")
+    for groups in range(engines, shape.kv_heads + 1, engines):
         try:
             kv = KvShape(
                 heads=shape.kv_heads, head_dim=shape.head_size, order="token", groups=groups,

@@ -180,7 +180,8 @@ FIELDS = {
     "lanes": 4, "columns": 32, "elements": 16, "bits_b": 4, "slot_elements": 1536, "slots": 16,
     "outliers_max": 64, "bits_a": 4, "integer_bits": 8, "vector_rows": 2048, "ports": 4,
     "port_bits": 512, "product": "rounded", "softmax_elements": 1024, "replay_beats": 128,
-    "counter": "select", "macs": 32, "width": 8, "batch": 8, "queries": 3, "cache_heads": 3,
+    "counter": "select", "macs": 32, "width": 8, "batch": 8, "queries": 3, "engines": 1,
+    "cache_heads": 3,
     "cache_head_dim": 64, "block": 64, "groups": 1, "page_bytes": 4096, "max_tokens": 512,
     "functions": 1, "ahead": 0, "banks": 1, "packet_words": 1, "cache_bits": 512,
     "attention_lanes": 64, "attention_macs": 192, "latency": 40, "tokens": 1, "context": 100,
@@ -341,7 +342,7 @@ def figures(run, **changes):
         "vectors": {"rows": f["vector_rows"]},
         "ports": {"ports": f["ports"], "bits": f["port_bits"]},
         **{name: f[name] for name in ("product", "softmax_elements", "replay_beats")},
-        **{name: f[name] for name in ("batch", "queries")},
+        **{name: f[name] for name in ("batch", "queries", "engines")},
         "cache": {
             "kv": {
                 "heads": f["cache_heads"], "head_dim": f["cache_head_dim"], "block": f["block"],
