@@ -28,6 +28,7 @@ from sim.calibration import (
     TRAIN,
     LayerRun,
     load_runs,
+    ranges_of,
     read_figures,
     read_products,
     read_units,
@@ -75,9 +76,10 @@ def fit(runs: Sequence[LayerRun], start: Timings) -> Timings:
     return best
 
 
-def _save(timings: Timings, commit: str, file: Path) -> None:
-    """commit: of the runs that they were fitted on."""
-    made = {"commit": commit} | {name: round(getattr(timings, name), 4) for name in FITTED}
+def _save(timings: Timings, runs: Sequence[LayerRun], file: Path) -> None:
+    """runs: that they were fitted on."""
+    made: dict[str, object] = {"commit": runs[0].commit, "ranges": ranges_of(runs)}
+    made |= {name: round(getattr(timings, name), 4) for name in FITTED}
     with replacing(file) as part:
         part.write_text(json.dumps(made, indent=1) + "\n")
 
@@ -149,7 +151,7 @@ def _calibrate(options: argparse.Namespace) -> None:
         if not runs:
             raise ConfigError(f"{options.folder}: no run is for fitting")
         best = fit(runs, Timings())
-        _save(best, runs[0].commit, options.folder / TIMINGS)
+        _save(best, runs, options.folder / TIMINGS)
         print(f"{len(runs)} runs, {len(FITTED)} delays, loss {loss(runs, best):.6f}")
 
 

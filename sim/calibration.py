@@ -4,18 +4,17 @@
 |---|---|
 | units.csv | a block alone, or a whole operation, with what golden's timing predicts |
 | kllm_runs.csv | a run of a layer: the machine, the layer, the memory's latency, the commit |
-| kllm_cycles.csv | the commands of one kind in a part of a run: how many, and their cycles |
+| kllm_cycles.csv | the commands of one kind in a run: how many, and their cycles |
 | kllm_products.csv | a product on the whole accelerator, its tokens quantized before it |
 
-A run is for fitting (``train``) or for judging (``held-out``). A hash of the run's fields draws it,
-so nobody chooses. A third is for fitting.
-No product is.
+The files of layers may be missing: no layer of the present programs is measured then, and the
+delays are of an earlier fit. A run is for fitting (``train``) or for judging (``held-out``). A hash
+of the run's fields draws it, so nobody chooses. A third is for fitting. No product is.
 """
 
 import contextlib
 import csv
 import dataclasses
-import functools
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +26,8 @@ from golden.files import replacing
 from golden.kllm.config import LaneShape, MachineConfig, PortShape, SlotShape, VectorShape
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 from golden.kllm.product import ProductCase
-from sim.kllm.units import TIMINGS, Units, fitted_commit
+from golden.oaken.config import CacheConfig, KvShape
+from sim.kllm.units import RANGED, TIMINGS, Units, fit_of
 
 FOLDER = Path(__file__).parent / "calib"
 RUNS, CYCLES, UNITS = "kllm_runs.csv", "kllm_cycles.csv", "units.csv"
@@ -125,12 +125,35 @@ class _Run:
 
 @dataclasses.dataclass(frozen=True)
 class LayerRun(_Run):
-    """A measured layer. fields: of RUNS, without mark and commit; cycles: by part and opcode.
+    """A measured layer. fields: of RUNS, without mark and commit; cycles: by opcode.
 
-    ``all`` is the opcode of a whole part. A value of ``cycles`` is (commands, cycles).
+    ``all`` is the opcode of the whole layer. A value of ``cycles`` is (commands, cycles).
     """
 
-    cycles: Mapping[tuple[int, str], tuple[int, int]]
+    cycles: Mapping[str, tuple[int, int]]
+
+    @property
+    def machine(self) -> MachineConfig:
+        f = self.fields
+        kv = KvShape(
+            heads=f["cache_heads"], head_dim=f["cache_head_dim"], block=f["block"],
+            order="token", groups=f["groups"],
+        )  # fmt: skip
+        cache = CacheConfig(
+            kv=kv, sequences=1, layers=1, pages=1 << 20, page_bytes=f["page_bytes"],
+            max_tokens=f["max_tokens"],
+        )  # fmt: skip
+        others = self._of(("batch", "queries", "engines"))
+        return dataclasses.replace(super().machine, cache=cache, **others)
+
+    @property
+    def units(self) -> Units:
+        names = (
+            "functions", "ahead", "banks", "packet_words", "cache_bits", "attention_lanes",
+            "attention_macs",
+        )  # fmt: skip
+        found = self._of(names)
+        return dataclasses.replace(super().units, **{**found, "ahead": bool(found["ahead"])})
 
     @property
     def mark(self) -> str:
@@ -144,7 +167,8 @@ class LayerRun(_Run):
         made += f", latency {f['latency']}"
         if f["tokens"] > 1:
             made += f", {f['tokens']} tokens"
-        for name, usual in (("scores", "direct"), ("glu", "index"), ("fuse", 1)):
+        others = {"glu": "index", "fuse": 1, "functions": 1, "ahead": 0, "banks": 1}
+        for name, usual in others.items():
             made += f", {name} {f[name]}" if f[name] != usual else ""
         return made
 
@@ -155,20 +179,16 @@ class LayerRun(_Run):
 
     @property
     def options(self) -> LayerOptions:
-        return LayerOptions(fuse=bool(self.fields["fuse"]), **self._of(("scores", "glu", "share")))
+        return LayerOptions(fuse=bool(self.fields["fuse"]), **self._of(("glu", "share")))
 
     @property
     def total(self) -> int:
-        """Cycles of all parts."""
-        return sum(cycles for (_, name), (_, cycles) in self.cycles.items() if name == "all")
+        """Cycles of the layer."""
+        return self.cycles.get("all", (0, 0))[1]
 
     def opcodes(self) -> dict[str, int]:
-        """Cycles of the commands of each kind, of all parts."""
-        made: dict[str, int] = {}
-        for (_, name), (_, cycles) in self.cycles.items():
-            if name != "all":
-                made[name] = made.get(name, 0) + cycles
-        return made
+        """Cycles of the commands of each kind."""
+        return {name: cycles for name, (_, cycles) in self.cycles.items() if name != "all"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -273,8 +293,6 @@ def load_units(folder: Path = FOLDER) -> list[Unit]:
 
 
 def _flat(configuration: Mapping[str, Any]) -> dict[str, Any]:
-    if configuration.get("functions", 1) != 1:  # it came after the first runs
-        raise ConfigError(f"functions must be 1, not {configuration['functions']!r}")
     machine = configuration["machine"]
     lane, slot = machine["lane"], machine["slot"]
     return {
@@ -291,9 +309,38 @@ def _flat(configuration: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _check_plain(configuration: Mapping[str, Any]) -> None:
+    """ConfigError: a build that a row of a product has no column for."""
+    for name, wanted in (("functions", 1), ("ahead", False), ("banks", 1)):
+        found = configuration.get(name, wanted)  # they came after the first runs
+        if found != wanted:
+            raise ConfigError(f"{name} must be {wanted}, not {found!r}")
+
+
+def _cached(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the unit CACHE, and those that only runs of layers vary."""
+    machine, build = configuration["machine"], configuration["cache"]
+    cache = machine["cache"]
+    kv = cache["kv"]
+    return {
+        **{name: machine[name] for name in ("batch", "queries", "engines")},
+        "cache_heads": kv["heads"],
+        "cache_head_dim": kv["head_dim"],
+        **{name: kv[name] for name in ("block", "groups")},
+        **{name: cache[name] for name in ("page_bytes", "max_tokens")},
+        "functions": configuration["functions"],
+        "ahead": int(configuration["ahead"]),
+        "banks": configuration["banks"],
+        "packet_words": configuration["build"]["packet_words"],
+        "cache_bits": build["data_bits"],
+        "attention_lanes": build["lanes"],
+        "attention_macs": build["macs"],
+    }
+
+
 _SHAPE = (
     "tokens", "context", "hidden", "heads", "kv_heads", "head_size", "intermediate", "epsilon",
-    "fuse", "scores", "glu", "share",
+    "fuse", "glu", "share",
 )  # fmt: skip
 
 
@@ -311,12 +358,13 @@ def read_figures(file: Path, commit: str) -> LayerRun:
         given = first["parameters"]
         fields = {
             **_flat(first["configuration"]),
+            **_cached(first["configuration"]),
             "latency": given["memory_latency"],
             **{name: given[name] for name in _SHAPE},
         }
-        cycles: dict[tuple[int, str], tuple[int, int]] = {}
+        cycles: dict[str, tuple[int, int]] = {}
         for each in figures:
-            key = each["parameters"]["part"], each["parameters"]["opcode"].partition(" ")[0]
+            key = each["parameters"]["opcode"].partition(" ")[0]
             count, total = cycles.get(key, (0, 0))
             cycles[key] = count + 1, total + each["cycles"]
         made = LayerRun(fields, commit, cycles)
@@ -344,6 +392,7 @@ def read_products(file: Path, commit: str) -> list[ProductRun]:
             given = last["parameters"]
             if last["command"] != "senbazuru.runs.accelerator_rates" or one["parameters"] != given:
                 raise ConfigError(f"{file}: must come from senbazuru.runs.accelerator_rates")
+            _check_plain(last["configuration"])
             fields = {
                 **_flat(last["configuration"]),
                 "latency": given["memory_latency"],
@@ -390,11 +439,11 @@ def save(runs: Sequence[LayerRun], folder: Path = FOLDER) -> None:
     ]
     _write(folder / RUNS, ["run", "mark", *names, "commit"], rows)
     cycles = [
-        {"run": n, "part": part, "opcode": name, "commands": count, "cycles": total}
+        {"run": n, "opcode": name, "commands": count, "cycles": total}
         for n, run in enumerate(runs)
-        for (part, name), (count, total) in run.cycles.items()
+        for name, (count, total) in run.cycles.items()
     ]
-    _write(folder / CYCLES, ["run", "part", "opcode", "commands", "cycles"], cycles)
+    _write(folder / CYCLES, ["run", "opcode", "commands", "cycles"], cycles)
 
 
 def _write(file: Path, names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
@@ -413,18 +462,15 @@ def _value(text: str) -> Any:
     return text
 
 
-@functools.cache
-def ranges(folder: Path = FOLDER) -> dict[str, tuple[float, float]]:
-    """Least and largest of each number of the runs for fitting. ConfigError: as ``fitted_runs``."""
-    runs = [run.fields for run in fitted_runs(folder) if run.mark == TRAIN]
-    names = [name for name, value in runs[0].items() if isinstance(value, int | float)]
-    return {n: (min(run[n] for run in runs), max(run[n] for run in runs)) for n in names}
+def ranges_of(runs: Sequence[LayerRun]) -> dict[str, list[int]]:
+    """Least and largest of each number of ``RANGED``."""
+    return {n: [f(run.fields[n] for run in runs) for f in (min, max)] for n in RANGED}
 
 
 def fitted_runs(folder: Path = FOLDER) -> list[LayerRun]:
     """``load_runs``. ConfigError: also if the delays were fitted on runs of another commit."""
-    runs, commit = load_runs(folder), fitted_commit(folder)
-    if commit != runs[0].commit:
+    runs, commit = load_runs(folder), fit_of(folder).commit
+    if runs and commit != runs[0].commit:
         raise ConfigError(
             f"{folder / TIMINGS}: fitted on runs of commit {commit}, and {RUNS} has those of "
             f"{runs[0].commit}: python -m sim.calibrate --fit"
@@ -433,16 +479,20 @@ def fitted_runs(folder: Path = FOLDER) -> list[LayerRun]:
 
 
 def load_runs(folder: Path = FOLDER) -> list[LayerRun]:
-    """ConfigError: a file is missing or odd, a mark is not the hash's, or commits differ."""
+    """None where there is no such file. ConfigError: an odd one, a mark that is not the hash's, or
+    commits that differ.
+    """
+    if not (folder / RUNS).exists():
+        return []
     rows, cycles = csv_rows(folder / RUNS), csv_rows(folder / CYCLES)
     made = []
     try:
-        by_run: dict[str, dict[tuple[int, str], tuple[int, int]]] = {}
+        by_run: dict[str, dict[str, tuple[int, int]]] = {}
         for each in cycles:
             counts = int(each["commands"]), int(each["cycles"])
             check_count("commands", counts[0])
             check_count("cycles", counts[1])
-            by_run.setdefault(each["run"], {})[int(each["part"]), each["opcode"]] = counts
+            by_run.setdefault(each["run"], {})[each["opcode"]] = counts
         for row in rows:
             number, mark, commit = row.pop("run"), row.pop("mark"), row.pop("commit")
             fields = {name: _value(text) for name, text in row.items()}

@@ -187,14 +187,18 @@ def functions() -> str:
     return table(["elements per cycle", "after 128", "after 1024", "after 4096"], rows)
 
 
-def scores() -> str:
-    """Tokens per second of KLLM by how q meets K: FP16 words, indices, or the faster of them."""
+def attention() -> str:
+    """Tokens per second of KLLM by engines of ATTEND, and elements of K or V of each in a cycle."""
     model, rows = find_model(_7B), []
-    names = ("direct", "index", "cheapest")
-    engines = [engine_of("kllm-a4", {"settings.scores": name}) for name in names]
-    for context in (128, 1024, 4096):
-        rows.append([context, *(_shown(_step(each, model, 1, context)) for each in engines)])
-    return table(["cached tokens", *names], rows)
+    fields = ["slot.elements=16383", "softmax_elements=16383", "replay_beats=1024"]
+    for engines, lanes in ((1, 32), (1, 64), (2, 64), (4, 64), (8, 64)):
+        changes = {
+            "settings.set": [*fields, f"engines={engines}"], "settings.attention_lanes": lanes,
+        }  # fmt: skip
+        found = [_step(engine_of("kllm-a4", changes), model, 1, each) for each in (128, 1024, 4096)]
+        rows.append([engines, lanes, *map(_shown, found)])
+    names = ["engines", "elements per cycle", "after 128", "after 1024", "after 4096"]
+    return table(names, rows)
 
 
 def pair() -> str:
@@ -245,7 +249,7 @@ QUESTIONS: dict[str, Callable[[], str]] = {
     "sim_memory": hbm_or_lpddr,
     "sim_queues": command_queues,
     "sim_functions": functions,
-    "sim_scores": scores,
+    "sim_attention": attention,
     "sim_pair": pair,
     "sim_windows": windows,
 }

@@ -62,7 +62,7 @@ class Layer:
 
 
 def layers(folder: Path = FOLDER) -> list[Layer]:
-    """All measured layers. ConfigError: no or bad files of calibration."""
+    """All measured layers. ConfigError: bad files of calibration, or no delays."""
     timings, made = Timings.fitted(folder), []
     for run in fitted_runs(folder):
         whole, kinds = predict(run, timings)
@@ -106,7 +106,12 @@ def _errors(errors: Sequence[float]) -> list[str]:
     return [f"{100 * statistics.mean(sizes):.2f} %", f"{100 * max(sizes):.2f} %"]
 
 
+_NONE = "No layer of the present programs is measured.\n"
+
+
 def _runs(found: Sequence[Layer]) -> str:
+    if not found:
+        return _NONE
     rows = []
     for each in sorted(found, key=lambda layer: (layer.run.mark, layer.run.name)):
         name, error = each.worst()
@@ -165,6 +170,8 @@ def _summary(found: Sequence[Layer], made: Sequence[Product]) -> str:
 def _kinds(found: Sequence[Layer]) -> str:
     """Tabulates by kind of command, held-out layers: cycles of a layer, mean and worst error."""
     held = [each for each in found if each.run.mark == HELD_OUT]
+    if not held:
+        return _NONE
     names = sorted({name for each in held for name in each.kinds})
     rows = []
     for name in names:

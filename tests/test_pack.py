@@ -3,7 +3,7 @@
 Shown to fail:
 
 - without the check of sums, of widths or of the configuration (a changed folder is accepted);
-- append words left out (part 1 gives other words).
+- a part of the context left out (the layer gives other words).
 """
 
 import dataclasses
@@ -11,12 +11,12 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from golden.kllm.config import MACHINES, MachineConfig
+from golden.kllm.layer.host import replay
 from golden.kllm.machine import Machine
 from golden.llm import checkpoint, pack
 from golden.llm.eval.calibration import CalibrationData, fingerprint
@@ -25,8 +25,8 @@ from golden.llm.methods import parse_all
 from golden.manifest import PackError, read_hex, write_hex
 from golden.oaken.groups import thresholds_of
 
-SMALL = MACHINES["small"]
-ARGUMENTS = ["--layer", "1", "--config", "small", "--context", "9"]
+SMALL = MACHINES["small_cache"]
+ARGUMENTS = ["--layer", "1", "--config", "small_cache", "--context", "9"]
 
 
 class Words:
@@ -39,8 +39,8 @@ class Words:
 def tiny(_path: Path | None = None) -> checkpoint.Checkpoint:
     torch.manual_seed(0)
     config = LlamaConfig(
-        hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, head_dim=32, vocab_size=50,
+        hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=32, vocab_size=50,
     )  # fmt: skip
     return checkpoint.Checkpoint(LlamaForCausalLM(config).eval(), Words())
 
@@ -55,6 +55,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 METHOD = "kllm-plain-w4a4:fit=feedback,glu=exact,center=true,rotate=true,damping=0.1"
+METHOD += ",integer_bits=16+oaken"
 
 
 def calibrated(path: Path, spelling: str) -> Path:
@@ -92,19 +93,11 @@ def folder(made: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", ["made", "fitted"])
 def test_folder_runs_on_the_machine(name: str, request: pytest.FixtureRequest) -> None:
     found = pack.load(request.getfixturevalue(name), SMALL)
-    machine = Machine(SMALL, found.data, found.ports)
-    for part in (0, 1):
-        results = machine.run(found.programs[part])
-        assert [result.word for result in results] == found.status[part]
-        assert machine.readback == found.readback[part]
-        if part == 0:
-            for address, word in found.append_data:
-                machine.data.write(address, np.frombuffer(word.to_bytes(32, "little"), np.uint8))
-            for memory, words in zip(machine.weights, found.append_ports, strict=True):
-                for address, word in words:
-                    raw = word.to_bytes(memory.word_bytes, "little")
-                    memory.write(address, np.frombuffer(raw, np.uint8))
-    assert len(found.readback[1]) * 2 == 48
+    assert len(found.parts) == 3 + 1  # 9 tokens by 3 places
+    replay(Machine(SMALL, found.data, found.ports), found.requests, found.parts)
+    assert len(found.parts[-1].readback) * 2 == 48
+    with pytest.raises(ArithmeticError, match="DEPENDENCY"):
+        replay(Machine(SMALL, found.data, found.ports), found.requests, found.parts[1:])
     assert found.manifest.model["context"] == 9
     assert found.manifest.model["error"] < 0.1
 
@@ -115,8 +108,7 @@ def test_a_calibration_is_told_and_followed(made: Path, fitted: Path) -> None:
     assert found.made["calibration"]["method"] == METHOD
     options = found.model["options"]
     assert options == {
-        "fuse": True, "scores": "direct", "glu": "exact", "share": 0.005, "center": True,
-        "cache": "indices",
+        "fuse": True, "glu": "exact", "share": 0.005, "center": True,
     }  # fmt: skip
     assert "key_offset" in found.layout["data"]
     assert found.model["error"] < pack.load(made, SMALL).manifest.model["error"]
@@ -148,17 +140,20 @@ def test_half_packets_take_antisymmetric_codebooks(
         found = pack.load(folder, machine)
         assert found.manifest.layout["data"]["packet.o"][1] == 9  # 136 words
         assert found.manifest.model["error"] < 0.1
-        results = Machine(machine, found.data, found.ports).run(found.programs[0])
-        assert [result.word for result in results] == found.status[0]
+        replay(Machine(machine, found.data, found.ports), found.requests, found.parts)
 
 
 @pytest.mark.parametrize(
     ("method", "message"),
     [
-        ("rtn-w4a16", "calibration must be of a kllm method, alone or with +oaken, not rtn"),
-        ("kllm-plain-w4a4:norm=exact", "KllmPlain.norm must be index for a layer of the acc"),
-        ("kllm-plain-w4a4:cache_bits=3", "KllmPlain.cache_bits must be activation_bits for "),
-        ("kllm-plain-w4a16", "weights and activations must be quantized for the accelerator"),
+        ("rtn-w4a16", "calibration must be of a kllm method with +oaken, not rtn-w4a16"),
+        ("kllm-plain-w4a4", "calibration must be of a kllm method with +oaken, not kllm-plain"),
+        ("kllm-plain-w4a4:norm=exact+oaken", "KllmPlain.norm must be index for a layer of the acc"),
+        ("kllm-plain-w4a4+oaken", "KllmPlain.integer_bits must be 16 for a layer of the accel"),
+        (
+            "kllm-plain-w4a16:integer_bits=16+oaken",
+            "weights and activations must be quantized for the accelerator",
+        ),
     ],
 )
 def test_calibrations_without_such_a_flow(
@@ -253,21 +248,22 @@ def test_hex_keeps_addresses(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--layer", "2"], "layer must be 0..1, not 2\n"),
+        (["--layer", "2", "--config", "small_cache", "--context", "9"],
+         "layer must be 0..1, not 2\n"),
         (["--layer", "x"], "argument --layer: invalid int value: 'x'\n"),
         ([], "the following arguments are required: --layer\n"),
         (["--layer", "1", "--block", "lane"], "argument --block: invalid choice: 'lane'"),
         (["--layer", "1", "--tokens", "0"], "--tokens must be at least 1, --context"),
         (["--layer", "1", "--set", "ports.ports=0"], "PortShape.ports must be 1..64, not 0"),
         (["--layer", "1", "--option", "glu=x"], "LayerOptions.glu must be index or exact"),
-        (["--layer", "1", "--option", "cache=oaken"],
-         "--option cache must be indices without --all, not oaken"),
         (["--layer", "1", "--context", "9999"], "the text has"),
         (["--layer", "1", "--calibration", "none"], "no calibration at none"),
         (["--layer", "1", "--calibration", "none", "--option", "fuse=false"],
          "--option does not apply with --calibration: the method's fields decide"),
-        (["--layer", "1", "--set", "slot.elements=32", "--context", "9"],
-         "MachineConfig.slot.elements must be 64 for this layer, not 32\n"),
+        (["--layer", "1", "--config", "small_cache", "--set", "slot.elements=32"],
+         "MachineConfig.slot.elements must be 128 for this layer, not 32\n"),
+        (["--layer", "1", "--config", "small"],
+         "MachineConfig.batch must be 1 for this layer, not 0\n"),
     ],
 )  # fmt: skip
 def test_errors_are_one_line(
@@ -291,11 +287,9 @@ def test_errors_are_one_line(
 def test_pages_take_the_thresholds_of_the_calibration(tmp_path: Path) -> None:
     """A layer with Oaken's K and V has thresholds of the calibration, and no codebooks of both."""
     loaded = tiny()
-    file = calibrated(tmp_path / "state.safetensors", f"{METHOD},integer_bits=16+oaken")
+    file = calibrated(tmp_path / "state.safetensors", METHOD)
     found = pack.calibrated(loaded, file)
     _, layer = found.layer(loaded.model, 0)
-    assert layer.options.cache == "oaken"
     wanted = torch.stack([thresholds_of(each) for each in found.states[1]["intervals"][0]])
-    assert layer.thresholds is not None
     assert torch.equal(layer.thresholds, wanted)
     assert found.told["calibration"]["method"].endswith("+oaken")

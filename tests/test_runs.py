@@ -306,14 +306,16 @@ def test_demo(command, monkeypatch, capsys):
 def test_layer(command, figures, tmp_path, capsys):
     packed(LayerOptions(), 1, 1, tmp_path / "pack")
     with command.page.open("a") as page:
-        page.write("<!-- generated: layer_small -->\n<!-- end generated -->\n")
-    arguments = ["--config", "small", "--pack", str(tmp_path / "pack")]
+        page.write("<!-- generated: layer_small_cache -->\n<!-- end generated -->\n")
+    arguments = ["--config", "small_cache", "--pack", str(tmp_path / "pack")]
     assert command.main(arguments) == 0
     assert command.main([*arguments, "--page"]) == 0
     assert command.ran
-    assert "part 1: " in capsys.readouterr().out
-    parts = {figure.parameters["part"]: figure for figure in figures()}
-    assert [figure.parameters["opcode"] for figure in parts.values()] == ["all", "all"]
+    assert "layer: " in capsys.readouterr().out
+    opcodes = [figure.parameters["opcode"].partition(" ")[0] for figure in figures()]
+    assert opcodes[-1] == "all"
+    assert opcodes.count("APPEND") == 2
+    assert opcodes.count("ATTEND") == 1
     assert len(figures()) > 40
 
 

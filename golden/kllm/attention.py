@@ -1,7 +1,8 @@
 """One linear layer and the attention of KLLM, bit-true, many tokens at a time.
 
-The same arithmetic as the programs of golden.kllm.layer, without their memories: each function
-below is the sequence of commands that it names. Words are FP16 bit patterns, int64.
+Each function below is the sequence of commands that it names, without memories. Linear layers are
+those of the programs of golden.kllm.layer. The attention is the paper's, of lanes on indices of K
+and V: a program could have these commands, but none has. Words are FP16 bit patterns, int64.
 """
 
 import dataclasses

@@ -1,22 +1,20 @@
 """The decoder layer of KLLM as a table: linear layers, quantized activations, fusion. Pure Python.
 
-    x -> quantized (RMS) -> q, k, v          K and V are quantized per head, the caches
-    q, k, v -> the steps of ATTENTION -> attention -> quantized -> o
+    x -> quantized (RMS) -> q, k, v -> attention -> quantized -> o
     post = x + o -> quantized (RMS) -> gate, up -> quantized -> h = SiLU(gate) * up
     h -> quantized -> down
 
-golden.kllm.layer compiles this flow to programs, golden.kllm.attention computes its attention for
-many tokens, and golden.llm.methods.kllm measures it on a whole model. All three read this table.
+golden.kllm.layer compiles this flow to programs, in which the unit CACHE attends to Oaken's pages.
+golden.llm.methods.kllm measures it on a whole model. There K and V may be the paper's indices too,
+to which the lanes attend: golden.kllm.attention computes that for many tokens. No program does.
 
 | switch | values | effect |
 |---|---|---|
 | fuse | yes, no | q, k, v share a matmul and a codebook, and so do gate and up |
-| scores | ``direct`` | q stays in FP16 and takes the outlier path |
-|  | ``index`` | q is quantized |
+| scores | ``direct`` | of lanes that attend: q stays in FP16 and takes the outlier path |
+|  | ``index`` | of lanes that attend: q is quantized |
 | glu | ``index`` | gate and up are quantized and multiplied by their indices |
 |  | ``exact`` | gate and up stay in FP16 |
-| cache | ``indices`` | K and V are quantized like activations; the lanes attend |
-|  | ``oaken`` | K and V are in Oaken's pages; the unit CACHE attends with q in FP16 |
 """
 
 import dataclasses
@@ -27,7 +25,6 @@ from golden.kllm.isa import ROW_ELEMENTS, Opcode
 
 SCORES = ("direct", "index")
 GLU = ("index", "exact")
-CACHES = ("indices", "oaken")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +83,7 @@ FUSED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One step of the attention of the query heads that share a KV head.
+    """One step of the lanes' attention of the query heads that share a KV head.
 
     command: what the accelerator executes. lanes: the codebook that the lanes hold during the step.
     scores: values of the switch with which the step is taken.

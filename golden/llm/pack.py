@@ -12,16 +12,17 @@ written, and of a whole model golden.llm.kllm.pack. Of kllm_accelerator the fold
 for $readmemh, what a simulation needs to run the layer on some tokens of a built-in text. It also
 holds the expected results:
 
-    port_00.hex ...        memories of the weight ports, a port word per line
-    data.hex               data memory, a row of 256 bits per line
-    program_0.hex, _1.hex  the commands of both parts, 32 bits per line
-    append_port_00.hex ... words that the host writes between the parts, with @address
-    append_data.hex        the same of the data memory
-    readback_0.hex, _1.hex words that READ and READ_SLOT give; status_0.hex, _1.hex one per command
-    codebook_x.hex ...     centroids of each activation, FP16
-    manifest.json          golden.manifest
+    port_00.hex ...     memories of the weight ports, a port word per line
+    data.hex            data memory, a row of 256 bits per line
+    requests.hex        four words of REQUEST for each request; answers.hex: a word of ANSWER
+    batch_0.hex ...     words that the host writes to BATCH before each part
+    program_0.hex ...   commands of each part, 32 bits per line; the last part is the layer
+    status_0.hex ...    one word per command; readback_0.hex ... words that READ gives
+    codebook_x.hex ...  centroids of each activation, FP16
+    manifest.json       golden.manifest
 
-Statuses come in program order here; hardware keeps that order within a unit only.
+The parts before the last one append K and V of the context. Statuses come in program order here;
+hardware keeps that order within a unit only.
 """
 
 import argparse
@@ -40,7 +41,7 @@ from golden.config import ConfigError
 from golden.files import claimed_folder
 from golden.kllm.bounds import bounds, schedule
 from golden.kllm.config import MACHINES, MachineConfig
-from golden.kllm.isa import ROW_BYTES, Unit
+from golden.kllm.isa import COMMAND_WORDS, ROW_BYTES, Unit
 from golden.llm import text
 from golden.manifest import Manifest, PackError, read_hex, split_words, write_hex
 from golden.million.config import SYSTEMS
@@ -48,7 +49,7 @@ from golden.vqllm.format import MATRICES, PACKS
 
 if TYPE_CHECKING:
     from golden.kllm.layer.compiler import CompiledLayer
-    from golden.kllm.layer.host import LayerRun
+    from golden.kllm.layer.host import LayerRun, Part
     from golden.kllm.layer.quantized import QuantizedLayer
     from golden.kllm.layer.shape import LayerOptions
     from golden.kllm.layer.weights import LayerWeights
@@ -76,27 +77,24 @@ ALL_CONTEXT = 512
 class Pack:
     """A folder, read back.
 
-    data, ports: memories before part 0, bytes; append_data, append_ports: (word address, word) that
-    the host writes before part 1; programs, readback, status: words of part 0 and of part 1.
+    data, ports: memories before the first part, bytes; requests: words and the word of the answer;
+    parts: the last one is the layer.
     """
 
     manifest: Manifest
     data: np.ndarray
     ports: list[np.ndarray]
-    append_data: list[tuple[int, int]]
-    append_ports: list[list[tuple[int, int]]]
-    programs: list[list[int]]
-    readback: list[list[int]]
-    status: list[list[int]]
+    requests: list[tuple[list[int], int]]
+    parts: list["Part"]
+
+
+# Of the files of a part, by its field.
+_PART = {"batch": "batch", "words": "program", "status": "status", "readback": "readback"}
+_REQUEST_WORDS = 4
 
 
 def _words(data: np.ndarray, width_bytes: int) -> list[int]:
     return split_words(data.tobytes(), width_bytes)
-
-
-def _changed(before: list[int], after: list[int]) -> list[tuple[int, int]]:
-    pairs = zip(before, after, strict=True)
-    return [(address, new) for address, (old, new) in enumerate(pairs) if old != new]
 
 
 def write(
@@ -110,22 +108,18 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     config, files = compiled.config, {}
     word_bytes = config.port_bits // 8
-    first, second = run.parts
 
     def add(name: str, words: list[Any], width: int) -> None:
         files[name] = write_hex(folder, name, words, width)
 
-    before, after = (_words(part.data, ROW_BYTES) for part in (first, second))
-    add("data.hex", before, 8 * ROW_BYTES)
-    add("append_data.hex", _changed(before, after), 8 * ROW_BYTES)
-    for port, images in enumerate(zip(first.weights, second.weights, strict=True)):
-        before, after = (_words(image, word_bytes) for image in images)
-        add(f"port_{port:02d}.hex", before, config.port_bits)
-        add(f"append_port_{port:02d}.hex", _changed(before, after), config.port_bits)
+    add("data.hex", _words(run.data, ROW_BYTES), 8 * ROW_BYTES)
+    for port, image in enumerate(run.weights):
+        add(f"port_{port:02d}.hex", _words(image, word_bytes), config.port_bits)
+    add("requests.hex", [word for words, _ in run.requests for word in words], 32)
+    add("answers.hex", [answer for _, answer in run.requests], 32)
     for number, part in enumerate(run.parts):
-        add(f"program_{number}.hex", part.words, 32)
-        add(f"readback_{number}.hex", part.readback, 32)
-        add(f"status_{number}.hex", [result.word for result in part.results], 32)
+        for field, name in _PART.items():
+            add(f"{name}_{number}.hex", getattr(part, field), 32)
     for name, codebook in compiled.quantized.codebook.items():
         add(f"codebook_{name}.hex", codebook.tolist(), 16)
     manifest = Manifest(
@@ -136,10 +130,10 @@ def write(
             "shape": compiled.quantized.shape.describe(),
             "options": compiled.quantized.options.describe(),
             "tokens": compiled.tokens,
-            "context": compiled.context,
         },
         made=made,
         layout={
+            "parts": len(run.parts),
             "images": {name: list(place) for name, place in compiled.image.items()},
             "data": {name: list(place) for name, place in compiled.place.items()},
         },
@@ -155,19 +149,22 @@ def load(folder: Path, config: MachineConfig) -> Pack:
     PackError, one line: another format version, block, configuration or shape; a file that is
     missing or has changed.
     """
+    from golden.kllm.layer.host import Part
+
     folder = Path(folder)
     manifest = Manifest.read(folder, BLOCK, config.describe())
-    names = ["data.hex", "append_data.hex"]
-    numbers = range(config.ports.ports)
-    names += [f"{kind}port_{n:02d}.hex" for kind in ("", "append_") for n in numbers]
-    names += [f"{kind}_{n}.hex" for kind in ("program", "readback", "status") for n in (0, 1)]
-    for name in names:
-        width = 32
-        if name.endswith("data.hex"):
-            width = 8 * ROW_BYTES
-        elif "port_" in name:
-            width = config.port_bits
-        manifest.check_width(folder, name, width)
+    if manifest.layout.get("kind"):
+        raise PackError(f"{folder}: of a whole model, not of a layer")
+    count = manifest.layout.get("parts")
+    if type(count) is not int:
+        raise PackError(f"{folder}: layout.parts must be a number, not {count!r}")
+    numbers, parts = range(config.ports.ports), range(count)
+    manifest.check_width(folder, "data.hex", 8 * ROW_BYTES)
+    for n in numbers:
+        manifest.check_width(folder, f"port_{n:02d}.hex", config.port_bits)
+    names = [f"{kind}_{n}.hex" for kind in _PART.values() for n in parts]
+    for name in ("requests.hex", "answers.hex", *names):
+        manifest.check_width(folder, name, 32)
 
     def words(name: str) -> list[int]:
         return [word for _, word in read_hex(folder, name)]
@@ -184,15 +181,18 @@ def load(folder: Path, config: MachineConfig) -> Pack:
         if len(port) * 8 != needed * config.port_bits:
             have = len(port) * 8 // config.port_bits
             raise PackError(f"{folder}: port {number} must hold {needed} words, not {have}")
+    given, answers = words("requests.hex"), words("answers.hex")
+    firsts = range(0, len(given), _REQUEST_WORDS)
+    requests = [given[first : first + _REQUEST_WORDS] for first in firsts]
     return Pack(
         manifest=manifest,
         data=memory("data.hex", ROW_BYTES),
         ports=ports,
-        append_data=read_hex(folder, "append_data.hex"),
-        append_ports=[read_hex(folder, f"append_port_{n:02d}.hex") for n in numbers],
-        programs=[words(f"program_{n}.hex") for n in (0, 1)],
-        readback=[words(f"readback_{n}.hex") for n in (0, 1)],
-        status=[words(f"status_{n}.hex") for n in (0, 1)],
+        requests=list(zip(requests, answers, strict=True)),
+        parts=[
+            Part(**{field: words(f"{name}_{n}.hex") for field, name in _PART.items()})
+            for n in parts
+        ],
     )
 
 
@@ -210,7 +210,7 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--layers", type=int, metavar="N", help="with --all: the first N layers")
     parser.add_argument("--block", default=BLOCK, choices=list(_DEFAULTS))
     parser.add_argument("--config", choices=sorted({*MACHINES, *SYSTEMS, *PACKS}),
-                        help="by default table1; million_attention: the model's; "
+                        help="by default smollm2_cache; million_attention: the model's; "
                         "vq_gemv: gptvq2")  # fmt: skip
     parser.add_argument("--matrix", action="append", choices=MATRICES,
                         help="vq_gemv: one or several, by default those of the FFN")  # fmt: skip
@@ -292,7 +292,7 @@ def _trained(
 def _methods(file: Path) -> tuple["Kllm", list["Method"], dict[str, Any]]:
     """Reads the methods that the calibration file is of, KLLM's first, and the file's header.
 
-    ConfigError, CheckpointError: the file is of no KLLM method, alone or with Oaken's K and V.
+    ConfigError, CheckpointError: the file is of no KLLM method with Oaken's K and V.
     """
     from golden.llm.eval.state import load_header
     from golden.llm.methods import parse_all
@@ -303,9 +303,9 @@ def _methods(file: Path) -> tuple["Kllm", list["Method"], dict[str, Any]]:
     methods = parse_all(header["method"])
     first, *others = methods
     # The fields of Oaken's that its engine has.
-    if not isinstance(first, Kllm) or others not in ([], [Oaken()]):
+    if not isinstance(first, Kllm) or others != [Oaken()]:
         raise ConfigError(
-            f"calibration must be of a kllm method, alone or with +oaken, not {header['method']}"
+            f"calibration must be of a kllm method with +oaken, not {header['method']}"
         )
     return first, methods, header
 
@@ -328,11 +328,10 @@ class Calibrated:
         from golden.llm.methods.kllm import Kllm
         from golden.oaken.groups import thresholds_of
 
-        method, thresholds = self.methods[0], None
+        method = self.methods[0]
         assert isinstance(method, Kllm)
-        if len(self.states) > 1:
-            sides = self.states[1]["intervals"][i].cpu()
-            thresholds = torch.stack([thresholds_of(each) for each in sides])
+        sides = self.states[1]["intervals"][i].cpu()
+        thresholds = torch.stack([thresholds_of(each) for each in sides])
         return method.layer(model, self.states[0], i, thresholds)
 
     def install(self, site: "Site") -> None:
@@ -413,20 +412,17 @@ def _pack(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     import torch
 
     from golden.kllm.layer.compiler import compile_layer
-    from golden.kllm.layer.host import run_layer
+    from golden.kllm.layer.host import history_of, run_layer
     from golden.kllm.layer.program import layer_program
-    from golden.kllm.layer.quantized import quantize_cache
     from golden.llm import checkpoint
     from golden.llm.kllm.chip import chip_layer
     from golden.llm.kllm.reference import check_reference, layer_inputs, reference
 
-    config = MachineConfig.parse(MACHINES[options.config or "table1"], options.set)
+    config = MachineConfig.parse(MACHINES[options.config or "smollm2_cache"], options.set)
     assert isinstance(config, MachineConfig)
     path = None if options.model == "smollm2" else Path(options.model)
     checkpoint.check_layers([options.layer], checkpoint.layer_count(path), "layer")
     layout = laid_out(options, config)
-    if not layout.lanes_attend:
-        raise ConfigError(f"--option cache must be indices without --all, not {layout.cache}")
     end = options.context + options.tokens
     if (stated := checkpoint.stated(path)) is not None:
         layer_program(chip_layer(stated, end), layout, config, options.tokens, options.context)
@@ -446,24 +442,23 @@ def _pack(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     evaluation = reference(weights, x.x, x.cos, x.sin)
     check_reference(evaluation["y"], x, options.layer)
     compiled = compile_layer(quantized, config, options.tokens, options.context)
-    say(f"running {sum(map(len, compiled.parts)) // 16} commands on the golden machine")
-    context = options.context
-    cache = quantize_cache(quantized, evaluation["k"][:context], evaluation["v"][:context])
-    run = run_layer(compiled, x.x[context:], x.cos[context:], x.sin[context:], cache)
+    words, context = compiled.program.words, options.context
+    say(f"running {len(words) // COMMAND_WORDS} commands on the golden machine")
+    history = history_of(quantized, evaluation["k"][:context], evaluation["v"][:context])
+    run = run_layer(compiled, x.x[context:], x.cos[context:], x.sin[context:], [history])
     expected = x.y[context:].double()
     difference = (run.value - expected).norm()
     error = float(difference / expected.norm())
     update = float(difference / (expected - x.x[context:].double()).norm())
     say(f"relative error of the layer's output {error:.4f}, of what it adds {update:.4f}")
-    done = dict.fromkeys(Unit, 0)
-    for number, words in enumerate(compiled.parts):
-        found = bounds(words, config)
-        planned = schedule(words, found, done)
-        busy = ", ".join(f"{unit.name} {cycles}" for unit, cycles in planned.busy.items())
-        say(f"part {number}: {len(found)} commands, at least {planned.cycles} cycles ({busy})")
-        for bound in found:
-            done[bound.unit] += 1
-    model = {"name": str(options.model), "layer": options.layer, "error": round(error, 6)}
+    found = bounds(words, config)
+    planned = schedule(words, found, dict.fromkeys(Unit, 0))
+    busy = ", ".join(f"{unit.name} {cycles}" for unit, cycles in planned.busy.items())
+    say(f"{len(found)} commands, at least {planned.cycles} cycles ({busy})")
+    model = {
+        "name": str(options.model), "layer": options.layer, "context": context,
+        "error": round(error, 6),
+    }  # fmt: skip
     made = {
         "tool": "golden.llm.pack",
         "torch": torch.__version__,

@@ -190,7 +190,7 @@ def _report(
 ) -> None:
     """Tables of all passes of the session, and the picture of the last one."""
     console, prompt = Console(width=100), len(session.made_for["prompt"])
-    paces = _paces(settings, session, options.clock)
+    paces = _paces(settings, session)
     console.print(_passes(session, paces, options.clock))
     console.print(_PACES)
     steps = [each for each in session.passes if each["tokens"] == 1 and each["logits"]]
@@ -214,7 +214,7 @@ def _report(
     console.print(line)
     if last is not None and last.figures.placed:
         title = f"{last.job.tokens} token after {last.job.context}: {last.figures.cycles} cycles"
-        picture = timeline_svg(last.figures.placed, last.figures.parts, title)
+        picture = timeline_svg(last.figures.placed, last.figures.cycles, title)
         with replacing(session.folder / PICTURE) as part:
             part.write_text(picture)
         console.print(f"timeline of the last pass: {_shown(session.folder / PICTURE)}")
@@ -260,13 +260,13 @@ class Pace:
 
 _PACES = (
     "of ports, of lanes: cycles of the pass over the words of a port, and the share of the lanes' "
-    "products that it uses. The first pace is with a host that writes a command word per cycle and "
-    "hands K and V over in no time. The second one is with a controller by the constants of "
-    "kllm-a4.json: its additional cycles are predicted."
+    "products that it uses. The first pace is with a host that writes a command word per cycle. "
+    "The second one is with a controller by the constants of kllm-a4.json: its additional cycles "
+    "are predicted."
 )
 
 
-def _paces(settings: Settings, session: Session, clock: int) -> list[Pace]:
+def _paces(settings: Settings, session: Session) -> list[Pace]:
     """The pace of each pass."""
     made = []
     for each in session.passes:
@@ -275,12 +275,10 @@ def _paces(settings: Settings, session: Session, clock: int) -> list[Pace]:
         found = limits(program, settings.config.machine)
         if "written" in each:  # no host is in a step
             step = step_program(settings.pack.layout, job.tokens, each["logits"])
-            program = dataclasses.replace(program, parts=[step.words], logits=0)
+            program = dataclasses.replace(program, words=step.words, logits=0)
             free = slower = bench = predicted(program, settings.config, settings.latency)
         else:
-            free, slower, bench = predicted_by_host(
-                program, settings.config, settings.latency, clock * 1e6
-            )
+            free, slower, bench = predicted_by_host(program, settings.config, settings.latency)
         made.append(Pace(found, free, slower / free, bench / free))
     return made
 

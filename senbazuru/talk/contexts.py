@@ -59,9 +59,9 @@ def _measured(options: Options, contexts: list[int]) -> Iterator[tuple[int, int,
                 driver.run(_appends(layout, count))
                 cached += count
             program = pass_program(layout, Job(1, context), 0)
-            parts = list(driver.run_pass(program, [context + 1]))
+            run = driver.run_pass(program, [context + 1])
             cached += 1
-            made = figures(program, parts, options.config)
+            made = figures(program, run, options.config)
             took = {
                 column: sum(made.commands.get(name, [0, 0])[1] for name in names) / layers
                 for column, names in COLUMNS.items()

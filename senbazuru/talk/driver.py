@@ -21,7 +21,7 @@ import dataclasses
 import fcntl
 import struct
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -58,14 +58,14 @@ class CacheRefused(DriverError):
 
 
 class CommandFailed(DriverError):
-    """A command of a pass failed, or was aborted: its part, number and status."""
+    """A command of a pass failed, or was aborted: its number and status."""
 
 
 @dataclasses.dataclass(frozen=True)
-class PartRun:
-    """A part as hardware ran it.
+class ProgramRun:
+    """A program as hardware ran it.
 
-    status: words in the order in which they came; at: the cycle of each, from the part's start
+    status: words in the order in which they came; at: the cycle of each, from its start
     cycles: until the host had everything; words: that each memory gave, data memory last
     """
 
@@ -164,14 +164,16 @@ class Driver:
         self._answer(b"r")
         self._begin()
 
-    def run(self, words: Sequence[int], *, abort_at: int = NEVER, stop_at: int = NEVER) -> PartRun:
-        """A program that is no part of a pass, counted from the state after reset.
+    def run(
+        self, words: Sequence[int], *, abort_at: int = NEVER, stop_at: int = NEVER
+    ) -> ProgramRun:
+        """A program that is not of a pass, counted from the state after reset.
 
         abort_at: the cycle in which the host writes CONTROL and sends no further word; stop_at: the
         cycle in which the host stops looking, as one that is about to reset.
         """
         self._send(b"G" + _program(words, abort_at, stop_at))
-        return self._part()
+        return self._ran()
 
     def run_pass(
         self,
@@ -179,23 +181,16 @@ class Driver:
         tokens: list[int],
         sampling: Sampling | None = None,
         *,
-        abort: tuple[int, int] | None = None,
-    ) -> Iterator[PartRun]:
-        """The parts of a pass as they end.
-
-        abort: part, and the cycle in it. CommandFailed: a command failed, after its part is given.
-        """
-        made = [b"G", self._batch(program.job, tokens, sampling)]
-        parts = program.with_tokens(tokens)
-        for number, words in enumerate(parts):
-            abort_at = abort[1] if abort is not None and abort[0] == number else NEVER
-            made.append(_program(words, abort_at, NEVER))
-        self._send(b"".join(made))
-        for number in range(len(parts)):
-            part = self._part()
-            yield part
-            if part.failed:
-                raise CommandFailed(f"part {number}: {_named(part)}")
+        abort_at: int = NEVER,
+    ) -> ProgramRun:
+        """A pass. CommandFailed: a command failed."""
+        words = program.with_tokens(tokens)
+        batch = self._batch(program.job, tokens, sampling)
+        self._send(b"".join([b"G", batch, _program(words, abort_at, NEVER)]))
+        run = self._ran()
+        if run.failed:
+            raise CommandFailed(_named(run))
+        return run
 
     def run_step(
         self,
@@ -277,14 +272,14 @@ class Driver:
             raise DriverError(f"an answer {kind!r} was due, not {frame[:1]!r}")
         return frame[1:]
 
-    def _part(self) -> PartRun:
+    def _ran(self) -> ProgramRun:
         frame = self._answer(b"p")
         head = struct.calcsize("<BQII")
         failed, cycles, statuses, words = struct.unpack("<BQII", frame[:head])
         numbers = np.frombuffer(frame, "<u4", 2 * statuses + words, head)
         status, at, readback = np.split(numbers, (statuses, 2 * statuses))
         given = np.frombuffer(frame, "<u8", offset=head + 4 * len(numbers))
-        return PartRun(bool(failed), cycles, status, at, readback, given)
+        return ProgramRun(bool(failed), cycles, status, at, readback, given)
 
 
 def _program(words: Sequence[int], abort_at: int, stop_at: int) -> bytes:
@@ -292,9 +287,9 @@ def _program(words: Sequence[int], abort_at: int, stop_at: int) -> bytes:
     return b"P" + head + np.array(words, dtype="<u4").tobytes()
 
 
-def _named(part: PartRun) -> str:
+def _named(run: ProgramRun) -> str:
     """The first status of a failed command."""
-    for word in part.status.tolist():
+    for word in run.status.tolist():
         status = CommandStatus(word & _STATUS_BITS)
         if status & FAILED:
             unit = Unit(word >> 13 & 7)

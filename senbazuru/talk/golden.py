@@ -29,7 +29,7 @@ class GoldenFailed(RuntimeError):
 
 
 @dataclasses.dataclass(frozen=True)
-class GoldenPart:
+class GoldenRun:
     """status : a word per command, in order of the program; readback : words"""
 
     status: np.ndarray
@@ -62,22 +62,21 @@ class _Server:
         self.pack = load(folder, config)
         self.host = ModelHost(self.pack.image())
 
-    def program(self, words: list[int]) -> GoldenPart:
-        """A program that is no part of a pass, from the state after reset."""
+    def program(self, words: list[int]) -> GoldenRun:
+        """A program that is not of a pass, from the state after reset."""
         machine = self.host.machine
         machine.issued = dict.fromkeys(machine.issued, 0)
         status = [result.word for result in machine.run(words)]
-        return GoldenPart(np.array(status), np.array(machine.readback))
+        return GoldenRun(np.array(status), np.array(machine.readback))
 
     def run(
         self, job: Job, logits: int, tokens: list[int], sampling: Sampling | None = None
-    ) -> list[GoldenPart]:
+    ) -> GoldenRun:
         from golden.kllm.model.program import pass_program
 
         program = pass_program(self.pack.layout, job, logits, chooses=True)
         made = self.host.run(program, tokens, sampling)
-        pairs = zip(made.status, made.readback, strict=True)
-        return [GoldenPart(np.array(status), np.array(words)) for status, words in pairs]
+        return GoldenRun(np.array(made.status), np.array(made.readback))
 
 
 def _serve(connection: Connection, folder: Path, config: MachineConfig) -> None:

@@ -27,7 +27,6 @@ def _rows(options: Options, contexts: list[int], clock: int) -> list[tuple[str, 
     from golden.kllm.model.layout import ModelShape, model_layout
     from golden.kllm.model.program import PassProgram, pass_program, step_program
     from golden.llm.kllm.chip import chip_layer
-    from golden.llm.kllm.pack import CHUNK
     from golden.llm.methods import parse_all
     from golden.llm.methods.kllm import Kllm
     from senbazuru.talk.report import limits, predicted, predicted_by_host
@@ -43,15 +42,15 @@ def _rows(options: Options, contexts: list[int], clock: int) -> list[tuple[str, 
         context=options.context,
     )
     machine = options.config.machine
-    layout = model_layout(shape, method.layer_options(), machine, CHUNK)
+    layout = model_layout(shape, method.layer_options(), machine)
     step = step_program(layout)
     rows = []
     for context in contexts:
         program = pass_program(layout, Job(1, context), 1, chooses=True)
         found = limits(program, machine)
         row = [f"{context}", f"{found.ports:,}", f"{found.lanes:,.0f}"]
-        _, *slower = predicted_by_host(program, options.config, options.latency, clock * 1e6)
-        alone = PassProgram(layout, program.job, [step.words], 0)
+        _, *slower = predicted_by_host(program, options.config, options.latency)
+        alone = PassProgram(layout, program.job, step.words, 0)
         for cycles in (predicted(alone, options.config, options.latency), *slower):
             row += [
                 f"{cycles:,}", f"{cycles / found.ports:.2f}", f"{found.lanes / cycles:.0%}",

@@ -13,9 +13,9 @@ from sim.svg import COLOURS, amount, ticks
 _LEFT, _RIGHT, _TOP, _LANE, _GAP, _WIDTH = 90, 20, 60, 34, 8, 1400
 
 
-def timeline_svg(placed: Sequence[Placed], parts: Sequence[int], title: str) -> str:
-    """parts: cycles of each part, whose ends are marked."""
-    total = max(sum(parts), 1)
+def timeline_svg(placed: Sequence[Placed], cycles: int, title: str) -> str:
+    """cycles: of the pass."""
+    total = max(cycles, 1)
     scale = (_WIDTH - _LEFT - _RIGHT) / total
     units = [unit.name for unit in Unit]
     bottom = _TOP + len(units) * (_LANE + _GAP)
@@ -30,11 +30,6 @@ def timeline_svg(placed: Sequence[Placed], parts: Sequence[int], title: str) -> 
         f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
         f'<text x="{_LEFT}" y="20" font-size="14">{escape(title)}</text>',
     ]
-    at = 0
-    for cycles in parts[:-1]:
-        at += cycles
-        x = _LEFT + at * scale
-        lines.append(f'<path d="M{x:.1f} {_TOP - 4}V{bottom}" stroke="#dddddd"/>')
     for n, unit in enumerate(units):
         y = _TOP + n * (_LANE + _GAP)
         share = sum(end - begin for begin, end in _busy(placed, unit)) / total

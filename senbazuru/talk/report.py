@@ -10,7 +10,7 @@ from golden.kllm.model.program import PassProgram
 from golden.kllm.timing import dispatcher
 from hdl.kllm.accelerator import KllmAcceleratorConfig
 from senbazuru.runs.layer import measured_cycles
-from senbazuru.talk.driver import PartRun
+from senbazuru.talk.driver import ProgramRun
 from sim.engine import engine_of
 from sim.kllm.schedule import timeline
 from sim.kllm.units import CommandCycles, Timings, Units
@@ -20,14 +20,10 @@ CONTROLLER = "kllm-a4"  # the chip of sim/hardware whose constants say how fast 
 
 @dataclasses.dataclass(frozen=True)
 class HostPace:
-    """command, poll: cycles from one command or word to the next, as sim.kllm.units.Timings.
-
-    handover : seconds for K and V of a layer, from the last word read to the next part
-    """
+    """Cycles from one command to the next, and from one word to the next, as ``Timings``."""
 
     command: int
     poll: int
-    handover: float = 0.0
 
 
 # main.cpp writes and reads a word in every cycle. The dispatcher takes a command less often.
@@ -40,7 +36,7 @@ BENCH = HostPace(Timings.command, Timings.poll)
 def controller() -> HostPace:
     """A controller on the chip that drives AXI4-Lite, by the constants of ``CONTROLLER``."""
     found = engine_of(CONTROLLER)
-    return HostPace(int(found.base("command")), int(found.base("poll")), found.base("handover"))
+    return HostPace(int(found.base("command")), int(found.base("poll")))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,14 +52,13 @@ class Limits:
 
 
 def limits(program: PassProgram, machine: MachineConfig) -> Limits:
-    """Counts words and products of each MATMUL; a product of 8 bits counts once."""
+    """Counts words and products of each MATMUL."""
     words, products = 0, 0
-    for part in program.parts:
-        for first in range(0, len(part), COMMAND_WORDS):
-            opcode, _, _, o = decode(list(part[first : first + COMMAND_WORDS]))
-            if opcode == Opcode.MATMUL:
-                words += machine.image_words(o["length"], o["outputs"])
-                products += o["tokens"] * o["length"] * o["outputs"]
+    for first in range(0, len(program.words), COMMAND_WORDS):
+        opcode, _, _, o = decode(list(program.words[first : first + COMMAND_WORDS]))
+        if opcode == Opcode.MATMUL:
+            words += machine.image_words(o["length"], o["outputs"])
+            products += o["tokens"] * o["length"] * o["outputs"]
     return Limits(words, products / (machine.lanes * machine.columns * machine.elements))
 
 
@@ -79,16 +74,15 @@ class Placed:
 
 @dataclasses.dataclass
 class Figures:
-    """cycles : of the pass; parts: of each part
+    """cycles : of the pass
 
-    bound : sum of the parts' bounds, each unit doing its commands one by one; ahead: the same with
-        weights that come before their MATMUL
+    bound : each unit doing its commands one by one; ahead: the same with weights that come before
+        their MATMUL
     units, commands : name to cycles that it was at work; of commands also how many, and their bound
     placed : every command
     """
 
     cycles: int
-    parts: list[int]
     bound: int
     ahead: int
     units: dict[str, int]
@@ -110,43 +104,36 @@ def rates(config: KllmAcceleratorConfig) -> Rates:
     )
 
 
-def figures(
-    program: PassProgram, parts: Sequence[PartRun], config: KllmAcceleratorConfig
-) -> Figures:
+def figures(program: PassProgram, run: ProgramRun, config: KllmAcceleratorConfig) -> Figures:
     """The figures of a pass that ended."""
-    issued = dict.fromkeys(Unit, 0)
-    made = Figures(0, [], 0, 0, {unit.name: 0 for unit in Unit}, {}, [])
-    own = rates(config)
-    for words, part in zip(program.parts, parts, strict=True):
-        found = bounds(words, config.machine, own)
-        status, at = part.status.tolist(), part.at.tolist()
-        reports = [
-            [word >> 16, word >> 13 & 7, when] for word, when in zip(status, at, strict=True)
-        ]
-        took = measured_cycles(words, reports, issued)
-        done = {tag: when for tag, _, when in reports}
-        made.bound += schedule(words, found, issued, leans=config.ahead).cycles
-        made.ahead += schedule(
-            words, found, issued, ahead_max(config.machine), config.ahead
-        ).cycles
-        for number, bound in enumerate(found):
-            issued[bound.unit] += 1
-            name = _name(bound.opcode, words[number * COMMAND_WORDS : (number + 1) * COMMAND_WORDS])
-            cycles, end = took[bound.tag], made.cycles + done[bound.tag]
-            made.units[bound.unit.name] += cycles
-            sums = made.commands.setdefault(name, [0, 0, 0])
-            for n, amount in enumerate((1, cycles, bound.cycles)):
-                sums[n] += amount
-            made.placed.append(Placed(bound.unit.name, name, end - cycles, end))
-        made.parts.append(part.cycles)
-        made.cycles += part.cycles
+    words, issued = program.words, dict.fromkeys(Unit, 0)
+    found = bounds(words, config.machine, rates(config))
+    reports = [
+        [word >> 16, word >> 13 & 7, when]
+        for word, when in zip(run.status.tolist(), run.at.tolist(), strict=True)
+    ]
+    took = measured_cycles(words, reports, issued)
+    done = {tag: when for tag, _, when in reports}
+    bound, ahead = (
+        schedule(words, found, issued, most, config.ahead).cycles
+        for most in (0, ahead_max(config.machine))
+    )
+    made = Figures(run.cycles, bound, ahead, {unit.name: 0 for unit in Unit}, {}, [])
+    for number, each in enumerate(found):
+        name = _name(each.opcode, words[number * COMMAND_WORDS : (number + 1) * COMMAND_WORDS])
+        cycles, end = took[each.tag], done[each.tag]
+        made.units[each.unit.name] += cycles
+        sums = made.commands.setdefault(name, [0, 0, 0])
+        for n, amount in enumerate((1, cycles, each.cycles)):
+            sums[n] += amount
+        made.placed.append(Placed(each.unit.name, name, end - cycles, end))
     return made
 
 
 def step_figures(words: Sequence[int], cycles: int, config: KllmAcceleratorConfig) -> Figures:
     """The figures of a step that ended; the host sees no command of it."""
     found = bounds(words, config.machine, rates(config))
-    made = Figures(cycles, [cycles], 0, 0, {unit.name: 0 for unit in Unit}, {}, [])
+    made = Figures(cycles, 0, 0, {unit.name: 0 for unit in Unit}, {}, [])
     for most, field in ((0, "bound"), (ahead_max(config.machine), "ahead")):
         setattr(made, field, schedule(words, found, dict.fromkeys(Unit, 0), most).cycles)
     return made
@@ -160,10 +147,9 @@ def _name(opcode: Opcode, words: Sequence[int]) -> str:
 
 
 def predicted(
-    program: PassProgram, config: KllmAcceleratorConfig, latency: int, host: HostPace = HOST,
-    clock: float = 0.0,
-) -> int:  # fmt: skip
-    """Cycles that the system simulator says. clock: Hz, for the hand-over of ``host``."""
+    program: PassProgram, config: KllmAcceleratorConfig, latency: int, host: HostPace = HOST
+) -> int:
+    """Cycles that the system simulator says."""
     timings = Timings.fitted(latency=latency, command=host.command, poll=host.poll)
     units = Units(
         counter=config.build.counter, macs=config.build.macs, function_width=config.width,
@@ -173,17 +159,14 @@ def predicted(
         ahead=config.ahead, banks=config.banks,
     )  # fmt: skip
     cycles = CommandCycles(config.machine, units, timings, program.job.context)
-    first = dict.fromkeys(Unit, 0)
-    spent = sum(timeline(words, cycles, first).cycles for words in program.parts)
-    handed = (len(program.parts) - 1) * host.handover * clock  # a part ends with K and V read back
-    return round(spent + handed)
+    return round(timeline(program.words, cycles, dict.fromkeys(Unit, 0)).cycles)
 
 
 def predicted_by_host(
-    program: PassProgram, config: KllmAcceleratorConfig, latency: int, clock: float
+    program: PassProgram, config: KllmAcceleratorConfig, latency: int
 ) -> tuple[int, int, int]:
     """``predicted`` for main.cpp, for a controller, and for the host of the cocotb bench."""
     free, slower, bench = (
-        predicted(program, config, latency, host, clock) for host in (HOST, controller(), BENCH)
+        predicted(program, config, latency, host) for host in (HOST, controller(), BENCH)
     )
     return free, slower, bench

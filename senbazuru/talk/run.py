@@ -1,6 +1,5 @@
 """Tokens one after another: the pass on hardware, golden next to it, the session on disk."""
 
-import collections
 import contextlib
 import dataclasses
 import time
@@ -14,10 +13,10 @@ from golden.kllm.model.host import logits_of
 from golden.kllm.model.program import PassProgram, largest_chunk, pass_program
 from golden.llm.kllm.pack import ModelPack
 from hdl.kllm.accelerator import KllmAcceleratorConfig
-from senbazuru.talk.driver import Driver, PartRun
+from senbazuru.talk.driver import Driver, ProgramRun
 from senbazuru.talk.golden import (
     Golden,
-    GoldenPart,
+    GoldenRun,
     KeptTokens,
     fill_program,
     kept_file,
@@ -132,7 +131,7 @@ class Talk:
                 self.driver.run_step(job, some, 0)
             else:
                 program = pass_program(self.layout, job, 0)
-                collections.deque(self.driver.run_pass(program, some), maxlen=0)
+                self.driver.run_pass(program, some)
             if self.golden:
                 self._repeat(job)
         if self.settings.check:
@@ -182,13 +181,13 @@ class Talk:
             self.golden.send("run", job, logits, tokens, settings.sampling.place)
         if settings.steps:
             return self._step(program, tokens, logits, began)
-        parts = list(self.driver.run_pass(program, tokens, settings.sampling.place))
+        run = self.driver.run_pass(program, tokens, settings.sampling.place)
         seconds = time.perf_counter() - began
         # Those of all tokens are read for the comparison: the last one's are what follows.
-        token = int(parts[-1].readback[-1]) if logits and place == len(session.tokens) else None
-        words = logits_of(program, parts[-1].readback).numpy()
-        compared = self._compare(program.job, parts, token)
-        made = figures(program, parts, settings.config)
+        token = int(run.readback[-1]) if logits and place == len(session.tokens) else None
+        words = logits_of(program, run.readback).numpy()
+        compared = self._compare(job, run, token)
+        made = figures(program, run, settings.config)
         kept = {"tokens": job.tokens, "context": job.context, "logits": logits,
                 "seconds": round(seconds, 2), "compared": compared, **made.describe()}  # fmt: skip
         session.add(token, kept)
@@ -203,7 +202,7 @@ class Talk:
         done = self.driver.run_step(job, tokens, logits, self.settings.sampling.place)
         seconds = time.perf_counter() - began
         token = done.ids[-1] if logits and job.context + job.tokens == len(session.tokens) else None
-        compared = self._compare(job, [], token)
+        compared = self._compare(job, None, token)
         words = self.driver.step_words(job.tokens, logits)
         made = step_figures(words, done.cycles, self.settings.config)
         kept = {"tokens": job.tokens, "context": job.context, "logits": logits,
@@ -215,13 +214,14 @@ class Talk:
 
     # Comparisons.
 
-    def _compare(self, job: Job, parts: list[PartRun], token: int | None) -> int:
+    def _compare(self, job: Job, run: ProgramRun | None, token: int | None) -> int:
         """Words equal to golden's; Mismatch. Without ``check`` the token alone."""
-        found: list[GoldenPart] = self.golden.result() if self.golden else []
+        found: GoldenRun | None = self.golden.result() if self.golden else None
         compared = 0
         if self.settings.check:
-            for number, (part, wanted) in enumerate(zip(parts, found, strict=True)):
-                compared += compare_part(part, wanted, f"part {number}")
+            assert run is not None
+            assert found is not None
+            compared = compare_run(run, found, "pass")
             state = state_program(self.layout.config)
             compared += self._compare_program(state, "state after the pass")
         if token is not None and self.settings.golden:
@@ -229,10 +229,14 @@ class Talk:
             compared += 0 if self.settings.check else 1
         return compared
 
-    def _compare_token(self, job: Job, found: list[GoldenPart], token: int) -> None:
+    def _compare_token(self, job: Job, found: GoldenRun | None, token: int) -> None:
         place = job.context + job.tokens
-        wanted = self._kept.get(place, lambda: int(found[-1].readback[-1]))
-        self._check_token(place, token, wanted)
+
+        def golden_token() -> int:
+            assert found is not None
+            return int(found.readback[-1])
+
+        self._check_token(place, token, self._kept.get(place, golden_token))
 
     @staticmethod
     def _check_token(place: int, token: int, wanted: int) -> None:
@@ -242,15 +246,14 @@ class Talk:
     def _compare_program(self, words: list[int], where: str) -> int:
         assert self.golden is not None
         self.golden.send("program", words)
-        part = self.driver.run(words)
-        return compare_part(part, self.golden.result(), where)
+        return compare_run(self.driver.run(words), self.golden.result(), where)
 
 
-def compare_part(part: PartRun, wanted: GoldenPart, where: str) -> int:
+def compare_run(run: ProgramRun, wanted: GoldenRun, where: str) -> int:
     """Statuses, of which hardware keeps the order within a unit, and words read back; Mismatch."""
     pairs = (
-        ("statuses", np.sort(part.status), np.sort(wanted.status.astype(np.uint32))),
-        ("words read back", part.readback, wanted.readback.astype(np.uint32)),
+        ("statuses", np.sort(run.status), np.sort(wanted.status.astype(np.uint32))),
+        ("words read back", run.readback, wanted.readback.astype(np.uint32)),
     )
     for what, found, golden in pairs:
         if len(found) != len(golden):
@@ -262,4 +265,4 @@ def compare_part(part: PartRun, wanted: GoldenPart, where: str) -> int:
                 f"{where}: {len(differ)} of {len(golden)} {what} differ, first word {first}: "
                 f"{int(found[first]):#x}, golden {int(golden[first]):#x}"
             )
-    return len(part.status) + len(part.readback)
+    return len(run.status) + len(run.readback)

@@ -34,7 +34,8 @@ def test_bad_input_is_one_line(words, reason, tmp_path, capsys):
     pack = example.packed(tmp_path / "pack", speaks=True)
     (tmp_path / "empty").write_text("")
     places = {"PACK": str(pack.folder), "EMPTY": str(tmp_path / "empty")}
-    small = ["--config", "small", "--set", "slot.slots=4", "--tokens", "8"]
+    small = ["--config", "small_cache", "--tokens", "8"]
+    small += [word for each in example.PAGED for word in ("--set", each)]
     assert score.main([*small, *(places.get(word, word) for word in words)]) == 2
     shown = capsys.readouterr().err
     assert reason in shown

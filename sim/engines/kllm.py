@@ -1,25 +1,24 @@
 """KLLM: the cycles of its own programs, on memories of the file's speed.
 
-A step of decoding runs the programs of golden.kllm.layer.program. A program takes as many sequences
-as the vector memory and the slots hold. Each program reads the weights once. Prefill runs the same
-programs with tokens that follow each other.
+A step of decoding runs the program of golden.kllm.layer.program. It takes as many sequences as the
+vector memory, the slots and the batch hold. Each program reads the weights once. Prefill runs the
+same programs with tokens that follow each other.
 
-    seconds of a layer = (cycles of part 0 + cycles of part 1) / clock + the host's hand-over
-
-The host appends K and V between the parts. x stays in the vector memory from layer to layer. The
-host reads the logits of the last program.
+The unit CACHE is built for the heads of the model: APPEND writes K and V to Oaken's pages, ATTEND
+attends to them. x stays in the vector memory from layer to layer. The host reads the logits of the
+last program.
 """
 
 import bisect
 import dataclasses
 import functools
-import itertools
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
-from golden.config import Config, ConfigError, bounded, choice
+from golden.config import Config, ConfigError, bounded, choice, flag
 from golden.kllm.config import MACHINES, MachineConfig
-from golden.kllm.flow import FUSED, GLU, LINEARS, SCORES, matmuls
+from golden.kllm.flow import GLU, matmuls
 from golden.kllm.format import activation_entry_bits
 from golden.kllm.isa import ROW_ELEMENTS, Opcode, Unit
 from golden.kllm.layer.program import (
@@ -31,13 +30,14 @@ from golden.kllm.layer.program import (
 )
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 from golden.llm.kllm.chip import chip_layer
-from sim.calibration import ranges
+from golden.oaken.config import CacheConfig, KvShape
+from golden.oaken.format import record_bytes
 from sim.constant import Interval
 from sim.cost import Cost, Spent, total
 from sim.engine import Engine
 from sim.hardware import Hardware
 from sim.kllm.schedule import Placed, Timeline, timeline
-from sim.kllm.units import CommandCycles, Timings, Units
+from sim.kllm.units import CommandCycles, Timings, Units, fit_of
 from sim.model import Model
 from sim.sampling import sampled
 from sim.work import Part, Pass
@@ -49,27 +49,28 @@ _OPERATION = {
     Opcode.QUANTIZE: "quantize",
     Opcode.QUANTIZE_INTEGER: "quantize",
     Opcode.READ: "read",
-    Opcode.READ_SLOT: "read",
+    Opcode.APPEND: "attention",
+    Opcode.ATTEND: "attention",
 }  # others are functions, but for MATMUL
-_CHEAPEST = "cheapest"
-_LOADED = {"v_scale": "kv_read", "codebook": "weights", "packet": "weights"}
+_LOADED = {"codebook": "weights", "packet": "weights"}
 _ROW_BYTES = 2 * ROW_ELEMENTS
+_PLACES = 64  # of the batch, the most that a machine has
+_CONTEXT_MAX = 1 << 20
 _SAMPLES = 3  # of the context of a long prompt: the programs between are interpolated
-_TRIED = 64  # programs of a prompt for which there must be room: all, or so many evenly
 
-# How often, and tokens, context, whether each token has a cache of its own.
+# How often, and tokens, context, whether each token has a sequence of its own.
 _Share = tuple[float, tuple[int, int, bool]]
-_Answer = TypeVar("_Answer")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KllmSettings(Config):
     """machine, set: a named machine of golden.kllm.config, and fields of it that differ.
 
-    counter, macs, function_width, functions, integer_lanes, queue, online: of sim.kllm.units.Units
-    scores, glu, fuse, share: of golden.kllm.layer.shape.LayerOptions
-    scores: ``cheapest`` takes the faster of direct and index, context by context
-    chunk: most tokens of a program; 0: as many as fit
+    The model gives the machine its batch, queries and cache, but for engines and bytes of a page.
+    counter to attention_lanes: of sim.kllm.units.Units
+    attention_macs: the same, but 0: as many as take a beat of K or V in each cycle.
+    glu, fuse, share: of golden.kllm.layer.shape.LayerOptions
+    chunk: most tokens of a program, but 0: as many as fit.
     """
 
     machine: str = choice("table1", MACHINES)
@@ -80,8 +81,13 @@ class KllmSettings(Config):
     functions: int = 1
     integer_lanes: int = 4
     queue: int = 4
+    packet_words: int = choice(1, (1, ROW_ELEMENTS))
+    ahead: bool = flag(False)
+    banks: int = 1
     online: bool = True
-    scores: str = choice("direct", (*SCORES, _CHEAPEST))
+    cache_bits: int = 512
+    attention_lanes: int = choice(64, (16, 32, 64))
+    attention_macs: int = bounded(0, 0, 512)
     glu: str = choice("index", GLU)
     fuse: bool = True
     share: float = 0.005
@@ -103,17 +109,19 @@ class KllmSettings(Config):
             functions=self.functions,
             integer_lanes=self.integer_lanes,
             queue=self.queue,
+            packet_words=self.packet_words,
+            ahead=self.ahead,
+            banks=self.banks,
             online=self.online,
+            cache_bits=self.cache_bits,
+            attention_lanes=self.attention_lanes,
+            attention_macs=self.attention_macs or self.attention_lanes,
         )
 
     @property
-    def options(self) -> tuple[LayerOptions, ...]:
-        """Those that a layer may have."""
-        chosen = SCORES if self.scores == _CHEAPEST else (self.scores,)
-        return tuple(
-            LayerOptions(fuse=self.fuse, scores=each, glu=self.glu, share=self.share)
-            for each in chosen
-        )
+    def options(self) -> LayerOptions:
+        """The options of each layer."""
+        return LayerOptions(fuse=self.fuse, glu=self.glu, share=self.share)
 
     @property
     def config(self) -> MachineConfig:
@@ -132,7 +140,7 @@ class Kllm(Engine):
         "clock": ("Hz", "of the whole chip"),
         "command": ("cycles", "from a command of the host to the next"),
         "poll": ("cycles", "from one word that the host reads to the next"),
-        "handover": ("s", "of the host, for each layer: K and V appended to their images"),
+        "outliers": ("", "share of the elements of K and V in the outer and the inner group"),
         "core_power": ("W", "of the units while a pass runs, buffers apart"),
         "sram_power": ("W", "of the buffers while a pass runs"),
         "area": ("mm2", "of the chip without its memory, as the paper has it"),
@@ -146,10 +154,16 @@ class Kllm(Engine):
         "functions",
         "integer_lanes",
         "queue",
+        "packet_words",
+        "ahead",
+        "banks",
         "online",
+        "cache_bits",
+        "attention_lanes",
+        "attention_macs",
         "clock",
     )
-    free_fields: ClassVar[Collection[str]] = ("scores", "glu", "fuse", "share", "chunk")
+    free_fields: ClassVar[Collection[str]] = ("glu", "fuse", "share", "chunk")
     energies: ClassVar[Collection[str]] = ("core_power", "sram_power")
     areas: ClassVar[Mapping[str, Collection[str]]] = {"paper": ("area",), "ours": ("area_ours",)}
     follows: ClassVar[Mapping[str, Collection[str]]] = {
@@ -163,13 +177,15 @@ class Kllm(Engine):
         self.clock = self.base("clock")
         ports = self.machine.ports
         wanted = ports.ports * ports.bits / 8 * self.clock
-        timings = Timings.fitted(
+        self.timings = Timings.fitted(
             latency=round(self.memory.latency * self.clock),
             command=round(self.base("command")),
             poll=round(self.base("poll")),
             word=max(1.0, wanted / self.memory.bandwidth),
         )
-        self.cycles = CommandCycles(self.machine, self.settings.units, timings)
+        # Of programs without APPEND and ATTEND, which depend on a model's heads.
+        self.cycles = CommandCycles(self.machine, self.settings.units, self.timings)
+        self._cycles = functools.lru_cache(4096)(self._cycles_of)
         self._room = functools.lru_cache(4096)(self._check_room)
         self._layer = functools.lru_cache(4096)(self._run_layer)
         self._head = functools.lru_cache(64)(self._run_head)
@@ -187,11 +203,33 @@ class Kllm(Engine):
         """The layer of a model; ConfigError: KLLM cannot run it on sequences of ``tokens``."""
         return chip_layer(model, tokens)
 
+    def machine_of(self, shape: LayerShape) -> MachineConfig:
+        """The machine with a unit CACHE for the heads of a layer. ConfigError: it has none such."""
+        cache = self._cache_of(shape)
+        return dataclasses.replace(self.machine, batch=_PLACES, cache=cache, queries=shape.group)
+
+    def _cache_of(self, shape: LayerShape) -> CacheConfig:
+        return _cache_of(shape, self.machine.cache.page_bytes, self.machine.engines)
+
+    def units_of(self, shape: LayerShape) -> Units:
+        """The units with the products of ATTEND."""
+        found = self.settings
+        most = found.attention_lanes * shape.group
+        return dataclasses.replace(
+            found.units, attention_macs=found.attention_macs or min(most, 512)
+        )
+
+    def _cycles_of(
+        self, shape: LayerShape, context: int = 0, separate: bool = False
+    ) -> CommandCycles:
+        units = self.units_of(shape)
+        return CommandCycles(self.machine_of(shape), units, self.timings, context, separate)
+
     def check(self, model: Model, batch: int, context: int) -> None:
         self.shape(model, context)
         # The last step of decoding has two tokens less before it: the program is used again.
         last = max(self._before(model, context - 2), 0)
-        self._shares(model, 1, lambda *_: [(1.0, (1, last, True))])
+        self._shares(model, 1, lambda _: [(1.0, (1, last, True))])
 
     def _image_bytes(self, length: int, outputs: int) -> float:
         ports = self.machine.ports
@@ -212,19 +250,18 @@ class Kllm(Engine):
         embeddings = 2.0 * model.hidden * model.vocabulary  # FP16, a row for each token
         return model.layers * layer + head + embeddings
 
-    def kv_parts(self, model: Model, tokens: int) -> tuple[float, float]:
-        """Indices with the scales of their groups, and FP16 scales of V.
-
-        An image has whole groups of outputs of all lanes: tokens are outputs of K, and the elements
-        of one head those of V.
-        """
-        tokens, heads = model.kept(tokens), model.layers * model.kv_heads
-        k = self._image_bytes(model.head_size, tokens)
-        v = self._image_bytes(tokens, model.head_size) + 2.0 * tokens
-        return heads * k, heads * v
+    def _record_bytes(self, shape: LayerShape) -> tuple[int, float]:
+        """Records of K or V of a token, and bytes of one with the file's share of outliers."""
+        kv = self._cache_of(shape).kv
+        outliers = self.base("outliers") * kv.elements / kv.slots
+        return kv.slots, record_bytes(kv.part_blocks, kv.block, 0) + outliers
 
     def kv_bytes(self, model: Model, tokens: int) -> float:
-        return sum(self.kv_parts(model, tokens))
+        """Records in pages, each stream by itself."""
+        count, size = self._record_bytes(self.shape(model))
+        page = self.machine.cache.page_bytes
+        pages = math.ceil(model.kept(tokens) * size / page)
+        return 2.0 * model.layers * count * pages * page
 
     def sram_bytes(self, model: Model) -> Mapping[str, float]:
         machine, lane, slot = self.machine, self.machine.lane, self.machine.slot
@@ -248,22 +285,21 @@ class Kllm(Engine):
         return min(context, model.window - 1) if model.window else context
 
     def _shares(
-        self, model: Model, most: int, shares: Callable[[int, int], Sequence[_Share]]
+        self, model: Model, most: int, shares: Callable[[int], Sequence[_Share]]
     ) -> Sequence[_Share]:
         """``shares`` of the most tokens of a program, up to ``most``, for which there is room.
 
-        shares: of so many tokens of a program, at most so many programs of each kind.
-        Room for some tokens, or after some context, says nothing about fewer: what is free lies in
-        pieces. So each number of tokens is tried downwards, with all programs up to ``_TRIED``.
+        shares: of so many tokens of a program. Room for some tokens says nothing about fewer, as
+        what is free lies in pieces. So each number of tokens is tried downwards.
         ConfigError: there is no room for one token.
         """
         shape, refusal = self.shape(model), ""
-        for tokens in range(
-            max(1, min(most, self.settings.chunk or self.machine.slots // 2)), 0, -1
-        ):
-            made = shares(tokens, _SAMPLES)
+        each = 2 if self.settings.glu == "index" else 1  # slots of a token
+        largest = min(most, self.settings.chunk or self.machine.slots // each, _PLACES)
+        for tokens in range(max(1, largest), 0, -1):
+            made = shares(tokens)
             try:
-                for _, program in reversed((*made, *shares(tokens, _TRIED))):  # the longest first
+                for _, program in reversed(made):  # the longest first
                     self._room(shape, *program)
                 for _, program in made:
                     self._layer(shape, *program)
@@ -273,51 +309,32 @@ class Kllm(Engine):
                 return made
         raise ConfigError(f"{model.name} on {self.hardware.name}: {refusal}")
 
-    def _able(self, of: Callable[[LayerOptions], _Answer]) -> list[_Answer]:
-        """Collects what ``of`` gives for the options. ConfigError: it refuses all of them."""
-        found, refusal = [], ConfigError("")
-        for options in self.settings.options:
-            try:
-                found.append(of(options))
-            except ConfigError as error:
-                refusal = error
-        if not found:
-            raise refusal
-        return found
-
-    def _check_room(self, shape: LayerShape, tokens: int, context: int, separate: bool) -> None:
-        """ConfigError: there is no room for a layer's programs."""
-        caches = tokens if separate else 1
-        self._able(lambda o: check_room(shape, o, self.machine, tokens, context, caches))
+    def _check_room(self, shape: LayerShape, tokens: int, context: int, _separate: bool) -> None:
+        """ConfigError: there is no room for a layer's program."""
+        check_room(shape, self.settings.options, self.machine_of(shape), tokens, context)
 
     def _run_layer(self, shape: LayerShape, tokens: int, context: int, separate: bool) -> "_Ran":
-        """A layer's programs, of the options the fastest. ConfigError: there is no room."""
-        found = self._able(lambda o: self._run_options(shape, o, tokens, context, separate))
-        return min(found, key=lambda each: sum(cycles for _, cycles, _, _ in each.operations))
-
-    def _run_options(
-        self, shape: LayerShape, options: LayerOptions, tokens: int, context: int, separate: bool
-    ) -> "_Ran":
-        caches = tokens if separate else 1
-        program = layer_program(shape, options, self.machine, tokens, context, caches, chained=True)
-        names = _Names(program.image)
-        first = dict.fromkeys(Unit, 0)
+        """A layer's program. ConfigError: there is no room."""
+        program = layer_program(
+            shape, self.settings.options, self.machine_of(shape), tokens, context, chained=True
+        )
         found: dict[str, list[float]] = {}
-        lines = [timeline(words, self.cycles, first) for words in program.parts]
-        for made in lines:
-            _add(found, made, names, self.cycles.timings.interval)
+        cycles = self._cycles(shape, context, separate)
+        made = timeline(program.words, cycles, dict.fromkeys(Unit, 0))
+        _add(found, made, _Names(program.layout.image), self.timings.interval)
         operations = tuple((name, *amounts) for name, amounts in found.items())
-        return _Ran(operations, _loaded(program, lines))  # type: ignore[arg-type]
+        return _Ran(operations, _loaded(program, made))  # type: ignore[arg-type]
 
     def _run_head(
         self, shape: LayerShape, vocabulary: int, tokens: int
     ) -> tuple[tuple[str, float, float, float], ...]:
-        words = head_program(shape, self.machine, vocabulary, tokens, self.settings.share)
+        cycles = self._cycles(shape)
+        words = head_program(shape, cycles.machine, vocabulary, tokens, self.settings.share)
         found: dict[str, list[float]] = {}
-        made = timeline(words, self.cycles, dict.fromkeys(Unit, 0))
-        _add(found, made, _Names({}), self.cycles.timings.interval)
-        cycles, port, lanes = (sum(each[n] for each in found.values()) for n in range(3))
-        return (("head", cycles, port, lanes),)
+        made = timeline(words, cycles, dict.fromkeys(Unit, 0))
+        _add(found, made, _Names({}), self.timings.interval)
+        taken, port, lanes = (sum(each[n] for each in found.values()) for n in range(3))
+        return (("head", taken, port, lanes),)
 
     # A pass.
 
@@ -340,11 +357,11 @@ class Kllm(Engine):
         numbers = {
             "lanes": self.machine.lanes,
             "ports": self.machine.ports.ports,
-            "latency": self.cycles.timings.latency,
+            "latency": self.timings.latency,
             "hidden": model.hidden,
             "context": longest,
         }
-        known = ranges()
+        known = fit_of().ranges
         found = [
             f"{name} {value}, fitted on {known[name][0]}..{known[name][1]}"
             for name, value in numbers.items()
@@ -358,7 +375,7 @@ class Kllm(Engine):
         """Shares of a batch."""
         context = self._before(model, part.context)
 
-        def shares(tokens: int, _: int) -> Sequence[_Share]:
+        def shares(tokens: int) -> Sequence[_Share]:
             whole, left = divmod(part.count, tokens)
             programs = ((whole, (tokens, context, True)), (1.0, (left, context, True)))
             return programs if left else programs[:1]
@@ -368,9 +385,9 @@ class Kllm(Engine):
     def _prompt(self, model: Model, part: Part) -> Iterable[_Share]:
         """Shares the ``new`` tokens of one sequence, in programs; the contexts are sampled."""
 
-        def shares(tokens: int, samples: int) -> Sequence[_Share]:
+        def shares(tokens: int) -> Sequence[_Share]:
             whole, left = divmod(part.new, tokens)
-            found = [(weight, n, tokens) for weight, n in sampled(whole, samples)]
+            found = [(weight, n, tokens) for weight, n in sampled(whole, _SAMPLES)]
             found += [(1.0, whole, left)] if left else []
             return [
                 (part.count * weight, (new, self._before(model, part.context + n * tokens), False))
@@ -407,9 +424,6 @@ class Kllm(Engine):
                     float(model.layers * macs.get(name, 0)),
                 )
             )
-        handover = model.layers * self.base("handover")
-        if handover:
-            spent.append(Spent("hand-over", handover, {"host": handover}, {}))
         return Cost(tuple(spent))
 
     def _macs(self, shape: LayerShape, tokens: int, context: int, separate: bool) -> dict[str, int]:
@@ -418,8 +432,8 @@ class Kllm(Engine):
             name: tokens * inputs * outputs
             for name, (inputs, outputs) in self._matrices(shape).items()
         }
-        attended = context + (1 if separate else tokens)
-        made["attention"] = 2 * tokens * attended * shape.heads * shape.head_size
+        attended = _attended(tokens, context, separate)
+        made["attention"] = 2 * attended * shape.heads * shape.head_size
         return made
 
     def _traffic(
@@ -430,18 +444,15 @@ class Kllm(Engine):
             name: {"weights": self._image_bytes(*size)}
             for name, size in self._matrices(shape).items()
         }
-        attended = context + (1 if separate else tokens)
-        each = self._image_bytes(shape.head_size, attended)
-        each += self._image_bytes(attended, shape.head_size)
-        written = shape.kv_heads * (shape.head_size * self.machine.bits_a / 8 + 2.0)
+        count, size = self._record_bytes(shape)
         made["attention"] = {
-            "kv_read": tokens * shape.kv_heads * each,
-            "kv_written": 2.0 * tokens * written,
+            "kv_read": 2.0 * _attended(tokens, context, separate) * count * size,
+            "kv_written": 2.0 * tokens * count * size,
         }
         return made
 
     def _logits(self, model: Model, shape: LayerShape, words: int) -> Cost:
-        chunk = max(1, min(words, self.machine.slots // 2))
+        chunk = max(1, min(words, self.machine.slots // 2, _PLACES))
         while True:
             try:
                 found = self._head(shape, model.vocabulary, chunk)
@@ -474,6 +485,30 @@ class Kllm(Engine):
         }
 
 
+def _attended(tokens: int, context: int, separate: bool) -> int:
+    """Cached tokens that the new ones attend to, each its own too, added up."""
+    return tokens * (context + 1) + (0 if separate else tokens * (tokens - 1) // 2)
+
+
+@functools.cache
+def _cache_of(shape: LayerShape, page_bytes: int, engines: int) -> CacheConfig:
+    """The pages of a sequence, with K and V of a token in as few records as fit. ConfigError."""
+    refusal = ConfigError(f"engines must be a divisor of {shape.kv_heads} KV heads, not {engines}")
+    for groups in range(engines, shape.kv_heads + 1, engines):
+        try:
+            kv = KvShape(
+                heads=shape.kv_heads, head_dim=shape.head_size, order="token", groups=groups,
+                block=64 if shape.head_size % 64 == 0 else 32,
+            )  # fmt: skip
+            return CacheConfig(
+                kv=kv, sequences=1, layers=1, pages=1 << 20, page_bytes=page_bytes,
+                max_tokens=_CONTEXT_MAX,
+            )  # fmt: skip
+        except ConfigError as error:
+            refusal = error
+    raise refusal
+
+
 def _flat(fields: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     """Fields of shapes as ``lane.lanes``."""
     made: dict[str, Any] = {}
@@ -485,7 +520,7 @@ def _flat(fields: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class _Ran:
-    """A layer's programs.
+    """A layer's program.
 
     operations : each with cycles, those of the ports, those of the lanes
     loaded : bytes of all LOADs, by what they are
@@ -495,12 +530,12 @@ class _Ran:
     loaded: tuple[tuple[str, float], ...]
 
 
-def _loaded(program: LayerProgram, lines: Iterable[Timeline]) -> tuple[tuple[str, float], ...]:
-    """Codebooks and packets count as weights, the scales of V as K and V, others as activations."""
-    places = sorted((first, name) for name, (first, _) in program.place.items())
+def _loaded(program: LayerProgram, line: Timeline) -> tuple[tuple[str, float], ...]:
+    """Codebooks and packets count as weights, others as activations."""
+    places = sorted((first, name) for name, (first, _) in program.layout.place.items())
     firsts = [first for first, _ in places]
     found: dict[str, float] = {}
-    for each in itertools.chain.from_iterable(line.placed for line in lines):
+    for each in line.placed:
         if each.opcode == Opcode.LOAD:
             place = bisect.bisect_right(firsts, each.address) - 1
             name = places[place][1].rstrip("0123456789.")
@@ -514,12 +549,8 @@ class _Names:
 
     def __init__(self, image: Mapping[str, tuple[int, int, int]]):
         self.addresses: list[tuple[int, str]] = sorted(
-            (place[0], self._operation(name)) for name, place in image.items()
+            (place[0], name) for name, place in image.items()
         )
-
-    @staticmethod
-    def _operation(image: str) -> str:
-        return image if image in LINEARS or image in FUSED else "attention"
 
     def of(self, placed: Placed) -> str:
         if placed.opcode != Opcode.MATMUL:

@@ -1,7 +1,7 @@
 """Two chips in one: one has the weights, the other has K, V and attention, on one memory.
 
-A step of decoding is the first chip's, without its attention and without what its host reads, and
-then the attention of the second. They take turns. A prompt runs on the first chip alone, and the
+A step of decoding is the first chip's, without its attention, and then the attention of the
+second. They take turns. A prompt runs on the first chip alone, and the
 second stores its K and V.
 """
 
@@ -17,7 +17,7 @@ from sim.hardware import Hardware
 from sim.model import Model
 from sim.work import Part, Pass
 
-_CACHE = ("attention", "read", "hand-over")  # operations that a cache of its own replaces
+_CACHE = ("attention",)  # operations that a cache of its own replaces
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

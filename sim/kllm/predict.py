@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def predict(run: "LayerRun", timings: Timings) -> tuple[float, dict[str, float]]:
-    """Cycles of all parts, and of the commands by opcode; the run's latency replaces the other.
+    """Cycles of the layer, and of the commands by opcode; the run's latency replaces the other.
 
     ConfigError: KLLM has no program for it, or one of other commands than the run's.
     """
@@ -32,21 +32,17 @@ def predict(run: "LayerRun", timings: Timings) -> tuple[float, dict[str, float]]
     except AssemblyError as error:
         raise ConfigError(f"{run.name}: {error}") from None
     timed = dataclasses.replace(timings, latency=f["latency"])
-    cycles = CommandCycles(run.machine, run.units, timed)
-    first, whole = dict.fromkeys(Unit, 0), 0.0
+    cycles = CommandCycles(run.machine, run.units, timed, f["context"])
     kinds: dict[str, float] = {}
-    for words in program.parts:
-        before = dict(first)
-        made = timeline(words, cycles, first)
-        whole += made.cycles
-        ends = [placed.end for placed in made.placed]
-        for command, end in zip(waits(words, before), ends, strict=True):
-            name = command.opcode.name
-            kinds[name] = kinds.get(name, 0.0) + end - waited(command.after, ends)
+    made = timeline(program.words, cycles, dict.fromkeys(Unit, 0))
+    ends = [placed.end for placed in made.placed]
+    for command, end in zip(waits(program.words, dict.fromkeys(Unit, 0)), ends, strict=True):
+        name = command.opcode.name
+        kinds[name] = kinds.get(name, 0.0) + end - waited(command.after, ends)
     if set(kinds) != set(run.opcodes()):
         names = ", ".join(sorted(set(kinds) ^ set(run.opcodes())))
         raise ConfigError(f"{run.name}: {names} must be in the program and in its cycles")
-    return whole, kinds
+    return made.cycles, kinds
 
 
 def predict_product(run: "ProductRun", timings: Timings) -> tuple[float, float]:

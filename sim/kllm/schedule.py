@@ -1,4 +1,4 @@
-"""The times at which a program's commands run: in-order dispatcher, five units, weight ports.
+"""The times at which a program's commands run: in-order dispatcher, six units, weight ports.
 
 | event | not before |
 |---|---|

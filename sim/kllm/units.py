@@ -57,6 +57,7 @@ TIMINGS = "kllm_timings.json"
 # Delays that ``python -m sim.calibrate --fit`` finds.
 # From the start of a QUANTIZE to its first request of a row (tb/kllm/test_accelerator.py).
 QUANTIZE_READS = 5
+RANGED = ("lanes", "ports", "latency", "hidden", "context")  # of the runs of a fit
 FITTED = ("load", "lanes", "start", "finish", "turn", "overlap", "status", "read", "read_word")
 
 
@@ -125,7 +126,6 @@ class Units(Config):
             parts=ROW_ELEMENTS // self.integer_lanes,
             scale=16,
         )
-
 
     def cache(self, machine: MachineConfig) -> CacheCycles:
         """Cycles of the unit CACHE's commands."""
@@ -201,34 +201,51 @@ class Timings(Config):
         )
 
 
-def fitted_commit(folder: Path = _FOLDER) -> str:
-    """The commit of the runs that the delays were fitted on. ConfigError: as ``fitted``."""
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """The runs that the delays were fitted on: their commit, least and largest of their numbers."""
+
+    commit: str
+    ranges: Mapping[str, tuple[int, int]]
+
+
+def fit_of(folder: Path = _FOLDER) -> Fit:
+    """ConfigError: as ``fitted``."""
     return _fitted(folder)[0]
 
 
-def _fitted(folder: Path) -> tuple[str, dict[str, Any]]:
+def _fitted(folder: Path) -> tuple[Fit, dict[str, Any]]:
     file = folder / TIMINGS
     try:
         found = json.loads(file.read_text())
-        commit = found.pop("commit")
-        if not isinstance(commit, str) or set(found) != set(FITTED):
-            raise ConfigError(f"{file}: must have commit, {', '.join(FITTED)}")
+        commit, ranges = found.pop("commit"), found.pop("ranges", None)
+        is_known = isinstance(commit, str) and isinstance(ranges, dict)
+        if not is_known or set(found) != set(FITTED) or set(ranges) != set(RANGED):
+            names = ", ".join(RANGED)
+            raise ConfigError(
+                f"{file}: must have commit, ranges of {names}, {', '.join(FITTED)}"
+            )
+        made = {name: (int(low), int(high)) for name, (low, high) in ranges.items()}
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from None
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise ConfigError(f"{file}: no delays of sim.calibrate --fit: {error!r}") from None
-    return commit, found
+    return Fit(commit, made), found
 
 
 class CommandCycles:
     """Cycles of every command on one machine.
 
-    context : cached tokens of the one sequence whose next tokens the commands take
+    context : cached tokens of the sequence whose next tokens the commands take
+    separate : each token is the next one of a sequence of its own, all with so many cached tokens
     """
 
-    def __init__(self, machine: MachineConfig, units: Units, timings: Timings, context: int = 0):
+    def __init__(
+        self, machine: MachineConfig, units: Units, timings: Timings, context: int = 0,
+        separate: bool = False,
+    ) -> None:  # fmt: skip
         self.machine, self.units, self.timings = machine, units, timings
-        self.context = context
+        self.context, self.separate = context, separate
         self.cache = units.cache(machine) if machine.batch else None
         self.lane = units.lane(machine)
         self.quantizer = units.quantizer(machine)
@@ -270,7 +287,8 @@ class CommandCycles:
         if self.cache and opcode == Opcode.APPEND:
             return self.cache.append(o["tokens"], t.latency)
         if self.cache and opcode == Opcode.ATTEND:
-            rows = range(self.context + 1, self.context + o["tokens"] + 1)
+            first = self.context + 1
+            rows = [first + (0 if self.separate else n) for n in range(o["tokens"])]
             return self.cache.attend(rows, t.latency)
         if opcode in (Opcode.READ, Opcode.READ_SLOT):
             words = read_words(opcode, o)

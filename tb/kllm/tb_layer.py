@@ -1,4 +1,4 @@
-"""Runs inside the simulator: a packed layer on KllmAccelerator by parts, the host between them."""
+"""Runs inside the simulator: a recorded layer on KllmAccelerator, part by part."""
 
 import json
 import os
@@ -36,12 +36,6 @@ async def layer(dut):
         memory.data = bytearray(data)
     measured = []
     for part in params["parts"]:
-        for memory, words in zip((host.data, *host.weights), part["append"], strict=True):
-            for address, word in words:
-                first = address * memory.word_bytes
-                memory.data[first : first + memory.word_bytes] = word.to_bytes(
-                    memory.word_bytes, "little"
-                )
         before = [memory.words for memory in host.weights]
         if part.get("batch"):
             await host.run(part["batch"], to=BATCH, latency=latency)

@@ -1,10 +1,12 @@
 """A decoder layer of a random LLaMA model on KllmAccelerator, equal to golden in every bit.
 
-Compares every status and every word read back. After the layer it compares every row of the vector
-memory and every slot, whether a command wrote it or not. Odd sizes, heads in groups, two new tokens
-after a cached context, the host's append between the two programs, through golden.llm.pack's files.
-SmolLM2's own layer: ``python -m senbazuru.runs.layer``. Shown to fail: without the host's append,
-with one weight port's words changed, and with words after a vector's end that are not 0
+Compares every answer of the cache, every status and every word read back. After the layer it
+compares every row of the vector memory and every slot, whether a command wrote it or not. Sizes are
+odd, heads in groups. The accelerator appends K and V of a context to its pages, and takes two new
+tokens then, through golden.llm.pack's files. What the pages hold shows in what ATTEND gives.
+SmolLM2's own layer: ``python -m senbazuru.runs.layer``.
+
+Shown to fail: one weight port's words changed; words after a vector's end that are not 0
 (test_all_rows_are_compared).
 """
 
@@ -15,12 +17,10 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import hdl.kllm.function.unit
-from golden.fp16.ops import float_from_bits
 from golden.kllm.cache import Place
-from golden.kllm.isa import FAILED
 from golden.kllm.layer.compiler import compile_layer
-from golden.kllm.layer.host import run_layer
-from golden.kllm.layer.quantized import quantize_cache, quantize_layer
+from golden.kllm.layer.host import history_of, run_layer
+from golden.kllm.layer.quantized import quantize_layer
 from golden.kllm.layer.shape import LayerOptions
 from golden.kllm.layer.weights import layer_weights
 from golden.llm.kllm.reference import reference
@@ -29,11 +29,10 @@ from hdl.kllm.accelerator import KllmAccelerator
 from hdl.kllm.function.result_rows import KllmResultRows
 from hdl.kllm.room import BLOCKS
 from tb.faults.plant import plant
-from tb.kllm.support.packs import History, Paged, parameters
+from tb.kllm.support.packs import parameters
 from tb.simulate.run import simulate
 
-SMALL = BLOCKS["kllm_accelerator"].configs["small"]
-CACHED = BLOCKS["kllm_accelerator"].configs["small_cache"]
+SMALL = BLOCKS["kllm_accelerator"].configs["small_cache"]
 TWO = BLOCKS["kllm_accelerator"].configs["small_cache2"]
 HIDDEN, CONTEXT = 80, 9
 
@@ -44,7 +43,7 @@ HIDDEN, CONTEXT = 80, 9
     [
         (LayerOptions(), 1),
         (LayerOptions(fuse=False, glu="exact"), 2),
-        (LayerOptions(scores="index"), 1),
+        (LayerOptions(center=True), 2),
         (LayerOptions(glu="exact", center=True), 2),
     ],
 )
@@ -66,42 +65,28 @@ def test_all_rows_are_compared(seed, tmp_path):
 
 
 def run(accelerator, options, tokens, seed, folder):
-    """The layer's two programs, then the final state."""
-    params = parameters(packed(options, tokens, seed, folder), SMALL.machine, latency=5)
+    """The context and the layer, then the final state."""
+    pack = packed(options, tokens, seed, folder)
+    params = parameters(pack, pack.ports, SMALL.machine, latency=5)
     simulate(accelerator, "tb.kllm.tb_layer", params=params, seed=seed)
 
 
-@pytest.mark.telling("one-2-exact")
-@pytest.mark.parametrize(("tokens", "glu"), [(1, "index"), (2, "exact"), (2, "index")])
-@pytest.mark.parametrize("config", [CACHED, TWO], ids=["one", "two"])
-def test_paged_layer(config, tokens, glu, seed):
-    """cache=oaken: one part, without the host, next to another sequence and an empty place.
-
-    The tokens are of one sequence, one after the other, and the last one is of another sequence.
-    """
-    options = LayerOptions(cache="oaken", center=True, glu=glu)
+@pytest.mark.telling("one")
+@pytest.mark.parametrize("config", [SMALL, TWO], ids=["one", "two"])
+def test_sequences(config, seed):
+    """A token of each of two sequences, the longest one too, and a place without a token."""
+    options = LayerOptions(glu="exact", center=True)
     weights, cos, sin, x, seen = random_layer(seed)
     quantized = quantize_layer(weights, seen, 4, 4, options)
-    assert quantized.offset is not None
     machine = config.machine
-    compiled = compile_layer(quantized, machine, tokens, CONTEXT)
-    keys = seen["k"].double() + float_from_bits(quantized.offset)
-    values = seen["v"].double()
-    longest = machine.cache.max_tokens - tokens
-    lengths = [CONTEXT, longest]
-    sequences = [
-        History(keys[:length].flatten(1), values[:length].flatten(1)) for length in lengths
-    ]
-    new = slice(CONTEXT, CONTEXT + tokens)
-    paged = Paged(compiled, x[new], cos[new], sin[new], sequences)
-    batch = [Place(0, CONTEXT + t) for t in range(tokens)]
-    if tokens > 1:
-        batch[-1] = Place(1, longest)
-    paged.part(compiled.parts[0], batch)
-    assert not any(status & FAILED for *_, status in paged.parts[-1]["results"])
-    simulate(
-        KllmAccelerator(config), "tb.kllm.tb_layer", params=paged.parameters(latency=5), seed=seed
-    )
+    lengths = [CONTEXT, machine.cache.max_tokens - 1]
+    histories = [history_of(quantized, seen["k"][:n], seen["v"][:n]) for n in lengths]
+    new = slice(CONTEXT, CONTEXT + 3)
+    batch = [Place(0, lengths[0]), None, Place(1, lengths[1])]
+    compiled = compile_layer(quantized, machine, 3)
+    made = run_layer(compiled, x[new], cos[new], sin[new], histories, batch)
+    params = parameters(made, made.weights, machine, latency=5)
+    simulate(KllmAccelerator(config), "tb.kllm.tb_layer", params=params, seed=seed)
 
 
 def packed(options, tokens, seed, folder):
@@ -110,9 +95,9 @@ def packed(options, tokens, seed, folder):
     quantized = quantize_layer(weights, seen, 4, 4, options)
     compiled = compile_layer(quantized, SMALL.machine, tokens, CONTEXT)
     new = slice(CONTEXT, CONTEXT + tokens)
-    cache = quantize_cache(quantized, seen["k"][:CONTEXT], seen["v"][:CONTEXT])
-    made = run_layer(compiled, x[new], cos[new], sin[new], cache)
-    write(folder, compiled, made, {"name": "random"}, {})
+    history = history_of(quantized, seen["k"][:CONTEXT], seen["v"][:CONTEXT])
+    made = run_layer(compiled, x[new], cos[new], sin[new], [history])
+    write(folder, compiled, made, {"name": "random", "context": CONTEXT}, {})
     return load(folder, SMALL.machine)
 
 

@@ -11,8 +11,7 @@ from golden.kllm import attention as exact
 from golden.kllm.config import MACHINES, MachineConfig, outlier_count
 from golden.kllm.flow import LINEARS
 from golden.kllm.layer.compiler import compile_layer
-from golden.kllm.layer.host import run_layer
-from golden.kllm.layer.quantized import quantize_cache
+from golden.kllm.layer.host import history_of, run_layer
 from golden.kllm.quantize import (
     Training,
     quantize_tokens,
@@ -38,6 +37,8 @@ from golden.llm.eval.state import calibrate
 from golden.llm.kllm.reference import layer_inputs
 from golden.llm.methods import parse, parse_all
 from golden.llm.methods.kllm import Kllm, KllmPlain, KllmS
+from golden.llm.methods.oaken import Oaken
+from golden.llm.pack import Calibrated
 from tests.tiny import tiny_llama, uneven_llama
 
 
@@ -376,27 +377,31 @@ def test_no_exact_attention_where_the_hardware_has_none(
     ids=["plain", "fitted", "sequential"],
 )  # fmt: skip
 def test_a_layer_is_what_the_machine_computes(method: Kllm) -> None:
-    """The method's codebooks and weights in the programs of golden.kllm.layer, on the machine."""
+    """The method's codebooks and weights in the program of golden.kllm.layer, on the machine.
+
+    K and V are Oaken's in both. Shown to fail: a history without the offset.
+    """
     tiny = tiny_llama(heads=4, kv_heads=2, head_dim=32, seed=5)
     ids = torch.randint(0, 64, (12,), generator=torch.Generator().manual_seed(1))
-    assert method.kept_bits == 4
     others = [torch.randint(0, 64, (200,), generator=torch.Generator().manual_seed(2))]
-    state = state_of(method, CalibrationData(tiny.model, others))
-    _, quantized = method.layer(tiny.model, state, 0)
+    methods = [dataclasses.replace(method, cache_bits=16, integer_bits=16), Oaken()]
+    states = calibrate(methods, CalibrationData(tiny.model, others))
+    both = Calibrated(methods, [states[0], states[1]], {})
+    _, quantized = both.layer(tiny.model, 0)
     seen: dict[str, torch.Tensor] = {}
     with Site(tiny.model, Bits()) as site:
         site.kv(lambda layer, kv, x: seen.setdefault(f"{layer}.{kv}", x))  # before the offset
-        method.install(site, state)
+        both.install(site)
         inputs = layer_inputs(tiny.model, ids, 0)
     k, v = (seen[f"0.{kv}"][0].unflatten(-1, (2, 32)) for kv in (0, 1))
-    machine = MachineConfig.parse(MACHINES["small"], ["slot.slots=8"])
+    machine = MachineConfig.parse(MACHINES["small_cache"], ["slot.slots=8"])
     errors = []
     for t in range(11, 5, -1):
         compiled = compile_layer(quantized, machine, 1, t)
         new = slice(t, t + 1)
         run = run_layer(
             compiled, inputs.x[new], inputs.cos[new], inputs.sin[new],
-            quantize_cache(quantized, k[:t], v[:t]),
+            [history_of(quantized, k[:t], v[:t])],
         )  # fmt: skip
         x = inputs.x[t].double()
         update = inputs.y[t].double() - x

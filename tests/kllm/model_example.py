@@ -49,27 +49,24 @@ def paged(head_dim: int = 32, engines: int = 1) -> MachineConfig:
 
 
 def quantized(
-    machine: MachineConfig, head_dim: int = 32, layers: int = LAYERS, cache: str = "indices"
+    machine: MachineConfig, head_dim: int = 32, layers: int = LAYERS
 ) -> tuple[QuantizedModel, ModelLayout]:
     """The model for a machine, and its layout."""
     loaded = checkpoint(head_dim)
     ids = torch.randint(0, VOCABULARY, (256,), generator=torch.Generator().manual_seed(2))
-    options = LayerOptions(glu="exact", center=True, cache=cache)
+    options = LayerOptions(glu="exact", center=True)
     source = pack.trained(loaded, ids, options, machine)
     shape = model_shape(loaded.model, layers, CONTEXT, source.shape)
-    layout = model_layout(shape, options, machine, pack.CHUNK)
+    layout = model_layout(shape, options, machine)
     return pack.quantize_model(loaded, source, layout, [ids], lambda _line: None), layout
 
 
 @functools.cache
-def image(
-    head_dim: int = 32, layers: int = LAYERS, cache: str = "indices", engines: int = 1
-) -> ModelImage:
-    """The image of the small machine; heads of 64 elements take two groups of V's images."""
-    machine = MACHINES["small"] if cache == "indices" else paged(head_dim, engines)
+def image(head_dim: int = 32, layers: int = LAYERS, engines: int = 1) -> ModelImage:
+    """The image of the small machine with a unit CACHE for these heads."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return compile_model(*quantized(machine, head_dim, layers, cache))
+        return compile_model(*quantized(paged(head_dim, engines), head_dim, layers))
 
 
 @functools.cache
@@ -88,11 +85,11 @@ def tokenizer() -> Tokenizer:
 
 def packed(
     folder: Path, head_dim: int = 32, end: Sequence[int] = (), speaks: bool = False,
-    cache: str = "indices", engines: int = 1,
+    engines: int = 1,
 ) -> pack.ModelPack:  # fmt: skip
     """Written to a folder and read back; end: tokens that end a text; speaks: has a tokenizer."""
     model = {"name": "random", "end": list(end)}
     given = types.SimpleNamespace(backend_tokenizer=tokenizer()) if speaks else None
-    made = image(head_dim, cache=cache, engines=engines)
+    made = image(head_dim, engines=engines)
     pack.write(folder, made, model, {"tool": "test"}, given)
     return pack.load(folder, made.layout.config)

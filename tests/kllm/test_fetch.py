@@ -169,7 +169,7 @@ def test_programs_that_end_beyond_the_addresses() -> None:
 
 def test_a_model_speaks_by_one_image() -> None:
     """The host gives places and RUN: the ids are those of steps whose words it sends."""
-    image = example.image(cache="oaken")
+    image = example.image()
     program = step_program(image.layout)
     sent, host = ModelHost(image), ModelHost(image)
     machine = host.machine

@@ -13,11 +13,8 @@ from golden.fp16.ops import bits_from_float, fixed_point
 from golden.index.codebook import product_codebook
 from golden.index.histogram import counts, integer_counts
 from golden.kllm import matmul as matmul_module
-from golden.kllm.config import MACHINES
 from golden.kllm.format import Status, product_index
-from golden.kllm.layer.compiler import _padded
 from golden.kllm.matmul import (
-    _loaded,
     dequantized_matmul,
     integer_matmul,
     matmul,
@@ -190,30 +187,6 @@ def test_a_packet_of_half_a_codebook_needs_an_antisymmetric_one() -> None:
     with pytest.raises(ConfigError) as error:
         codebook_words(book, book, "fixed16", antisymmetric=True)
     assert str(error.value) == "codebook_b must be antisymmetric: c[i] = -c[3 - i]"
-
-
-@pytest.mark.parametrize("entries", [4, 8])
-def test_half_packets_take_any_codebook_of_fewer_entries(entries: int) -> None:
-    """K or V of fewer bits than weights: the words that their indices select are the same.
-
-    Shown to fail: the last centroid repeated up to the end, as in a whole packet.
-    """
-    whole = dataclasses.replace(MACHINES["small"], product="fixed12")
-    half = dataclasses.replace(whole, antisymmetric=True)
-    a = bits_from_float(torch.tensor([-0.9, -0.5, -0.3, -0.1, 0.05, 0.2, 0.6, 1.0]).double())
-    b = a[:entries]
-    found, wanted = (
-        _loaded(
-            Packet(
-                codebook_words(a, _padded(b, each), "fixed12", each.antisymmetric),
-                3, 4, "fixed12", each.antisymmetric,
-            )
-        )
-        for each in (half, whole)
-    )  # fmt: skip
-    assert torch.equal(found.table[:, :entries], wanted.table[:, :entries])
-    assert torch.equal(found.b[:entries], wanted.b[:entries])
-    assert torch.equal(found.b[:entries], b)
 
 
 @pytest.mark.parametrize("device", DEVICES)

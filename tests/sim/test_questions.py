@@ -40,12 +40,12 @@ def test_comparisons_of_the_page(name):
             assert is_marked == chip.startswith(("kllm", "million")), (row[0], chip)
 
 
-@pytest.mark.parametrize("name", ["sim_lanes", "sim_queues", "sim_functions", "sim_scores"])
+@pytest.mark.parametrize("name", ["sim_lanes", "sim_queues", "sim_functions", "sim_attention"])
 def test_tables_of_kllm_alone(name):
     """All figures of a 7B model are extrapolated. The first cells of a row are what was varied."""
-    varied = 2 if name == "sim_queues" else 1
+    varied = 2 if name in ("sim_queues", "sim_attention") else 1
     for row in section(name)[1:]:
-        assert all(re.fullmatch(r"\(\d+\)", cell) for cell in row[varied:] if cell), row
+        assert all(re.fullmatch(r"\(\d+(\.\d)?\)", cell) for cell in row[varied:] if cell), row
 
 
 def test_the_page_has_what_the_command_prints():

@@ -8,15 +8,27 @@ import shutil
 import pytest
 
 from golden.config import ConfigError
+from golden.kllm.config import MACHINES
+from golden.kllm.isa import COMMAND_WORDS, decode
+from golden.kllm.layer.program import layer_program
 from sim import calibrate, calibration, claims, validate
-from sim.calibration import FOLDER, GUIDE, HELD_OUT, TRAIN, load_runs, mark_of, read_figures
+from sim.calibration import (
+    FOLDER,
+    GUIDE,
+    HELD_OUT,
+    TRAIN,
+    LayerRun,
+    load_runs,
+    mark_of,
+    read_figures,
+)
 from sim.claims.__main__ import CLAIMS, rows
 from sim.claims.claim import STATUSES, Claim, judge
 from sim.claims.oaken_motivation import core_use
 from sim.claims.oaken_tables import chip_area, synthesised
 from sim.cost import Spent
 from sim.engine import engine_of
-from sim.kllm.units import FITTED, TIMINGS, Timings
+from sim.kllm.units import FITTED, TIMINGS, Timings, fit_of
 
 assert claims  # the package of CLAIMS
 
@@ -29,26 +41,15 @@ def layers():
 def test_held_out_layers(layers):
     """The goal: 5 % in total. Shown to fail: weights of a product that wait for the one before."""
     held = [each for each in layers if each.run.mark == HELD_OUT]
+    if not held:
+        pytest.skip("no layer of the present programs is measured")
     assert len(held) >= 8
     assert max(abs(each.error) for each in held) <= 0.05
     assert sum(abs(each.error) for each in held) / len(held) <= 0.02
-
-
-def test_kinds_of_commands(layers):
-    """The goal per kind, as errors cancel in a total: 5 %, or what the bench's polls hide.
-
-    The host sees an end up to 6 cycles late: 4 cycles of each command are as much as a kind may
-    be off. ROTARY of three tokens is not modelled: it reads while QUANTIZE of three tokens does.
-    Shown to fail: functions that do not wait for other readers of the vector memory.
-    """
     for each in layers:
-        counts: dict[str, int] = {}
-        for (_, name), (count, _) in each.run.cycles.items():
-            counts[name] = counts.get(name, 0) + count
+        counts = {name: count for name, (count, _) in each.run.cycles.items()}
         for name, (measured, predicted) in each.kinds.items():
-            if name == "ROTARY" and each.run.mark == GUIDE:
-                continue
-            error = abs(predicted - measured)
+            error = abs(predicted - measured)  # the host sees an end up to 6 cycles late
             assert error <= max(0.05 * measured, 4 * counts[name]), f"{each.run.name}: {name}"
 
 
@@ -115,8 +116,7 @@ def test_tokens_of_products_are_in_order():
 
 def product_file(tmp_path, **changes):
     """A file of senbazuru.runs.accelerator_rates with one case: two figures."""
-    (layer,) = [run for run in load_runs() if run.mark == GUIDE]
-    machine = dataclasses.asdict(layer.machine)
+    machine = dataclasses.asdict(MACHINES["smollm2"])
     figure = {
         "command": "senbazuru.runs.accelerator_rates",
         "configuration": {
@@ -168,12 +168,6 @@ def test_a_case_that_does_not_divide(tmp_path, capsys):
     assert "at_a_time must be a divisor of 4 tokens, not 3" in capsys.readouterr().err
 
 
-def test_runs_are_of_several_machines_and_contexts(layers):
-    assert len({each.run.fields["lanes"] for each in layers}) >= 2
-    assert len({each.run.fields["context"] for each in layers}) >= 4
-    assert {each.run.mark for each in layers} == {TRAIN, HELD_OUT, GUIDE}
-
-
 def test_marks_come_from_the_hash():
     """They do not depend on the order of the fields, and a third is for fitting."""
     fields = {"lanes": 4, "context": 8}
@@ -182,14 +176,77 @@ def test_marks_come_from_the_hash():
     assert 150 < marks.count(TRAIN) < 250
 
 
+FIELDS = {
+    "lanes": 4, "columns": 32, "elements": 16, "bits_b": 4, "slot_elements": 1536, "slots": 16,
+    "outliers_max": 64, "bits_a": 4, "integer_bits": 8, "vector_rows": 2048, "ports": 4,
+    "port_bits": 512, "product": "rounded", "softmax_elements": 1024, "replay_beats": 128,
+    "counter": "select", "macs": 32, "width": 8, "batch": 8, "queries": 3, "engines": 1,
+    "cache_heads": 3,
+    "cache_head_dim": 64, "block": 64, "groups": 1, "page_bytes": 4096, "max_tokens": 512,
+    "functions": 1, "ahead": 0, "banks": 1, "packet_words": 1, "cache_bits": 512,
+    "attention_lanes": 64, "attention_macs": 192, "latency": 40, "tokens": 1, "context": 100,
+    "hidden": 576, "heads": 9, "kv_heads": 3, "head_size": 64, "intermediate": 1536,
+    "epsilon": 1e-5, "fuse": 1, "glu": "index", "share": 0.005,
+}  # fmt: skip
+COMMIT = fit_of().commit
+
+
+def made_run(timings=None, **changes):
+    """A run of SmolLM2 whose cycles are those that the schedule predicts."""
+    run = LayerRun({**FIELDS, **changes}, COMMIT, {})
+    f = run.fields
+    words = layer_program(run.shape, run.options, run.machine, f["tokens"], f["context"]).words
+    commands = [decode(words[at : at + COMMAND_WORDS])[0].name
+                for at in range(0, len(words), COMMAND_WORDS)]  # fmt: skip
+    kinds = {name: (commands.count(name), 1) for name in dict.fromkeys(commands)}
+    whole, found = validate.predict(
+        dataclasses.replace(run, cycles=kinds), timings or Timings.fitted()
+    )
+    cycles = {name: (count, round(found[name])) for name, (count, _) in kinds.items()}
+    return dataclasses.replace(run, cycles={**cycles, "all": (1, round(whole))})
+
+
+# Those for fitting first.
+LAYERS = sorted(
+    (made_run(context=context) for context in range(8, 28)),
+    key=lambda run: [TRAIN, HELD_OUT].index(run.mark),
+)
+
+
 def copied(tmp_path):
+    """The files of ``sim/calib``, and layers of the present programs."""
     for file in FOLDER.iterdir():
         shutil.copy(file, tmp_path)
+    calibration.save(LAYERS, tmp_path)
     return tmp_path
 
 
-COMMIT = load_runs(FOLDER)[0].commit
-LOADS = (FOLDER / calibration.CYCLES).read_text().splitlines()[1]  # of the first run
+def test_layers_have_errors(tmp_path):
+    """Tables of layers that the schedule itself has made have no errors, but for roundings."""
+    found = validate.layers(copied(tmp_path))
+    assert len(found) == len(LAYERS)
+    assert max(abs(each.error) for each in found) < 1e-3
+    text = validate.sections(found, [], [], [])
+    train = sum(run.mark == TRAIN for run in LAYERS)
+    assert f"| decoder layers of KLLM, train | {train} | 9 | 0.0" in text["sim_validate"]
+    assert "| ATTEND |" in text["sim_validate_kinds"]
+    assert text["sim_validate_layers"].count("held-out") == len(LAYERS) - train
+
+
+def test_no_layer_is_measured(tmp_path, capsys):
+    """Delays of an earlier fit stay, and the tables say that there is no layer."""
+    copied(tmp_path)
+    for name in (calibration.RUNS, calibration.CYCLES):
+        (tmp_path / name).unlink()
+    assert load_runs(tmp_path) == []
+    assert validate.main(["--folder", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.count("No layer of the present programs is measured.") == 2
+    assert calibrate.main(["--fit", "--folder", str(tmp_path)]) == 2
+    assert "no run is for fitting" in capsys.readouterr().err
+
+
+ROW = LAYERS[0].cycles["LOAD"]
+LOADS = f"0,LOAD,{ROW[0]},{ROW[1]}"  # of the first run
 
 
 @pytest.mark.parametrize(
@@ -220,10 +277,10 @@ PRODUCT = "4096,512,1,1,online,618,3069,f218761072\n"  # the end of a row of PRO
     ("name", "old", "new", "line"),
     [
         (calibration.RUNS, f",{COMMIT}\n", "\n", "row 0 must have a cell for each column"),
-        (calibration.CYCLES, f"\n{LOADS}", "\n0,0,LOAD", "row 0 must have a cell"),
+        (calibration.CYCLES, f"\n{LOADS}", "\n0,LOAD", "row 0 must have a cell"),
         (calibration.CYCLES, "run,", "\udcff,", "codec"),
         (calibration.CYCLES, LOADS, LOADS.replace("LOAD", "TRIM"), "TRIM must be in the program"),
-        (calibration.CYCLES, LOADS, "0,0,LOAD,8,-1", "cycles must be 1 or more"),
+        (calibration.CYCLES, LOADS, "0,LOAD,8,-1", "cycles must be 1 or more"),
         (calibration.UNITS, ",06d9ba525e\n", ",06d9ba525e,1\n", "row 0 must have a cell"),
         (calibration.PRODUCTS, ",f218761072\n", "\n", "row 0 must have a cell"),
         (calibration.PRODUCTS, PRODUCT, PRODUCT.replace("f21", "021"), "commit must be one, not"),
@@ -285,24 +342,35 @@ def figures(run, **changes):
         "vectors": {"rows": f["vector_rows"]},
         "ports": {"ports": f["ports"], "bits": f["port_bits"]},
         **{name: f[name] for name in ("product", "softmax_elements", "replay_beats")},
+        **{name: f[name] for name in ("batch", "queries", "engines")},
+        "cache": {
+            "kv": {
+                "heads": f["cache_heads"], "head_dim": f["cache_head_dim"], "block": f["block"],
+                "groups": f["groups"],
+            },
+            **{name: f[name] for name in ("page_bytes", "max_tokens")},
+        },
     }  # fmt: skip
+    build = {name: f[name] for name in ("counter", "macs", "packet_words")}
+    cache = {"data_bits": f["cache_bits"], "lanes": f["attention_lanes"],
+             "macs": f["attention_macs"]}  # fmt: skip
     configuration = {
-        "machine": machine, "build": {"counter": f["counter"], "macs": f["macs"]},
-        "width": f["width"], "functions": f.get("functions", 1),
+        "machine": machine, "build": build, "cache": cache, "width": f["width"],
+        "functions": f["functions"], "ahead": bool(f["ahead"]), "banks": f["banks"],
     }  # fmt: skip
     given = {name: f[name] for name in calibration._SHAPE} | {"memory_latency": f["latency"]}
     made = [
         {
             "command": "senbazuru.runs.layer", "configuration": configuration, "cycles": cycles,
-            "parameters": {"part": part, "opcode": name if name == "all" else f"{name} 3", **given},
+            "parameters": {"opcode": name if name == "all" else f"{name} 3", **given},
         }
-        for (part, name), (_, cycles) in run.cycles.items()
+        for name, (_, cycles) in run.cycles.items()
     ]  # fmt: skip
     return {"version": 1, "figures": made}
 
 
 def test_figures_become_rows_and_come_back(tmp_path, capsys):
-    run = load_runs()[0]
+    run = LAYERS[0]
     file = tmp_path / "a.json"
     file.write_text(json.dumps(figures(run)))
     found = read_figures(file, run.commit)
@@ -326,14 +394,15 @@ def test_figures_become_rows_and_come_back(tmp_path, capsys):
             {"figures": [{"command": "senbazuru.runs.lane_rates"}]},
             "must come from senbazuru.runs.layer",
         ),
-        ({"figures": figures(load_runs()[0], tokens=[])["figures"]}, "tokens must be 1 or more"),
-        ({"figures": figures(load_runs()[0], lanes=-1)["figures"]}, "lanes must be 1..64, not -1"),
-        (figures(load_runs()[0], functions=8), "functions must be 1, not 8"),
+        ({"figures": figures(LAYERS[0], tokens=[])["figures"]}, "tokens must be 1 or more"),
+        ({"figures": figures(LAYERS[0], lanes=-1)["figures"]}, "lanes must be 1..64, not -1"),
+        (figures(LAYERS[0], functions=3), "Units.functions must be 1 or 2 or 4 or 8"),
+        (figures(LAYERS[0], groups=2), "KvShape.groups must be a divisor of heads = 3"),
     ],
 )
 def test_bad_figures(change, line, tmp_path):
     file = tmp_path / "a.json"
-    file.write_text(json.dumps({**figures(load_runs()[0]), **change}))
+    file.write_text(json.dumps({**figures(LAYERS[0]), **change}))
     with pytest.raises(ConfigError, match=line):
         read_figures(file, "0123456")
 
@@ -345,16 +414,10 @@ def test_bad_commands(capsys):
         assert line in capsys.readouterr().err
 
 
-def test_fit_finds_what_made_the_rows(layers):
+def test_fit_finds_what_made_the_rows():
     """Rows that the schedule itself made give back their delays, or others just as good."""
-    runs = [each.run for each in layers if each.run.mark == TRAIN][:2]
-    secret = dataclasses.replace(Timings.fitted(), finish=22, load=9)
-    made = []
-    for run in runs:
-        whole, kinds = validate.predict(run, secret)
-        cycles = {(0, "all"): (1, round(whole))}
-        cycles |= {(0, name): (1, round(amount)) for name, amount in kinds.items()}
-        made.append(dataclasses.replace(run, cycles=cycles))
+    secret = dataclasses.replace(Timings.fitted(), finish=18, load=14)
+    made = [made_run(secret, context=context) for context in (8, 100)]
     start = Timings.fitted()
     found = calibrate.fit(made, start)
     assert calibrate.loss(made, found) < 1e-5 < calibrate.loss(made, start)
@@ -366,18 +429,13 @@ def test_delays_of_another_commit(tmp_path, capsys):
 
     Shown to fail: commits that are not compared.
     """
-    copied(tmp_path)
-    file = tmp_path / TIMINGS
-    commit = json.loads(file.read_text())["commit"]
-    assert {run.commit for run in load_runs(tmp_path)} == {commit}
-    file.write_text(file.read_text().replace(commit, "0123456789"))
+    file = copied(tmp_path) / TIMINGS
+    file.write_text(file.read_text().replace(COMMIT, "0123456789"))
     assert validate.main(["--folder", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert f"{TIMINGS}: fitted on runs of commit 0123456789" in error
-    assert f"has those of {commit}: python -m sim.calibrate --fit" in error
+    assert f"has those of {COMMIT}: python -m sim.calibrate --fit" in error
     assert error.count("\n") == 1
-    with pytest.raises(ConfigError, match="fitted on runs of commit 0123456789"):
-        calibration.ranges(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -386,8 +444,8 @@ def test_delays_of_another_commit(tmp_path, capsys):
         ("", "no delays of sim.calibrate --fit"),
         ("[]", "no delays of sim.calibrate --fit"),
         ('{"load": 3}', "no delays of sim.calibrate --fit"),
-        ('{"commit": "0123456"}', "must have commit, load, "),
-        ('{"commit": 7, "load": 3}', "must have commit, load, "),
+        ('{"commit": "0123456"}', "must have commit, ranges of lanes, "),
+        ('{"commit": 7, "load": 3}', "must have commit, ranges of lanes, "),
     ],
 )
 def test_damaged_delays(tmp_path, capsys, content, line):

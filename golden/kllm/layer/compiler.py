@@ -5,29 +5,24 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from golden.fp16.format import FP16
 from golden.index.nearest import midpoints
 from golden.kllm.config import MachineConfig
 from golden.kllm.flow import site_of
 from golden.kllm.image import weight_image
 from golden.kllm.isa import ROW_ELEMENTS
-from golden.kllm.layer.layout import Job, used_sites
+from golden.kllm.layer.layout import USED_SITES
 from golden.kllm.layer.program import LayerProgram, check_widths, layer_program
 from golden.kllm.layer.quantized import QuantizedLayer
-from golden.kllm.vectors.requests import codebook_packet, integer_packet
-
-_MINUS_INFINITY = FP16.sign_bit | FP16.infinity
+from golden.kllm.vectors.requests import codebook_packet
 
 
 @dataclasses.dataclass(frozen=True)
 class CompiledLayer:
-    """A program with its memories, but for the tokens and the cache.
+    """A program with its memories, but for the tokens and the pages.
 
-    data: the data memory, zeros where the host writes. weights: one memory per port, zeros where
-    the caches go.
+    data: the data memory, zeros where the host writes. weights: one memory per port.
     """
 
     quantized: QuantizedLayer
@@ -45,42 +40,14 @@ class CompiledLayer:
         return self.program.tokens
 
     @property
-    def context(self) -> int:
-        """Cached tokens."""
-        return self.program.context
-
-    @property
-    def parts(self) -> list[list[int]]:
-        """Words of part 0 and part 1."""
-        return self.program.parts
-
-    @property
     def place(self) -> Mapping[str, tuple[int, int]]:
         """First row and rows of each vector of the data memory."""
-        return self.program.place
+        return self.program.layout.place
 
     @property
     def image(self) -> Mapping[str, tuple[int, int, int]]:
         """Word address and shape (K, N) of each weight image."""
-        return self.program.image
-
-    def cached(self, name: str, sequence: int, head: int) -> str:
-        """The name of k, v or v_scale of a KV head of a sequence."""
-        return self.program.cached(name, sequence, head)
-
-
-def _padded(codebook: Tensor, config: MachineConfig) -> Tensor:
-    """A codebook of K or V with as many entries as one of weights.
-
-    The last centroid is repeated. Half packets take any codebook of fewer entries: no index of K
-    or V reaches the upper half, which is then the lower one negated.
-    """
-    whole = 1 << config.bits_b
-    if len(codebook) == whole:
-        return codebook
-    size = 1 << config.packet_bits_b
-    padded = torch.cat((codebook, codebook[-1:].expand(size - len(codebook))))
-    return torch.cat((padded, padded.flip(0) ^ FP16.sign_bit))[:whole]
+        return self.program.layout.image
 
 
 def write_weights(
@@ -103,28 +70,15 @@ def constants(quantized: QuantizedLayer, config: MachineConfig) -> dict[str, lis
     """
     words = config.product, config.antisymmetric
     made: dict[str, list[Any]] = {}
-    for name in used_sites(quantized.options):
+    for name in USED_SITES:
         codebook = quantized.codebook[name]
         made[f"codebook.{name}"] = [codebook, midpoints(codebook)]
     for name, weight in quantized.weight.items():
         a = quantized.codebook[site_of(name).name]
         made[f"packet.{name}"] = [codebook_packet(a, weight.codebook, *words)]
-    if quantized.options.lanes_attend:
-        k, v = (_padded(quantized.codebook[name], config) for name in "kv")
-        made["packet.scores"] = [codebook_packet(quantized.codebook["q"], k, *words)]
-        made["packet.cached_v"] = [integer_packet(v, config.bits_a, *words)]
     if quantized.offset is not None:
         made["key_offset"] = [quantized.offset.flatten()]
     return made
-
-
-def masks(job: Job) -> dict[str, list[Any]]:
-    """Returns what is added to the scores of each new token that has later ones in its sequence."""
-    tokens = np.arange(job.attended)
-    return {
-        f"mask{t}": [np.where(tokens > job.context + t, _MINUS_INFINITY, 0)]
-        for t in range(job.masks)
-    }
 
 
 def write_vectors(
@@ -150,25 +104,21 @@ def compile_layer(
     config: MachineConfig,
     tokens: int = 1,
     context: int = 0,
-    caches: int = 1,
 ) -> CompiledLayer:
-    """Programs and memories: ``layer_program`` of the layer's sizes, and what it names.
+    """Program and memories: ``layer_program`` of the layer's sizes, and what it names.
 
     ConfigError: a layer that the machine has no room for, or of other widths; AssemblyError: no
     rows or slots left.
     """
     check_layer_widths(quantized, config)
-    program = layer_program(quantized.shape, quantized.options, config, tokens, context, caches)
-    rows = max(first + count for first, count in program.place.values())
+    program = layer_program(quantized.shape, quantized.options, config, tokens, context)
+    layout = program.layout
+    rows = max(first + count for first, count in layout.place.values())
     data = np.zeros((rows, ROW_ELEMENTS), dtype="<u2")
-    job = Job(tokens, context, caches)
-    vectors = constants(quantized, config)
-    if quantized.options.lanes_attend:
-        vectors |= masks(job)
-    write_vectors(data, program.place, vectors)
-    size = program.words * config.port_bits // 8
+    write_vectors(data, layout.place, constants(quantized, config))
+    size = layout.words * config.port_bits // 8
     weights = [np.zeros(size, np.uint8) for _ in range(config.ports.ports)]
-    write_weights(weights, config, program.image, quantized)
+    write_weights(weights, config, layout.image, quantized)
     return CompiledLayer(quantized, program, data.reshape(-1).view(np.uint8), weights)
 
 

@@ -1,8 +1,7 @@
-"""The host's part of a layer: memories, cache images, and runs on the golden machine."""
+"""The host's part of a layer: memories, requests, the batch, and a run on the golden machine."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -10,62 +9,80 @@ from torch import Tensor
 
 from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float, float_from_bits
-from golden.kllm.cache import CacheUnit
-from golden.kllm.config import MachineConfig
-from golden.kllm.isa import FAILED, ROW_BYTES, ROW_ELEMENTS
-from golden.kllm.layer.compiler import CompiledLayer, write_image
-from golden.kllm.layer.quantized import Cache
-from golden.kllm.machine import Machine, Result, slot_of_words
-from golden.kllm.records import ONE
+from golden.kllm.assembler import Assembler
+from golden.kllm.cache import Place
+from golden.kllm.engines import (
+    answer_word,
+    batch_table,
+    moved,
+    place_words,
+    request_of,
+    request_words,
+)
+from golden.kllm.isa import COMMAND_WORDS, FAILED, ROW_BYTES, ROW_ELEMENTS, Opcode, row_count
+from golden.kllm.layer.compiler import CompiledLayer
+from golden.kllm.layer.quantized import QuantizedLayer, cached_words
+from golden.kllm.machine import Machine, Result
+from golden.oaken.kv_engine import Request
+from golden.paging.format import Kv, Op
 
 
-class Compiled(Protocol):
-    """A layer as the host must know it: a ``LayerProgram``, a ``CompiledLayer`` or alike."""
+@dataclasses.dataclass(frozen=True)
+class History:
+    """K, with its offset, and V of a sequence before the new tokens: (tokens, elements) words."""
 
-    @property
-    def config(self) -> MachineConfig: ...
-    @property
-    def place(self) -> Mapping[str, tuple[int, int]]: ...
-    @property
-    def image(self) -> Mapping[str, tuple[int, int, int]]: ...
-    def cached(self, name: str, sequence: int, head: int) -> str: ...
+    k: Tensor
+    v: Tensor
+
+    def __len__(self) -> int:
+        return len(self.k)
 
 
-def append_host(
-    compiled: Compiled,
-    data: np.ndarray,
-    weights: list[np.ndarray],
-    cache: Cache,
-    sequence: int = 0,
-) -> None:
-    """Write the cache images and V's scales into the memories, as the host does before part 1.
+def history_of(quantized: QuantizedLayer, k: Tensor, v: Tensor) -> History:
+    """Real (tokens, kv_heads, head_size) keys, rotated, and values as the pages take them."""
+    return History(*(words.flatten(1) for words in cached_words(k, v, quantized.offset)))
 
-    sequence: whose cache it is, of several.
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A program as the host gives it, and what golden makes of it.
+
+    batch : words that the host writes to BATCH before; words : of the program
+    status : a word per command, in order; readback : words of READ
     """
-    size, of = cache.k_index.shape[-1], compiled.cached
-    for head in range(len(cache.k_scale)):
-        k, v = (compiled.image[of(name, sequence, head)] for name in "kv")
-        write_image(weights, compiled.config, k[0], cache.k_index[head].t(), cache.k_scale[head])
-        ones = torch.full((size,), ONE)
-        write_image(weights, compiled.config, v[0], cache.v_index[head], ones)
-        _write_vector(compiled, data, of("v_scale", sequence, head), cache.v_scale[head])
+
+    batch: list[int]
+    words: list[int]
+    status: list[int]
+    readback: list[int]
 
 
-def appended(cache: Cache, words: list[int], heads: int, tokens: int) -> Cache:
-    """A cache with the new tokens that part 0 read back: V, token by token, then K."""
-    slots = []
-    while words:
-        slot, taken = slot_of_words(words)
-        slots.append(slot)
-        words = words[taken:]
-    by_token = [slots[n : n + heads] for n in range(0, len(slots), heads)]
-    return cache.append(by_token[tokens:], by_token[:tokens])
+@dataclasses.dataclass(frozen=True)
+class LayerRun:
+    """A layer as the host runs it, from reset on.
+
+    data, weights : memories before the first part
+    requests : words of REQUEST, and the word of ANSWER; they come before the first part
+    parts : those that append the histories, then the layer itself
+    y : (tokens, hidden) FP16 words
+    """
+
+    data: np.ndarray
+    weights: list[np.ndarray]
+    requests: list[tuple[list[int], int]]
+    parts: list[Part]
+    y: Tensor
+
+    @property
+    def value(self) -> Tensor:
+        """y as float64."""
+        return float_from_bits(self.y, FP16)
 
 
 def _write_vector(
-    compiled: Compiled, data: np.ndarray, name: str, words: Tensor, token: int = 0
+    compiled: CompiledLayer, data: np.ndarray, name: str, words: Tensor, token: int = 0
 ) -> None:
-    row = compiled.place[name][0] + token * -(-len(words) // ROW_ELEMENTS)
+    row = compiled.place[name][0] + token * row_count(len(words))
     raw = words.numpy().astype("<u2").view(np.uint8)
     data[row * ROW_BYTES : row * ROW_BYTES + len(raw)] = raw
 
@@ -73,7 +90,7 @@ def _write_vector(
 def memories(
     compiled: CompiledLayer, x: Tensor, cos: Tensor, sin: Tensor
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Data and weight memories before part 0: tokens (tokens, hidden), real, and their angles."""
+    """Data and weight memories before a run: tokens (tokens, hidden), real, and their angles."""
     data, weights = compiled.data.copy(), [port.copy() for port in compiled.weights]
     for t, words in enumerate(bits_from_float(x.double())):
         _write_vector(compiled, data, "x", words, t)
@@ -83,52 +100,89 @@ def memories(
     return data, weights
 
 
-@dataclasses.dataclass(frozen=True)
-class PartRun:
-    """A part of the program, the memories that it began with, and what came of it."""
+def request(machine: Machine, words: Sequence[int]) -> int:
+    """A request of the host; the word of its answer. ArithmeticError: the cache refuses it."""
+    assert machine.cache is not None
+    fields = request_of(words)
+    tag = fields.pop("tag")
+    answer = machine.cache.request(Request(**fields))
+    if answer.status:
+        raise ArithmeticError(f"{Op(fields['op']).name} of the cache: {answer.status!r}")
+    return answer_word(tag, answer.status, answer.sequence)
 
-    words: list[int]
-    data: np.ndarray
-    weights: list[np.ndarray]
-    results: list[Result]
-    readback: list[int]
+
+def set_batch(machine: Machine, words: Sequence[int]) -> None:
+    """Sets the batch of a machine by all words that the host has written to BATCH."""
+    assert machine.cache is not None
+    table = batch_table(words, machine.config.batch)
+    machine.cache.batch = [None if each is None else Place(*each) for each in table]
 
 
-@dataclasses.dataclass(frozen=True)
-class LayerRun:
-    """y: (tokens, hidden) FP16 words; cache: with the new tokens."""
-
-    y: Tensor
-    cache: Cache
-    parts: list[PartRun]
-
-    @property
-    def value(self) -> Tensor:
-        """y as float64."""
-        return float_from_bits(self.y, FP16)
+def run_part(machine: Machine, batch: Sequence[int], words: Sequence[int]) -> list[Result]:
+    """Runs a program with a batch. ArithmeticError: a command failed, named with its status."""
+    set_batch(machine, batch)
+    results = machine.run(words)
+    for result in results:
+        if result.status & FAILED:
+            where = f"command {result.tag} ({result.unit.name})"
+            raise ArithmeticError(f"{where}: {result.status!r}")
+    return results
 
 
 class _Runner:
-    """A golden machine that runs parts and keeps what each began with."""
+    """A golden machine after reset, whose host keeps what it has given and got."""
 
     def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.parts: list[PartRun] = []
+        self.machine, self.config = machine, machine.config
+        self.requests: list[tuple[list[int], int]] = []
+        self.parts: list[Part] = []
 
-    def run(self, words: list[int]) -> list[int]:
-        """Runs a part; its readback. ArithmeticError: a command failed, named with its status."""
-        machine = self.machine
-        before = machine.data.data.copy(), [memory.data.copy() for memory in machine.weights]
-        results = machine.run(words)
-        for result in results:
-            if result.status & FAILED:
-                where = f"command {result.tag} ({result.unit.name})"
-                raise ArithmeticError(f"{where}: {result.status!r}")
-        self.parts.append(PartRun(words, *before, results, machine.readback))
-        return machine.readback
+    def request(self, op: Op, **fields: object) -> None:
+        words = request_words(op, tag=len(self.requests), **fields)  # type: ignore[arg-type]
+        self.requests.append((words, request(self.machine, words)))
+
+    def part(self, words: list[int], batch: Sequence[Place | None]) -> Part:
+        """The next part; ``words`` are counted from the state after reset."""
+        places = [*batch, *[None] * (self.config.batch - len(batch))]
+        given = [word for n, place in enumerate(places) for word in _place_words(n, place)]
+        words = counted_after(words, [self.machine.issued[unit] for unit in self.machine.issued])
+        results = run_part(self.machine, given, words)
+        status = [result.word for result in results]
+        self.parts.append(Part(given, words, status, self.machine.readback))
+        return self.parts[-1]
+
+    def append(self, sequence: int, count: int, first: Sequence[int], size: int) -> None:
+        """APPENDs of a history, as many tokens at a time as the batch and the rows hold.
+
+        first: rows of K and of V in the data memory; size: rows of a vector
+        """
+        most = min(self.config.batch, self.config.vector_rows // size)
+        for token in range(0, count, most):
+            tokens = min(most, count - token)
+            program = Assembler(self.config)
+            for kv in Kv:
+                program.load(address=first[kv] + token * size, rows=tokens * size, dst=0)
+                operands = {"src": 0, "stride": size, "tokens": tokens, "layer": 0, "kv": int(kv)}
+                program.emit(Opcode.APPEND, operands)
+            self.part(program.words(), [Place(sequence, token + n) for n in range(tokens)])
 
 
-def _tokens(words: list[int], tokens: int, length: int) -> Tensor:
+def _place_words(number: int, place: Place | None) -> list[int]:
+    if place is None:
+        return place_words(number)
+    return place_words(number, place.sequence, place.position, place.token)
+
+
+def counted_after(words: Sequence[int], base: Sequence[int]) -> list[int]:
+    """A program whose waits count from ``base[unit]`` commands of each unit; tags stay."""
+    made: list[int] = []
+    for first in range(0, len(words), COMMAND_WORDS):
+        command = list(words[first : first + COMMAND_WORDS])
+        made += moved(command, command[0] >> 16, base)
+    return made
+
+
+def _tokens(words: Sequence[int], tokens: int, length: int) -> Tensor:
     """(tokens, length) words of what READ gave."""
     rows = torch.tensor(words)
     y = torch.stack((rows & 0xFFFF, rows >> 16), dim=1).reshape(tokens, -1)
@@ -136,36 +190,53 @@ def _tokens(words: list[int], tokens: int, length: int) -> Tensor:
 
 
 def run_layer(
-    compiled: CompiledLayer, x: Tensor, cos: Tensor, sin: Tensor, cache: Cache
+    compiled: CompiledLayer,
+    x: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    histories: Sequence[History],
+    batch: Sequence[Place | None] | None = None,
 ) -> LayerRun:
-    """Both parts on the golden machine, the host's work in between.
+    """The layer on a golden machine, after the histories of its sequences.
 
-    x: (tokens, hidden) real; cos, sin: (tokens, head_size / 2); cache: the context.
+    x: (tokens, hidden) real; cos, sin: (tokens, head_size / 2), of each token's position
+    histories: of sequences 0 and on; layer 0 of the cache is the layer's
+    batch: of the new tokens; None: they follow each other in sequence 0
     ArithmeticError: a command failed, named with its status.
     """
-    shape = compiled.quantized.shape
-    if cache.tokens != compiled.context:
-        raise ValueError(f"a cache of {compiled.context} tokens needed, not {cache.tokens}")
+    config = compiled.config
     data, weights = memories(compiled, x, cos, sin)
-    machine = Machine(compiled.config, data, weights)
-    runner = _Runner(machine)
-    words = runner.run(compiled.parts[0])
-    cache = appended(cache, words, shape.kv_heads, compiled.tokens)
-    append_host(compiled, machine.data.data, [m.data for m in machine.weights], cache)
-    y = _tokens(runner.run(compiled.parts[1]), compiled.tokens, shape.hidden)
-    return LayerRun(y=y, cache=cache, parts=runner.parts)
+    stored = [words for each in histories for words in (each.k, each.v)]
+    at = len(data) // ROW_BYTES
+    if stored:
+        size = row_count(config.cache.kv.elements)
+        rows = np.zeros((sum(map(len, stored)), size * ROW_ELEMENTS), dtype="<u2")
+        rows[:, : config.cache.kv.elements] = torch.cat(stored).numpy()
+        data = np.concatenate((data, rows.view(np.uint8).reshape(-1)))
+    runner = _Runner(Machine(config, data, weights))
+    for kv in Kv:
+        thresholds = compiled.quantized.thresholds[kv].tolist()
+        runner.request(Op.THRESHOLDS, kv=kv, thresholds=thresholds)
+    for _ in histories:
+        runner.request(Op.OPEN)
+    for sequence, each in enumerate(histories):
+        runner.append(sequence, len(each), (at, at + len(each) * size), size)
+        at += 2 * len(each) * size
+    if batch is None:
+        first = len(histories[0])
+        batch = [Place(0, first + t) for t in range(compiled.tokens)]
+    part = runner.part(compiled.program.words, batch)
+    y = _tokens(part.readback, compiled.tokens, compiled.quantized.shape.hidden)
+    return LayerRun(data, weights, runner.requests, runner.parts, y)
 
 
-def run_paged_layer(
-    compiled: CompiledLayer, x: Tensor, cos: Tensor, sin: Tensor, unit: CacheUnit
-) -> Tensor:
-    """The program on the golden machine, with ``unit`` as its cache: (tokens, hidden) words.
-
-    The batch of ``unit`` names the sequence and the position of each token. ArithmeticError: a
-    command failed, named with its status.
-    """
-    data, weights = memories(compiled, x, cos, sin)
-    machine = Machine(compiled.config, data, weights)
-    machine.cache = unit
-    words = _Runner(machine).run(compiled.parts[0])
-    return _tokens(words, compiled.tokens, compiled.quantized.shape.hidden)
+def replay(
+    machine: Machine, requests: Sequence[tuple[list[int], int]], parts: Sequence[Part]
+) -> None:
+    """Repeats on a machine after reset what a host has recorded. AssertionError: other words."""
+    for words, answer in requests:
+        assert request(machine, words) == answer
+    for number, part in enumerate(parts):
+        status = [result.word for result in run_part(machine, part.batch, part.words)]
+        assert status == part.status, f"part {number}"
+        assert machine.readback == part.readback, f"part {number}"

@@ -8,25 +8,23 @@ import dataclasses
 import math
 import operator
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from golden.config import ConfigError
 from golden.kllm.assembler import Assembler, Slots, Vector
 from golden.kllm.config import MachineConfig, outlier_count
-from golden.kllm.flow import SITES, attention_steps, follow
+from golden.kllm.flow import SITES
 from golden.kllm.isa import (
     ROW_ELEMENTS,
     Binary,
-    Codebook,
     Function,
-    MatmulMode,
     Norm,
     Outliers,
     Statistics,
     row_count,
 )
-from golden.kllm.layer.layout import Job, LayerLayout, cached, layer_layout, linear_sizes
+from golden.kllm.layer.layout import Job, LayerLayout, layer_layout, linear_sizes
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 from golden.paging.format import Kv
 
@@ -45,36 +43,22 @@ __all__ = [
     "linear_sizes",
 ]
 
-_LANES = {"scores": Codebook.KMEANS, "cached_v": Codebook.INTEGER}  # of attention
-
 
 @dataclasses.dataclass(frozen=True)
 class LayerProgram:
     """Commands, and where they expect what.
 
-    tokens : new tokens; context : cached tokens before them
-    caches : sequences that the new tokens belong to, 1 or ``tokens``
-    parts : words of each part: two where the host appends K and V between them, else one
-    place : first row and rows of each vector of the data memory, in order
-    image : word address and shape (K, N) of each weight image, in order; of k and v of a KV head
-        the cache image, ``k0`` of one sequence and ``k0.1`` of the second of several
-    words : port words of all images
+    tokens : new tokens, one for each of the first places of the batch
+    layout : of the memories
+    words : of the commands
     """
 
     config: MachineConfig
     shape: LayerShape
     options: LayerOptions
     tokens: int
-    context: int
-    caches: int
-    parts: list[list[int]]
-    place: Mapping[str, tuple[int, int]]
-    image: Mapping[str, tuple[int, int, int]]
-    words: int
-
-    def cached(self, name: str, sequence: int, head: int) -> str:
-        """The name of k, v or v_scale of a KV head of a sequence."""
-        return cached(name, sequence, head, self.caches)
+    layout: LayerLayout
+    words: list[int]
 
 
 class LayerCommands:
@@ -89,17 +73,15 @@ class LayerCommands:
         self,
         shape: LayerShape,
         options: LayerOptions,
-        job: Job,
+        tokens: int,
         layout: LayerLayout,
         asm: Assembler,
         number: int = 0,
         angles: Sequence[tuple[Vector, Vector]] | None = None,
     ):
-        self.shape, self.options, self.job = shape, options, job
+        self.shape, self.options, self.tokens = shape, options, tokens
         self.asm, self.config = asm, asm.config
-        self.tokens, self.all_tokens = job.tokens, job.attended
         self.place, self.image = layout.place, layout.image
-        self.head_rows = shape.head_size // ROW_ELEMENTS
         self.number, self.angles = number, angles
 
     # Pieces.
@@ -119,10 +101,9 @@ class LayerCommands:
         self.asm.activation_codebook(src=rows)
         self.asm.free(rows)
 
-    def _lanes(self, name: str, kind: Codebook = Codebook.KMEANS) -> None:
-        words = self.config.kmeans_words if kind == Codebook.KMEANS else self.config.integer_words
-        packet = self._load(f"packet.{name}", words)
-        self.asm.lane_codebook(src=packet, kind=kind)
+    def _lanes(self, name: str) -> None:
+        packet = self._load(f"packet.{name}", self.config.kmeans_words)
+        self.asm.lane_codebook(src=packet)
         self.asm.free(packet)
 
     def _table(self, name: str, table: int) -> None:
@@ -176,18 +157,9 @@ class LayerCommands:
     # The layer.
 
     def layer(self, x: Vector, chained: bool) -> None:
-        """All parts; ``x`` holds the tokens, and then what the layer gives.
-
-        There are two parts where the host appends K and V, else one. chained: without LOAD and
-        READ of x.
-        """
+        """``x`` holds the tokens, and then what the layer gives; chained: without LOAD and READ."""
         rotated = self._project(x, chained)
-        if self.options.lanes_attend:
-            self.asm.part()
-            attention = self._attend(rotated)
-        else:
-            attention = self._attend_pages(rotated)
-        self._residual("attention", "o", attention, x)
+        self._residual("attention", "o", self._attend(rotated), x)
         self._mlp(x)
         if not chained:
             self.asm.read(src=x)
@@ -195,9 +167,8 @@ class LayerCommands:
     def _project(self, x: Vector, chained: bool) -> Vector:
         """Loads x; q, k, v; rotated q and k, with its offset, are left; v and k go to the cache.
 
-        The lanes load their first codebook during QUANTIZE, and the codebook of the scores during
-        ROTARY. v goes first because it does not wait for ROTARY. k of one token is rotated before
-        q, which the host does not wait for.
+        The lanes load their first codebook during QUANTIZE. v goes first because it does not wait
+        for ROTARY. k of one token is rotated before q, so APPEND of k overlaps ROTARY of q.
         """
         asm, shape, size = self.asm, self.shape, self.shape.head_size
         q, kv = shape.heads * size, shape.kv_heads * size
@@ -217,11 +188,7 @@ class LayerCommands:
                     self._lanes(name)
                 self._multiply(name, slots, (dst,), fold_norm=True)
         asm.free(slots)
-        if self.options.lanes_attend:
-            lanes = next(iter(attention_steps(self.options.scores)))
-            self._lanes(lanes, _LANES[lanes])
-        else:
-            self._append(Kv.V, made, q + kv)
+        self._append(Kv.V, made, q + kv)
         rotated = asm.vector(q + kv, self.tokens)
         angles = self.angles
         if angles is None:
@@ -238,15 +205,11 @@ class LayerCommands:
             keys = rotated.part(q, kv, self.tokens, rotated.stride)
             asm.binary(op=Binary.ADD, a=keys, b=constant, dst=keys)
             asm.free(constant)
-        if not self.options.lanes_attend:
-            self._append(Kv.K, rotated, q)
+        self._append(Kv.K, rotated, q)
         if is_split:
             self._rotate(made, rotated, angles, 0, shape.heads)
         if self.angles is None:
             asm.free(*(vector for pair in angles for vector in pair))
-        if self.options.lanes_attend:
-            self._give("v", made, q + kv)
-            self._give("k", rotated, q)
         asm.free(made)
         return rotated
 
@@ -256,7 +219,7 @@ class LayerCommands:
         x = source.part(first, elements, self.tokens, source.stride)
         self.asm.append(src=x, layer=self.number, kv=kv)
 
-    def _attend_pages(self, rotated: Vector) -> Vector:
+    def _attend(self, rotated: Vector) -> Vector:
         """Attention of all heads by the unit CACHE."""
         asm, shape = self.asm, self.shape
         length = shape.heads * shape.head_size
@@ -265,20 +228,6 @@ class LayerCommands:
         asm.attend(src=q, dst=attention, layer=self.number, heads=shape.heads)
         asm.free(rotated)
         return attention
-
-    def _give(self, name: str, source: Vector, first: int) -> None:
-        """Slots of the KV heads of all tokens, which begin at element ``first``, to the host."""
-        asm, heads, size = self.asm, self.shape.kv_heads, self.shape.head_size
-        step = max(1, min(heads, self.config.slots // 2))
-        self._clustering(name)
-        for t in range(self.tokens):
-            for head in range(0, heads, step):
-                count = min(step, heads - head)
-                some = source.token(t).part(first + head * size, size, count, self.head_rows)
-                slots = self._quantize(name, some)
-                for n in range(count):
-                    asm.read_slot(slot=slots.first + n)
-                asm.free(slots)
 
     def _rotate(
         self, made: Vector, rotated: Vector, angles: Sequence[tuple[Vector, Vector]], first: int,
@@ -289,95 +238,6 @@ class LayerCommands:
         for t, (cos, sin) in enumerate(angles):
             src, dst = (each.token(t).part(first, heads * size) for each in (made, rotated))
             self.asm.rotary(src=src, dst=dst, cos=cos, sin=sin, heads=heads, head_size=size)
-
-    def _attend(self, rotated: Vector) -> Vector:
-        """Attention of all heads: KV heads in blocks that the slots hold.
-
-        Part 0 has loaded the first lane codebook.
-        A block does the steps of one lane codebook for all of its heads, then those of the next.
-        """
-        asm, shape = self.asm, self.shape
-        attention = asm.vector(shape.heads * shape.head_size, self.tokens)
-        jobs = [(t, head) for t in range(self.tokens) for head in range(shape.kv_heads)]
-        phases = attention_steps(self.options.scores)
-        quantizes = any("query" in steps for steps in phases.values())
-        free = self.config.slots - (shape.group if quantizes else 0)  # q needs slots, too
-        block = max(1, free // shape.group)
-        size = shape.group * shape.head_size  # of the queries, and of the result
-        for first in range(0, len(jobs), block):
-            some = jobs[first : first + block]
-            value: list[Any] = [self._heads(rotated, t, head * size) for t, head in some]
-            for lanes, steps in phases.items():
-                if "query" in steps:
-                    self._clustering("q")
-                if first or lanes != next(iter(phases)):
-                    self._lanes(lanes, _LANES[lanes])
-                for n, (t, head) in enumerate(some):
-                    dst = self._heads(attention, t, head * size)
-                    value[n] = follow(steps, self._commands(t, head, dst), value[n])
-        asm.free(rotated)
-        return attention
-
-    def _heads(self, vectors: Vector, t: int, first: int) -> Vector:
-        """The vectors of token t's query heads that share a KV head."""
-        shape = self.shape
-        return vectors.token(t).part(first, shape.head_size, shape.group, self.head_rows)
-
-    def _commands(self, t: int, head: int, dst: Vector) -> dict[str, Callable[[Any], Any]]:
-        """The steps of golden.kllm.flow.ATTENTION for token t's heads that share a KV head."""
-        asm, shape, context = self.asm, self.shape, self.all_tokens
-        cache = 0 if self.job.caches == 1 else t
-        scales = self.job.cached("v_scale", cache, head)
-
-        def scores(q: Vector | Slots) -> Vector:
-            """DIRECT for words, by indices for slots."""
-            made = asm.vector(context, shape.group)
-            address, size = self.image[self.job.cached("k", cache, head)][0], shape.head_size
-            if isinstance(q, Slots):
-                asm.matmul(weights=address, dst=made, length=size, slot=q)
-                asm.free(q)
-            else:
-                asm.matmul(weights=address, dst=made, length=size, src=q, mode=MatmulMode.DIRECT)
-            return made
-
-        def binary(op: Binary, name: str, a: Vector) -> Vector:
-            b = self._load(name, context)
-            asm.binary(op=op, a=a, b=b, dst=a)
-            asm.free(b)
-            return a
-
-        def mask(value: Vector) -> Vector:
-            """Nothing is hidden from a sequence's last token."""
-            name = f"mask{t}"
-            return binary(Binary.ADD, name, value) if name in self.place else value
-
-        def softmax(value: Vector) -> Vector:
-            asm.softmax(src=value, dst=value)
-            return value
-
-        def integers(value: Vector) -> Slots:
-            slots = asm.slots(shape.group)
-            asm.quantize_integer(src=value, slot=slots)
-            asm.free(value)
-            return slots
-
-        def values(slots: Slots) -> Vector:
-            address = self.image[self.job.cached("v", cache, head)][0]
-            asm.matmul(
-                weights=address, dst=dst, length=context, slot=slots, mode=MatmulMode.INTEGER
-            )
-            asm.free(slots)
-            return dst
-
-        return {
-            "query": lambda q: self._quantize("q", q),
-            "scores": scores,
-            "mask": mask,
-            "softmax": softmax,
-            "weight": lambda value: binary(Binary.MULTIPLY, scales, value),
-            "integers": integers,
-            "values": values,
-        }
 
     def _residual(self, name: str, linear: str, value: Vector, x: Vector) -> None:
         """``x += linear(quantized value)``; frees ``value``."""
@@ -440,24 +300,19 @@ def layer_program(
     config: MachineConfig,
     tokens: int = 1,
     context: int = 0,
-    caches: int = 1,
     chained: bool = False,
 ) -> LayerProgram:
-    """Programs for ``tokens`` new tokens after ``context`` cached ones.
+    """The program for ``tokens`` new tokens; the batch says of which sequences they are.
 
-    caches: 1: the tokens follow each other in one sequence; ``tokens``: each is the newest of a
-    sequence of its own, with ``context`` cached tokens. chained: x is in the vector memory, as the
-    layer before left it, and stays there: no LOAD, no READ. All layers give x the same rows.
+    context: cached tokens that there must be room for. No command depends on them. chained: x is
+    in the vector memory, as the layer before left it, and stays there: no LOAD, no READ. All
+    layers give x the same rows.
 
-    ConfigError: a layer that the machine has
-    no room for; AssemblyError: no rows or slots left.
+    ConfigError: a layer that the machine has no room for; AssemblyError: no rows or slots left.
     """
-    asm, job = Assembler(config), Job(tokens, context, caches)
-    layout = _commanded(shape, options, asm, job, chained)
-    return LayerProgram(
-        config, shape, options, tokens, context, caches, asm.parts, layout.place, layout.image,
-        layout.words,
-    )  # fmt: skip
+    asm = Assembler(config)
+    layout = _commanded(shape, options, asm, Job(tokens, context), chained)
+    return LayerProgram(config, shape, options, tokens, layout, asm.words())
 
 
 def check_room(
@@ -466,14 +321,13 @@ def check_room(
     config: MachineConfig,
     tokens: int = 1,
     context: int = 0,
-    caches: int = 1,
 ) -> None:
     """Takes and gives the rows and slots of ``layer_program`` in a tenth of its time.
 
-    Room is no monotone function of ``tokens`` or of ``context``: what is free lies in pieces.
+    Room is no monotone function of ``tokens``: what is free lies in pieces.
     ConfigError, AssemblyError: no room.
     """
-    _commanded(shape, options, _Room(config), Job(tokens, context, caches), chained=True)
+    _commanded(shape, options, _Room(config), Job(tokens, context), chained=True)
 
 
 class _Room(Assembler):
@@ -488,32 +342,23 @@ def _commanded(
 ) -> LayerLayout:
     """Emits the commands of a layer. ConfigError, AssemblyError: as ``layer_program``."""
     check_layer(shape, options, asm.config, job)
-    layout = layer_layout(shape, options, asm.config, job)
+    layout = layer_layout(shape, options, asm.config, job.tokens)
     x = asm.vector(shape.hidden, job.tokens)
-    LayerCommands(shape, options, job, layout, asm).layer(x, chained)
+    LayerCommands(shape, options, job.tokens, layout, asm).layer(x, chained)
     return layout
 
 
 def check_layer(shape: LayerShape, options: LayerOptions, config: MachineConfig, job: Job) -> None:
     """ConfigError: a layer that the machine has no room for."""
-    attended = job.attended if options.lanes_attend else 0
-    longest = max(shape.hidden, shape.intermediate, attended, shape.heads * shape.head_size)
-    quantized = 2 if options.glu == "index" or options.lanes_attend else 1
-    sizes = {"slot.elements": longest, "slot.slots": quantized * job.tokens}
-    if options.lanes_attend:
-        sizes |= {
-            "softmax_elements": attended,
-            "slot.outliers_max": shape.head_size if options.scores == "direct" else 2,
-            "slot.slots": max(shape.group, 2 * job.tokens),
-        }
-    else:
-        _check_pages(shape, config, job)
+    longest = max(shape.hidden, shape.intermediate, shape.heads * shape.head_size)
+    quantized = 2 if options.glu == "index" else 1
+    sizes = {
+        "batch": job.tokens, "slot.elements": longest, "slot.slots": quantized * job.tokens
+    }  # fmt: skip
     _check_sizes(config, sizes)
-    # Longest tokens that share weights: heads of one KV head, or the new tokens.
-    shared = [attended] if shape.group > 1 and options.lanes_attend else []
-    if job.tokens > 1:
-        shared += [longest]
-    needed = max((-(-length // config.elements) for length in shared), default=0)
+    _check_pages(shape, config, job)
+    # New tokens share weights.
+    needed = -(-longest // config.elements) if job.tokens > 1 else 0
     if config.replay_beats < needed:
         raise ConfigError(
             f"MachineConfig.replay_beats must be at least {needed} for this layer, "
@@ -523,7 +368,6 @@ def check_layer(shape: LayerShape, options: LayerOptions, config: MachineConfig,
 
 def _check_pages(shape: LayerShape, config: MachineConfig, job: Job) -> None:
     """ConfigError: a layer that the unit CACHE of the machine does not serve."""
-    _check_sizes(config, {"batch": job.tokens})
     kv = config.cache.kv
     for field, needed, found in (
         ("cache.kv.heads", shape.kv_heads, kv.heads),

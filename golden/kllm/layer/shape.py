@@ -3,7 +3,7 @@
 import dataclasses
 
 from golden.config import Config, Range, choice, declared, flag
-from golden.kllm.flow import CACHES, GLU, SCORES
+from golden.kllm.flow import GLU
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,23 +39,8 @@ class LayerOptions(Config):
     """The choices by which a layer is laid out on the accelerator."""
 
     fuse: bool = flag(True, "one matmul and codebook for q, k, v, and one for gate and up")
-    scores: str = choice(
-        "direct", SCORES, "q in FP16 by the outlier path (direct), or quantized (index)"
-    )
     glu: str = choice(
         "index", GLU, "gate and up quantized and multiplied by index, or in FP16 (exact)"
     )
     share: float = 0.005  # outliers on each side of a token
     center: bool = flag(False, "K gets a constant vector after RoPE (golden.kllm.conditioning)")
-    cache: str = choice(
-        "indices", CACHES, "K and V as indices in the weight memories, or in Oaken's pages"
-    )
-
-    def __post_init__(self) -> None:
-        if self.cache == "oaken" and self.scores != "direct":
-            self._refuse("scores", "direct with cache=oaken, whose unit takes q in FP16")
-
-    @property
-    def lanes_attend(self) -> bool:
-        """The lanes multiply by K and V, which are weight images."""
-        return self.cache == "indices"

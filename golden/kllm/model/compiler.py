@@ -24,15 +24,15 @@ from golden.kllm.vectors.requests import codebook_packet
 
 @dataclasses.dataclass(frozen=True)
 class ModelImage:
-    """Bytes of the data memory and of each port's memory, zeros where the host writes.
+    """Bytes of the data memory and of each port's memory.
 
-    thresholds: (layers, 2, 4) FP16 words of Oaken's cache; None: the lanes attend.
+    thresholds: (layers, 2, 4) FP16 words of the pages.
     """
 
     layout: ModelLayout
     data: np.ndarray
     ports: list[np.ndarray]
-    thresholds: Tensor | None = None
+    thresholds: Tensor
 
 
 def compile_model(model: QuantizedModel, layout: ModelLayout) -> ModelImage:
@@ -48,8 +48,7 @@ def compile_model(model: QuantizedModel, layout: ModelLayout) -> ModelImage:
     thresholds: list[Tensor] = []
     for memory, layer in zip(layout.layers, model.layers, strict=True):
         check_layer_widths(layer, config)
-        if layer.thresholds is not None:
-            thresholds.append(layer.thresholds)
+        thresholds.append(layer.thresholds)
         write_vectors(rows, memory.place, constants(layer, config))
         write_weights(ports, config, memory.image, layer)
     head = model.head
@@ -77,5 +76,4 @@ def compile_model(model: QuantizedModel, layout: ModelLayout) -> ModelImage:
         stride = -(-length // ROW_ELEMENTS)
         flat = rows[first : first + count * stride].reshape(count, -1)
         flat[:, :length] = table.numpy()
-    stacked = torch.stack(thresholds) if thresholds else None
-    return ModelImage(layout, rows.reshape(-1).view(np.uint8), ports, stacked)
+    return ModelImage(layout, rows.reshape(-1).view(np.uint8), ports, torch.stack(thresholds))

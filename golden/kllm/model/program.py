@@ -20,31 +20,25 @@ _ADDRESS_WORD = 4  # of LOAD
 
 @dataclasses.dataclass(frozen=True)
 class PassProgram:
-    """parts : words of each part; commands are counted from the state after reset
+    """words : of the commands, counted from the state after reset
 
-    There are layers + 1 parts where the host appends K and V after each layer, else one.
-    logits : of the last tokens whose logits the last part reads
+    logits : of the last tokens whose logits are read
     The first ``job.tokens`` commands are the LOADs of the tokens.
     """
 
     layout: ModelLayout
     job: Job
-    parts: list[list[int]]
+    words: list[int]
     logits: int
 
-    @property
-    def commands(self) -> list[int]:
-        """Counts the commands of each part."""
-        return [len(part) // COMMAND_WORDS for part in self.parts]
-
-    def with_tokens(self, tokens: list[int]) -> list[list[int]]:
-        """The parts, the LOADs with the addresses of these tokens."""
+    def with_tokens(self, tokens: list[int]) -> list[int]:
+        """The words, the LOADs with the addresses of these tokens."""
         if len(tokens) != self.job.tokens:
             raise ValueError(f"{self.job.tokens} tokens needed, not {len(tokens)}")
-        first = list(self.parts[0])
+        words = list(self.words)
         for t, token in enumerate(tokens):
-            first[t * COMMAND_WORDS + _ADDRESS_WORD] = self.layout.row_of_token(token)
-        return [first, *self.parts[1:]]
+            words[t * COMMAND_WORDS + _ADDRESS_WORD] = self.layout.row_of_token(token)
+        return words
 
 
 def pass_program(
@@ -58,7 +52,7 @@ def pass_program(
     for; AssemblyError: no rows or slots left.
     """
     shape, config = layout.shape, layout.config
-    if job.caches != 1 or not 0 <= logits <= job.tokens:
+    if not 0 <= logits <= job.tokens:
         raise ConfigError(f"logits must be 0..{job.tokens} of one sequence, not {logits}")
     if job.attended > shape.context:
         raise ConfigError(f"context must be at most {shape.context}, not {job.attended}")
@@ -69,13 +63,13 @@ def pass_program(
         asm.load(address=layout.embedding, dst=x.token(t))
     for number in range(shape.layers):
         memory = layout.of_layer(number, job)
-        commands = LayerCommands(shape.layer, layout.options, job, memory, asm, number)
+        commands = LayerCommands(shape.layer, layout.options, job.tokens, memory, asm, number)
         commands.layer(x, chained=True)
     if logits:
         last = Vector(x.row + (job.tokens - logits) * x.stride, x.length, logits, x.stride)
         results = HeadResults(place=job.tokens - logits if chooses else None)
         head_commands(asm, shape.layer, layout.head, logits, HEAD_SHARE, last, results)
-    return PassProgram(layout, job, asm.parts, logits)
+    return PassProgram(layout, job, asm.words(), logits)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,13 +89,11 @@ class StepProgram:
 def step_program(layout: ModelLayout, tokens: int = 1, logits: int | None = None) -> StepProgram:
     """logits: None: all. A prompt's tokens are places of one sequence, and one of them chooses.
 
-    ConfigError: a model whose lanes attend, a machine that has no room for a layer or for
-    ``tokens`` places; AssemblyError: no rows or slots left.
+    ConfigError: a machine that has no room for a layer or for ``tokens`` places; AssemblyError: no
+    rows or slots left.
     """
     shape, config = layout.shape, layout.config
     logits = tokens if logits is None else logits
-    if layout.options.lanes_attend:
-        raise ConfigError("LayerOptions.cache must be oaken for a step without a host")
     if not 1 <= tokens <= shape.context or not 0 <= logits <= tokens:
         raise ConfigError(f"logits must be 0..{tokens} of 1..{shape.context} tokens, not {logits}")
     job = Job(tokens, shape.context - tokens)  # the longest: no command depends on the context
@@ -120,7 +112,7 @@ def step_program(layout: ModelLayout, tokens: int = 1, logits: int | None = None
     angles = [(tables["cos"].token(t), tables["sin"].token(t)) for t in range(tokens)]
     for number in range(shape.layers):
         memory = layout.of_layer(number, job)
-        commands = LayerCommands(shape.layer, layout.options, job, memory, asm, number, angles)
+        commands = LayerCommands(shape.layer, layout.options, tokens, memory, asm, number, angles)
         commands.layer(x, chained=True)
     asm.free(*tables.values())
     if logits:

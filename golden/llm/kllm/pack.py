@@ -2,12 +2,12 @@
 
 The folder holds the memories as they are before the first token, bytes as the ports see them:
 
-    data.bin           data memory: constants, angles, embedding, room for V's scales and masks
-    port_00.bin ...    memories of the weight ports: layers, room for the caches, head
+    data.bin           data memory: constants, angles, embedding
+    port_00.bin ...    memories of the weight ports: layers, head
     tokenizer.json     of the checkpoint, where it has one that is a file
     manifest.json      golden.manifest: sizes, checksums, recipe
 
-Programs are not stored: ``pass_program`` makes them from the manifest's sizes alone.
+Programs are not stored: golden.kllm.model.program makes them from the manifest's sizes alone.
 """
 
 import argparse
@@ -43,7 +43,6 @@ from golden.manifest import NAME as MANIFEST
 from golden.manifest import Manifest, PackError
 
 BLOCK = "kllm_accelerator"
-CHUNK = 8  # most new tokens of a pass that the image has room for
 KIND = "model"
 TOKENIZER = "tokenizer.json"
 LAYER_TOKENS = 256  # of a layer's, without a calibration file
@@ -67,10 +66,9 @@ class ModelPack:
         return ModelImage(self.layout, mapped[0], mapped[1:], self.thresholds)
 
     @property
-    def thresholds(self) -> torch.Tensor | None:
-        """(layers, 2, 4) FP16 words of Oaken's cache; None: the lanes attend."""
-        words = self.manifest.layout.get("thresholds")
-        return None if words is None else torch.tensor(words)
+    def thresholds(self) -> torch.Tensor:
+        """(layers, 2, 4) FP16 words of the pages."""
+        return torch.tensor(self.manifest.layout["thresholds"])
 
     @property
     def identity(self) -> str:
@@ -121,16 +119,14 @@ def _manifest(
     image: ModelImage, model: dict[str, Any], made: dict[str, Any], files: dict[str, Any]
 ) -> Manifest:
     layout, shape = image.layout, image.layout.shape.describe()
-    thresholds = {} if image.thresholds is None else {"thresholds": image.thresholds.tolist()}
     return Manifest(
         block=BLOCK,
         config=layout.config.describe(),
-        model={**model, "shape": shape, "options": layout.options.describe(), "chunk": CHUNK},
+        model={**model, "shape": shape, "options": layout.options.describe()},
         made=made,
         layout={
             "kind": KIND,
             "embedding": layout.embedding,
-            "mask": layout.mask,
             "angles": {name: list(place) for name, place in layout.angles.items()},
             "head": dataclasses.asdict(layout.head),
             "layers": [
@@ -140,7 +136,7 @@ def _manifest(
                 }
                 for layer in layout.layers
             ],
-            **thresholds,
+            "thresholds": image.thresholds.tolist(),
         },
         files=files,
     )
@@ -184,7 +180,7 @@ def _layout(model: dict[str, Any], config: MachineConfig) -> ModelLayout:
     """Makes the layout of a manifest's model. KeyError, TypeError, ValueError: it is damaged."""
     fields = dict(model["shape"])
     shape = ModelShape(**{**fields, "layer": LayerShape(**fields["layer"])})
-    return model_layout(shape, LayerOptions(**model["options"]), config, model["chunk"])
+    return model_layout(shape, LayerOptions(**model["options"]), config)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,7 +238,7 @@ def checked_layout(
         raise ConfigError(f"--layers must be 1..{len(every)}, not {layers}")
     layer = layer_weights(every[0], loaded.model.config).shape
     shape = model_shape(loaded.model, layers or len(every), context, layer)
-    layout = model_layout(shape, options, config, CHUNK)
+    layout = model_layout(shape, options, config)
     check_model(layout)
     return layout
 
@@ -312,7 +308,7 @@ def make(
     laid_out: how layers lie on the machine, before a model is read
     calibrated: reads the calibration file; None: the layers are trained on a built-in text.
     """
-    config = MachineConfig.parse(MACHINES[options.config or "smollm2"], options.set)
+    config = MachineConfig.parse(MACHINES[options.config or "smollm2_cache"], options.set)
     assert isinstance(config, MachineConfig)
     path = None if options.model == checkpoint.SMOLLM2 else Path(options.model)
     count = checkpoint.layer_count(path)

@@ -1,4 +1,6 @@
-"""KLLM as its hardware computes it (docs/kllm-layer.md), with a switch for each part of the flow.
+"""KLLM as the paper has it, with a switch for each part of the flow.
+
+The accelerator has linear layers and functions of it, and K and V of Oaken's (docs/kllm-layer.md).
 
 golden.kllm.flow has the flow as a table: this method reads its sites, linear layers and switches.
 The fast path is golden.llm.eval.fake.kllm, the exact one (--bit-true) golden.kllm.attention.
@@ -23,6 +25,7 @@ from golden.kllm.config import outlier_count
 from golden.kllm.flow import GLU, LINEARS, SCORES, SITES, matmuls, readers
 from golden.kllm.flow import sites as quantized_sites
 from golden.kllm.format import ALL_PRODUCTS, FIXED_PRODUCTS
+from golden.kllm.layer.layout import USED_SITES
 from golden.kllm.layer.quantized import QuantizedLayer
 from golden.kllm.layer.shape import LayerOptions
 from golden.kllm.layer.weights import LayerWeights, layer_weights
@@ -47,10 +50,10 @@ _OUTLIER = 32  # stored bits of an outlier: FP16 value and 16 bits of position
 _SCALE = 16
 _HESSIANS = ("feedback", "sequential")  # fits in the Hessians of quantized inputs
 _HESSIAN_TOKENS = 10240
-# What the programs of golden.kllm.layer do.
+# What the programs of golden.kllm.layer do: K and V are another method's.
 _MACHINE_FLOW = {
-    "outliers": "dynamic", "norm": "index", "integer_bits": 8, "cache_share": 0.0,
-    "pre_rope": False,
+    "outliers": "dynamic", "norm": "index", "cache_bits": OFF, "integer_bits": OFF,
+    "scores": "direct", "cache_share": 0.0, "pre_rope": False,
 }  # fmt: skip
 
 
@@ -334,12 +337,12 @@ class Kllm(Method):
         return made
 
     def layer(
-        self, model: nn.Module, state: State, i: int, thresholds: Tensor | None = None
+        self, model: nn.Module, state: State, i: int, thresholds: Tensor
     ) -> tuple[LayerWeights, QuantizedLayer]:
         """Layer ``i`` with its real weights, conditioned, and as golden.kllm.layer compiles it.
 
-        thresholds: (2, 4) FP16 words, Oaken's, where K and V go to its pages. On the machine it
-        does what ``install`` computes. ConfigError: there is no such flow.
+        thresholds: (2, 4) FP16 words, Oaken's. On the machine the layer does what ``install`` of
+        this method and of Oaken's computes. ConfigError: there is no such flow.
         """
         options = self.layer_options()
         with Site(model) as site:
@@ -354,27 +357,20 @@ class Kllm(Method):
             scale = torch.cat([weights[name].scale for name in members])
             weight[group] = QuantizedWeight(index, scale, first.codebook)
         codebook = {name: state[f"{i}.{name}"].long() for name in self.sites()}
-        unused = {name: codebook["x"] for name in SITES if name not in codebook}
+        unused = {name: codebook["x"] for name in USED_SITES if name not in codebook}
         found = state[f"{i}.k.offset"].long() if self.center else None
         return real, QuantizedLayer(
-            real.shape, options, weight, codebook | unused, found, thresholds
+            real.shape, options, weight, codebook | unused, thresholds, found
         )
 
     def layer_options(self) -> LayerOptions:
         """Says how its layers lie on the machine. ConfigError: there is no such flow."""
-        is_paged = self.cache_bits == OFF  # K and V are another method's
-        wanted = _MACHINE_FLOW | ({"integer_bits": OFF, "scores": "direct"} if is_paged else {})
-        for field, value in wanted.items():
+        for field, value in _MACHINE_FLOW.items():
             if getattr(self, field) != value:
                 self._refuse(field, f"{value} for a layer of the accelerator")
         if OFF in (self.weight_bits, self.activation_bits):
             raise ConfigError("weights and activations must be quantized for the accelerator")
-        if not is_paged and self.kept_bits != self.activation_bits:
-            self._refuse("cache_bits", "activation_bits for a layer of the accelerator")
-        return LayerOptions(
-            fuse=self.fuse, scores=self.scores, glu=self.glu, share=self.share / 2,
-            center=self.center, cache="oaken" if is_paged else "indices",
-        )  # fmt: skip
+        return LayerOptions(fuse=self.fuse, glu=self.glu, share=self.share / 2, center=self.center)
 
     def install_group(self, site: Site, state: State, i: int, group: str) -> None:
         """Weights of a matmul, where the norm before it has its factor still."""
@@ -538,7 +534,7 @@ class Kllm(Method):
 
     @property
     def _exact_attention(self) -> bool:
-        """The hardware has this flow: caches without outliers, K after RoPE, 4 or 8 bits."""
+        """The lanes can do it: caches without outliers, K after RoPE, 4 or 8 bits."""
         return (
             self.kept_bits != OFF
             and not self.cache_share

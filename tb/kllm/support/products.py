@@ -54,7 +54,6 @@ def product_parts(
         ],
     )  # fmt: skip
     machine = Machine(machine_config, np.frombuffer(data, dtype=np.uint8), weights)
-    nothing: list = [[] for _ in range(1 + machine_config.ports.ports)]
     parts = []
     for program in words:
         results = machine.run(program)
@@ -63,7 +62,6 @@ def product_parts(
                 "words": program,
                 "readback": machine.readback,
                 "results": [(r.tag, int(r.unit), int(r.status)) for r in results],
-                "append": nothing,
             }
         )
     return data, [port.tobytes() for port in weights], parts
