@@ -452,13 +452,18 @@ class Assembler:
     def read_slot(self, *, slot: Slots | int) -> int:
         return self.emit(Opcode.READ_SLOT, {"slot": _slot(slot, 1)})
 
-    def argmax(self, *, src: Vector, first: int = 0, begin: bool = True, end: bool = True) -> int:
-        """``src`` gives tokens, stride and length; ``first``: id of a token's first element."""
+    def top_k(
+        self, *, src: Vector, first: int = 0, place: int = 0, begin: bool = True, end: bool = True
+    ) -> int:
+        """``src`` gives tokens, stride and length; ``first``: id of a token's first element.
+
+        place: that of the first token.
+        """
         return self.emit(
-            Opcode.ARGMAX,
+            Opcode.TOP_K,
             {
                 "src": src.row, "stride": src.stride, "tokens": src.tokens, "length": src.length,
-                "first": first, "begin": int(begin), "end": int(end),
+                "first": first, "place": place, "begin": int(begin), "end": int(end),
             },
         )  # fmt: skip
 

@@ -8,7 +8,7 @@
                   path take; columns outputs
     FUNCTION      tokens * length / function_width; SOFTMAX three times that; the command FUNCTION
                   length / functions
-    READ          8 words per row; READ_SLOT its words; ARGMAX the rows of all tokens
+    READ          8 words per row; READ_SLOT its words; TOP_K the rows of all tokens
     codebooks     their words or rows; of integers in rows, a cycle per row of multiples
 
 Start-up and pipelines are left out, so are outliers that share a row. ``schedule`` places the
@@ -175,7 +175,7 @@ CYCLES: dict[Opcode, Count] = {
     Opcode.GLU: _elementwise(width_max=8),
     Opcode.READ: lambda o, _config, _rates: (8 * o["rows"], "rows"),
     Opcode.READ_SLOT: lambda _o, _config, _rates: (4, "words"),  # its head; the slot has the length
-    Opcode.ARGMAX: _rows_read(Opcode.ARGMAX),
+    Opcode.TOP_K: _rows_read(Opcode.TOP_K),
     Opcode.APPEND: _rows_read(Opcode.APPEND),
     Opcode.ATTEND: _rows_read(Opcode.ATTEND),
 }

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from golden.attention.stream import attend
 from golden.fp16.format import FP16
+from golden.kllm.engines import Sampling
 from golden.kllm.isa import CACHE_STATUS, CommandStatus
 from golden.oaken.config import CacheConfig
 from golden.oaken.kv_engine import Answer, KvEngine, Request
@@ -30,11 +31,15 @@ from golden.paging.format import Kv, Op, Status
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A place of the batch: a token's sequence, its position there, and its id for LOAD_AT."""
+    """A place of the batch: a token's sequence, its position there, and its id for LOAD_AT.
+
+    sampling : how TOP_K chooses what follows it; None: the largest logit
+    """
 
     sequence: int
     position: int
     token: int = 0
+    sampling: Sampling | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -107,6 +107,7 @@ class MachineConfig(Shape):
     replay_beats: int = bounded(256, 1, K_MAX, "longest tokens that may share weights, in beats")
     batch: int = bounded(0, 0, 64, "most tokens of a command of the cache unit; 0: no such unit")
     cache: CacheConfig = nested(CacheConfig, "K and V of the cache unit")
+    top: int = bounded(1, 1, 64, "most logits of which TOP_K draws one; 1: it takes the largest")
     queries: int = bounded(0, 0, 8, "query heads of each KV head in ATTEND; 0: any number")
     engines: int = bounded(1, 1, 16, "parts of the cache, each of equally many KV heads")
 
@@ -250,10 +251,12 @@ def outlier_count(length: int, share: float = 0.005) -> int:
     return max(1, round(share * length))
 
 
-def _cached(machine: MachineConfig, batch: int, queries: int, **cache: Any) -> MachineConfig:
+def _cached(
+    machine: MachineConfig, batch: int, top: int, queries: int, **cache: Any
+) -> MachineConfig:
     """The machine with a unit CACHE, for models of ``queries`` query heads to a KV head."""
     shape = CacheConfig(**cache)
-    return dataclasses.replace(machine, batch=batch, queries=queries, cache=shape)
+    return dataclasses.replace(machine, batch=batch, top=top, queries=queries, cache=shape)
 
 
 MACHINES = {
@@ -277,11 +280,11 @@ MACHINES = {
 }
 MACHINES |= {
     "smollm2_cache": _cached(
-        MACHINES["smollm2"], 8, 3, kv=KvShape(heads=3, head_dim=64, order="token"), sequences=8,
+        MACHINES["smollm2"], 8, 64, 3, kv=KvShape(heads=3, head_dim=64, order="token"), sequences=8,
         layers=30, pages=16384, max_tokens=512,
     ),
     "small_cache": _cached(
-        MACHINES["small"], 3, 2, kv=KvShape(heads=2, head_dim=32, block=32, order="token"),
+        MACHINES["small"], 3, 6, 2, kv=KvShape(heads=2, head_dim=32, block=32, order="token"),
         sequences=3, layers=3, pages=40, page_bytes=256, max_tokens=16,
     ),
 }  # fmt: skip

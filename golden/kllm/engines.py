@@ -3,11 +3,38 @@
 golden.kllm.machine says what a program computes; here is what one engine sees of it.
 """
 
+import dataclasses
+import math
+import struct
 from collections.abc import Sequence
 from typing import Any
 
 from golden.kllm.format import FURTHEST, NO_OP
 from golden.kllm.isa import AFTER_BITS, SET, CommandStatus, Unit, decode
+
+_SAMPLES = 1 << 9  # bit of a place's first word: two more words follow
+_FP16_MAX = 65504.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+    """A place's choice of a token: a draw from the ``k`` largest logits.
+
+    k : 1 and 0 are the largest one; more than the machine has room for are as many as it has
+    inverse_temperature : log2(e) / T, an FP16 word. Its sign does not count, and the largest
+        exponent is as any other
+    seed : 32 bits
+    """
+
+    k: int
+    inverse_temperature: int
+    seed: int = 0
+
+    @classmethod
+    def at(cls, temperature: float, k: int, seed: int = 0) -> "Sampling":
+        """Draws at a temperature above 0."""
+        inverse = min(math.log2(math.e) / temperature, _FP16_MAX)
+        return cls(k, int.from_bytes(struct.pack("<e", inverse), "little"), seed)
 
 
 def screen(words: Sequence[int], issued: Sequence[int]) -> tuple[Unit | None, CommandStatus]:
@@ -51,25 +78,43 @@ def moved(words: Sequence[int], number: int, base: Sequence[int]) -> list[int]:
 
 
 def place_words(
-    place: int, sequence: int | None = None, position: int = 0, token: int = 0
+    place: int,
+    sequence: int | None = None,
+    position: int = 0,
+    token: int = 0,
+    sampling: Sampling | None = None,
 ) -> list[int]:
     """The words with which the host sets a place of the batch; sequence None: without a token."""
-    valid = sequence is not None
-    return [place | int(valid) << 8 | (sequence or 0) << 16, position, token]
+    first = place | int(sequence is not None) << 8 | (sequence or 0) << 16
+    if sampling is None:
+        return [first, position, token]
+    k = sampling.k | sampling.inverse_temperature << 16
+    return [first | _SAMPLES, position, token, k, sampling.seed]
 
 
-def batch_table(words: Sequence[int], places: int) -> list[tuple[int, int, int] | None]:
-    """(sequence, position, token) of each place after ``words``; None: it has no token.
+Entry = tuple[int, int, int, Sampling | None]
 
-    Three words set a place; those of a place that is not complete have no effect, and neither have
-    those of a place beyond ``places``. Positions of 2**21 - 2 and more are one: no token has it.
+
+def batch_table(words: Sequence[int], places: int) -> list[Entry | None]:
+    """(sequence, position, token, sampling) of each place after ``words``; None: it has no token.
+
+    Three words set a place, or five with a sampling. Those of a place that is not complete have no
+    effect, and neither have those of a place beyond ``places``. Positions of 2**21 - 2 and more are
+    one: no token has it.
     """
-    table: list[tuple[int, int, int] | None] = [None] * places
-    whole = len(words) - len(words) % 3
-    for first, position, token in zip(*(words[n:whole:3] for n in range(3)), strict=True):
+    table: list[Entry | None] = [None] * places
+    at = 0
+    while at < len(words):
+        first = words[at]
+        size = 5 if first & _SAMPLES else 3
+        if at + size > len(words):
+            break
+        _, position, token, *rest = words[at : at + size]
+        at += size
         place, valid, sequence = first & 0xFF, first >> 8 & 1, first >> 16 & 0xFF
+        sampling = Sampling(rest[0] & 0xFF, rest[0] >> 16, rest[1]) if rest else None
         if place < places:
-            found = (sequence, min(position, FURTHEST), token)
+            found = (sequence, min(position, FURTHEST), token, sampling)
             table[place] = found if valid else None
     return table
 

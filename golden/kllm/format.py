@@ -19,6 +19,23 @@ FURTHEST = (1 << 21) - 2
 
 NO_OP = 15  # an op of no request: the cache refuses it
 
+# Draws of TOP_K (golden.kllm.top_k).
+ID_BITS = 25  # of an operand of 24 bits and a position
+KEY_ZERO = 1 << FP16.bits - 1  # the key of 0 in a rank
+GRID_VALUE = 24  # fraction bits of an element
+WEIGHT_BITS = 31  # fraction bits of a weight, which is 1 at most
+WEIGHT_POWERS = 32  # 2**-32 and less has no weight
+POWER_BITS = 16  # fraction bits of a power of two and of the table
+STEP_BITS = 10  # of them, those between two entries
+# 2**-f for f = 0, 1/64, ..., 1.
+POWERS = tuple(
+    round(2 ** (POWER_BITS - n / (1 << POWER_BITS - STEP_BITS)))
+    for n in range((1 << POWER_BITS - STEP_BITS) + 1)
+)
+# Threefry-2x32: rotations of eight rounds, and what the third word of the key is made with.
+ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
+PARITY = 0x1BD11BDA
+
 # The sparse sum is an integer times 2**grid.
 GRID_SPARSE = -48  # FP16 activation times FP16 centroid
 

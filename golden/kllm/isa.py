@@ -74,7 +74,7 @@ OPERANDS_MAX = COMMAND_WORDS - FIRST_OPERAND_WORD
 AFTER_BITS = 16
 ROW_ELEMENTS = 16  # FP16 words of one row of the vector memory
 ROW_BYTES = 2 * ROW_ELEMENTS  # a row of the vector memory and of the data memory
-NOBODY = (1 << 32) - 1  # what ARGMAX gives of a token without a number
+NOBODY = (1 << 32) - 1  # what TOP_K gives of a token without a number
 
 
 def row_count(length: int) -> int:
@@ -116,7 +116,7 @@ class Opcode(IntEnum):
     GLU = 0x37
     READ = 0x40
     READ_SLOT = 0x41
-    ARGMAX = 0x42
+    TOP_K = 0x43
     APPEND = 0x50
     ATTEND = 0x51
 
@@ -563,16 +563,17 @@ _TABLE = (
         (_slot("activation"),),
     ),
     Command(
-        Opcode.ARGMAX, Unit.READ,
-        "best[t] = largest of V[src + t * stride] and best[t], t < tokens; at the end ids to host",
+        Opcode.TOP_K, Unit.READ,
+        "best[place + t] = largest of V[src + t * stride] and of it, t < tokens; an id of each",
         (
             _row("src", "first token", _reads(_ELEMENTS, "stride")),
             _stride("stride", "rows from token to token"),
             _TOKENS,
             _LENGTH,
             _value("first", 24, "id of a token's first element"),
+            _value("place", 8, "place of the batch of the first token", 0),
             _value("begin", 1, "1: what was best before does not count", 1),
-            _value("end", 1, "1: gives an id of each token", 1),
+            _value("end", 1, "1: gives an id of each token to the host", 1),
         ),
         needs=Unit.CACHE,
     ),

@@ -18,7 +18,7 @@ A failed command leaves vector memory and slots as they were, with these excepti
 - QUANTIZE and QUANTIZE_INTEGER fill the slots of the good tokens and empty those of the others;
 - APPEND and ATTEND do the tokens that have no fault;
 - LOAD_AT fills with zeros where an index has no entry, and with NaN where the memory has an error;
-- ARGMAX with NONFINITE leaves NaN out and gives its ids;
+- TOP_K with NONFINITE leaves NaN out and gives its ids;
 - ATTEND with BUS_ERROR or NONFINITE writes NaN for what has no result;
 - LANE_CODEBOOK and ACTIVATION_CODEBOOK with a word beyond -1..1 leave no codebook.
 """
@@ -33,11 +33,10 @@ from torch import Tensor
 from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import mul
 from golden.kllm import functional, quantizer
-from golden.kllm.argmax import Best, fold
-from golden.kllm.cache import CacheUnit
+from golden.kllm.cache import CacheUnit, Place
 from golden.kllm.config import MachineConfig
 from golden.kllm.engines import screen
-from golden.kllm.format import NO_OUTPUT, Status, groups, weight_port_words
+from golden.kllm.format import FURTHEST, NO_OUTPUT, Status, groups, weight_port_words
 from golden.kllm.functional import FunctionalState, Slot
 from golden.kllm.image import weights_of_image
 from golden.kllm.isa import (
@@ -63,6 +62,7 @@ from golden.kllm.isa import (
 from golden.kllm.issue import codebook_fault, codebook_rows, matmul_fault
 from golden.kllm.matmul import integer_matmul, matmul
 from golden.kllm.records import Packet, Tokens, Weight
+from golden.kllm.top_k import draw, fold, ids
 
 _MAGNITUDE = FP16.sign_bit - 1
 
@@ -119,7 +119,7 @@ class Machine:
 
     vector: (vector_rows, 16) int64 FP16 words; slots: ``Slot`` or None where not valid;
     data: rows of 32 bytes; weights: one memory per weight port; issued: commands per unit so far;
-    cache: its unit, if the machine has one; best: (key, id) of golden.kllm.argmax, of each token.
+    cache: its unit, if the machine has one; best: ranks of golden.kllm.top_k, of each token.
     What hardware leaves undefined after reset (the vector memory) is 0 here: a program must not
     read what was not written.
     """
@@ -150,7 +150,7 @@ class Machine:
         self.cache = (
             CacheUnit(config.cache, config.batch, config.engines) if config.batch else None
         )
-        self.best: list[Best | None] = [None] * config.batch
+        self.best = [torch.zeros(0, dtype=torch.int64)] * config.batch
         self.issued = dict.fromkeys(Unit, 0)
         self.readback: list[int] = []  # words for the host, since the last run began
 
@@ -401,20 +401,32 @@ class Machine:
         self.readback += slot_words(held)
         return CommandStatus(0)
 
-    def _argmax(self, **o: int) -> CommandStatus:
-        if self._refused(Opcode.ARGMAX, o):
+    def _top_k(self, **o: int) -> CommandStatus:
+        assert self.cache is not None
+        if self._refused(Opcode.TOP_K, o) or o["place"] + o["tokens"] > self.config.batch:
             return CommandStatus.RANGE
         status = CommandStatus(0)
         vectors = self._tokens(o["src"], o["stride"], o["tokens"], o["length"])
-        for t, words in enumerate(vectors):
-            held = None if o["begin"] else self.best[t]
-            self.best[t], is_nan = fold(words, o["first"], held)
+        for t, words in enumerate(vectors, o["place"]):
+            place = self.cache.batch[t]
+            sampling = None if place is None else place.sampling
+            k = 1 if sampling is None else min(max(sampling.k, 1), self.config.top)
+            held = self.best[t][:0] if o["begin"] else self.best[t]
+            self.best[t], is_nan = fold(words, o["first"], k, held)
             if is_nan:
                 status |= CommandStatus.NONFINITE
             if o["end"]:
-                found = self.best[t]
-                self.readback.append(NOBODY if found is None else found.id)
+                self.readback.append(self._choice(self.best[t], place if k > 1 else None))
         return status
+
+    @staticmethod
+    def _choice(ranks: Tensor, place: Place | None) -> int:
+        """The id that a token gets; place None: that of the best element."""
+        if not len(ranks):
+            return NOBODY
+        if place is None or place.sampling is None:
+            return int(ids(ranks[0]))
+        return draw(ranks, place.sampling, min(place.position, FURTHEST))
 
     # Commands of the batch, and Unit.CACHE.
 

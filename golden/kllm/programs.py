@@ -15,6 +15,7 @@ from golden.index.nearest import midpoints
 from golden.kllm.assembler import Assembler, accesses, overlap
 from golden.kllm.cache import Place
 from golden.kllm.config import MachineConfig
+from golden.kllm.engines import Sampling
 from golden.kllm.image import weight_image
 from golden.kllm.isa import (
     COMMAND_WORDS,
@@ -124,7 +125,7 @@ class _Maker:
         self._emit(Opcode.LOAD, {"address": 0, "rows": self.rows, "dst": 0})
         if config.batch:  # what was best in a program before this one does not count
             every = {"src": self.first, "stride": 1, "tokens": config.batch, "length": 1}
-            self._emit(Opcode.ARGMAX, every | {"first": 0, "begin": 1, "end": 0})
+            self._emit(Opcode.TOP_K, every | {"first": 0, "place": 0, "begin": 1, "end": 0})
 
     # Memories.
 
@@ -241,7 +242,8 @@ class _Maker:
             if self.faults and rng.random() < 0.1:
                 position = max(0, position + int(rng.integers(-3, 3)))
             token = int(rng.integers(_ENTRIES + 4 * self.faults))
-            batch.append(Place(sequence, position, token) if rng.random() < 0.8 else None)
+            place = Place(sequence, position, token, self._sampling())
+            batch.append(place if rng.random() < 0.8 else None)
         memory = [Status.OK] * config.engines
         if self.faults and rng.random() < 0.25:
             refused = Status.SLAVE_ERROR if rng.random() < 0.5 else Status.DECODE_ERROR
@@ -250,6 +252,14 @@ class _Maker:
         self.machine.cache.batch = batch
         self.machine.cache.memory = memory
         self.steps.append(Step(len(self.results), tuple(batch), tuple(memory)))
+
+    def _sampling(self) -> Sampling | None:
+        """None of half of the places; any k, temperatures from very low ones to 16."""
+        rng = self.rng
+        if rng.random() < 0.5:
+            return None
+        inverse, seed = int(rng.integers(0x2C00, 0x5000)), int(rng.integers(1 << 32))
+        return Sampling(int(rng.integers(self.config.top + 2)), inverse, seed)
 
     def _draw_cache(self) -> tuple[Opcode, dict[str, int]]:
         """The next command that the batch is for, or any APPEND or ATTEND."""
@@ -279,7 +289,7 @@ class _Maker:
         return Opcode.ATTEND, drawn
 
     def _draw_entries(self) -> tuple[Opcode, dict[str, int]]:
-        """LOAD_AT, or ARGMAX of any numbers."""
+        """LOAD_AT, or TOP_K of any numbers."""
         rng, config = self.rng, self.config
         tokens = int(rng.integers(1, config.batch + 1))
         if rng.random() < 0.5:
@@ -293,9 +303,10 @@ class _Maker:
             }  # fmt: skip
         length = int(rng.integers(1, 60))
         src, stride = self._vector(length, tokens)
-        return Opcode.ARGMAX, {
+        return Opcode.TOP_K, {
             "src": src, "stride": stride, "tokens": tokens, "length": length,
-            "first": int(rng.integers(1 << 20)), "begin": int(rng.integers(2)),
+            "first": int(rng.integers(1 << 20)),
+            "place": int(rng.integers(config.batch - tokens + 1)), "begin": int(rng.integers(2)),
             "end": int(rng.integers(2)),
         }  # fmt: skip
 

@@ -218,7 +218,7 @@ class KllmAcceleratorConfig(Config):
     def readback_config(self) -> KllmReadbackConfig:
         machine = self.machine
         return KllmReadbackConfig(
-            vectors=machine.vectors, slot=machine.slot, batch=machine.batch
+            vectors=machine.vectors, slot=machine.slot, batch=machine.batch, top=machine.top
         )
 
     @property
@@ -291,7 +291,7 @@ class KllmAcceleratorConfig(Config):
 
     @property
     def batch_config(self) -> KllmBatchConfig:
-        return KllmBatchConfig(places=self.machine.batch, readers=2)
+        return KllmBatchConfig(places=self.machine.batch, readers=2, top=self.machine.top)
 
     @property
     def port_config(self) -> AxiReadPortConfig:
@@ -451,7 +451,7 @@ class KllmAccelerator(Block):
             Unit.READ: readback,
         }
         if has_batch:
-            engines[Unit.CACHE] = _add_cache(m, self, registers, load)
+            engines[Unit.CACHE] = _add_cache(m, self, registers, load, readback)
         wiring.connect(m, wiring.flipped(self.host), registers.axil)
         fetch = add(m, "fetch", KllmFetch(config.fetch_config)) if has_batch else None
         _link_host(m, self, registers, dispatcher, readback, fetch)
@@ -493,19 +493,18 @@ class KllmAccelerator(Block):
         return m
 
 
-def _add_cache(m: Module, block: KllmAccelerator, registers, load) -> KllmCache:
+def _add_cache(m: Module, block: KllmAccelerator, registers, load, readback) -> KllmCache:
     """The unit CACHE, the batch, and the pages: its engine. The pages begin at address 0."""
     config = block.config
     unit = add(m, "cache", KllmCache(config.cache_config))
     batch = add(m, "batch", KllmBatch(config.batch_config))
     host = add(m, "cache_host", KllmCacheHost(KllmCacheHostConfig()))
-    if config.machine.engines == 1:
-        attention = add(m, "attention", OakenAttention(config.attention_config))
-        pass_channels(m, attention.axi, block.kv)
-    else:
-        attention = add(m, "attention", OakenAttentionArray(config.array_config))
-        for axi, kv in zip(attention.axi, block.kv, strict=True):
-            pass_channels(m, axi, kv)
+    is_one = config.machine.engines == 1
+    attention = add(
+        m, "attention",
+        OakenAttention(config.attention_config) if is_one
+        else OakenAttentionArray(config.array_config),
+    )  # fmt: skip
     link(m, registers.batch, batch.i)
     link(m, registers.request, host.word)
     link(m, host.answer, registers.answer)
@@ -522,6 +521,11 @@ def _add_cache(m: Module, block: KllmAccelerator, registers, load) -> KllmCache:
         unit.present.eq(batch.present),
         attention.base.eq(0),
     ]
+    memories = [(attention.axi, block.kv)] if is_one else zip(attention.axi, block.kv, strict=True)
+    for axi, kv in memories:
+        pass_channels(m, axi, kv)
+    if config.readback_config.has_choices:
+        m.d.comb += [batch.chooses.eq(readback.chooses), readback.choice.eq(batch.choice)]
     return unit
 
 

@@ -58,12 +58,13 @@ from hdl.kllm.quantize.scheduler import KllmTokenScheduler
 from hdl.kllm.quantize.splitter import KllmRowSplitter
 from hdl.kllm.quantize.tokens import KllmTokenWalk
 from hdl.kllm.row_guard import KllmRowGuard
-from hdl.kllm.slots.argmax import KllmArgmax
+from hdl.kllm.slots.draw import KllmDraw
 from hdl.kllm.slots.load import KllmLoad
 from hdl.kllm.slots.load_at import KllmLoadAt
 from hdl.kllm.slots.memory import KllmSlotMemory
 from hdl.kllm.slots.read_share import KllmReadShare
 from hdl.kllm.slots.readback import KllmReadback
+from hdl.kllm.slots.top_k import KllmTopK
 from hdl.kllm.weights.buffer import KllmWeightBuffer
 from hdl.kllm.weights.stripe import KllmWeightStripe
 from hdl.kllm.weights.supply import KllmWeightSupply
@@ -104,7 +105,8 @@ BLOCKS = registered(
     KllmDispatcher,
     KllmFetch,
     KllmReadback,
-    KllmArgmax,
+    KllmTopK,
+    KllmDraw,
     KllmOutlier,
     KllmScaler,
     KllmPeLane,

@@ -29,11 +29,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--no-golden", action="store_true", help="compare nothing")
     parser.add_argument(
         "--by-host", action="store_true",
-        help="the host writes each command, as with --check or a temperature",
+        help="the host writes each command, as with --check",
     )  # fmt: skip
     parser.add_argument("--temperature", type=float, default=0.0, help="0: the likeliest token")
-    parser.add_argument("--top-p", type=float, default=1.0, help="of the tokens that may be chosen")
-    parser.add_argument("--seed", type=whole(0), default=0)
+    parser.add_argument("--top-k", type=whole(), help="likeliest tokens that it draws from; 40")
+    parser.add_argument("--seed", type=whole(0), default=0, help="of the draws")
     parser.add_argument(
         "--chunk", type=whole(1, 8), default=8, help="tokens of the prompt in a pass"
     )

@@ -100,7 +100,9 @@ def talk(options: argparse.Namespace) -> int:
     """The command; its exit status. ConfigError: bad input, one line."""
     _check_prompt(options.prompt)
     chosen = Options.of(options)
-    sampling = Sampling(temperature=options.temperature, top_p=options.top_p, seed=options.seed)
+    sampling = Sampling.of(
+        options.temperature, options.top_k, options.seed, chosen.config.machine
+    )
     pack = image(chosen)
     tokenizer, prompt = _prompt(pack, options)
     say = Console(stderr=True, width=100)
@@ -269,7 +271,7 @@ def _paces(settings: Settings, session: Session) -> list[Pace]:
     made = []
     for each in session.passes:
         job = Job(each["tokens"], each["context"])
-        program = pass_program(settings.pack.layout, job, each["logits"])
+        program = pass_program(settings.pack.layout, job, each["logits"], chooses=True)
         found = limits(program, settings.config.machine)
         if "written" in each:  # no host is in a step
             step = step_program(settings.pack.layout, job.tokens, each["logits"])

@@ -46,7 +46,6 @@ def _measured(options: Options, contexts: list[int]) -> Iterator[tuple[int, int,
     from senbazuru.talk.command import image
     from senbazuru.talk.driver import Driver
     from senbazuru.talk.report import figures
-    from senbazuru.talk.sampling import Sampling
 
     pack = image(options)
     native = build_host(options.config, options.threads)
@@ -60,7 +59,7 @@ def _measured(options: Options, contexts: list[int]) -> Iterator[tuple[int, int,
                 driver.run(_appends(layout, count))
                 cached += count
             program = pass_program(layout, Job(1, context), 0)
-            run, _ = driver.run_pass(program, [context + 1], Sampling())
+            run = driver.run_pass(program, [context + 1])
             cached += 1
             made = figures(program, run, options.config)
             took = {

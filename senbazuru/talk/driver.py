@@ -9,13 +9,11 @@
 | ``E`` | port, word address, 0 or 1: reads or writes of it give SLVERR | |
 | ``R`` | the accelerator is reset | ``r`` |
 | ``P`` | abort_at, stop_at, count, words of a program | ``p`` |
-| ``S`` | temperature, top_p, draw, tokens, pieces: the next token | ``s`` |
 | ``G`` | a pass begins: its waits count from here, and nothing of it has failed | |
 
 Ports are those of the weights, then the data memory, each engine's reads of pages, and each one's
-writes. Words are 32 bits, little-endian; addresses and cycles 64, floating point 64. After a
-program that fails no token is chosen. A pass is sent at once, so the loop of cycles has no Python
-in it.
+writes. Words are 32 bits, little-endian; addresses and cycles 64. After a program that fails the
+others of its pass are left out. A pass is sent at once, so the loop of cycles has no Python in it.
 """
 
 import contextlib
@@ -29,7 +27,7 @@ from types import TracebackType
 
 import numpy as np
 
-from golden.kllm.engines import place_words, request_words
+from golden.kllm.engines import Sampling, place_words, request_words
 from golden.kllm.fetch import program_image
 from golden.kllm.isa import (
     FAILED,
@@ -41,11 +39,10 @@ from golden.kllm.isa import (
     Unit,
 )
 from golden.kllm.layer.layout import Job
-from golden.kllm.model.program import PassProgram, pieces, step_program
+from golden.kllm.model.program import PassProgram, step_program
 from golden.llm.kllm.pack import ModelPack
 from golden.oaken.kv_engine import Request
 from golden.paging.format import Kv, Op, Status
-from senbazuru.talk.sampling import Sampling
 
 _PIPE = 1 << 20  # bytes that a pipe holds, so that a pass is sent before its first answer
 _STATUS_BITS = (1 << 13) - 1
@@ -182,27 +179,28 @@ class Driver:
         self,
         program: PassProgram,
         tokens: list[int],
-        sampling: Sampling,
-        draw: float = 0.0,
+        sampling: Sampling | None = None,
         *,
         abort_at: int = NEVER,
-    ) -> tuple[ProgramRun, int | None]:
-        """A pass, and the chosen token if the pass has logits. CommandFailed: a command failed."""
+    ) -> ProgramRun:
+        """A pass. CommandFailed: a command failed."""
         words = program.with_tokens(tokens)
-        made = [b"G", self._batch(program.job), _program(words, abort_at, NEVER)]
-        if program.logits:
-            outputs = pieces(self.layout, program.logits)
-            head = (sampling.temperature, sampling.top_p, draw, program.logits, len(outputs))
-            made.append(b"S" + struct.pack("<dddII", *head))
-            made.append(np.array(outputs, dtype="<u4").tobytes())
-        self._send(b"".join(made))
+        batch = self._batch(program.job, tokens, sampling)
+        self._send(b"G" + batch + _program(words, abort_at, NEVER))
         run = self._ran()
         if run.failed:
             raise CommandFailed(_named(run))
-        token = struct.unpack("<I", self._answer(b"s"))[0] if program.logits else None
-        return run, token
+        return run
 
-    def run_step(self, job: Job, tokens: list[int], ids: int, *, abort_at: int = NEVER) -> StepRun:
+    def run_step(
+        self,
+        job: Job,
+        tokens: list[int],
+        ids: int,
+        sampling: Sampling | None = None,
+        *,
+        abort_at: int = NEVER,
+    ) -> StepRun:
         """A step of the sequence; its last ``ids`` tokens choose. CommandFailed: its answer.
 
         The program is in the data memory. The host writes the batch, and which program.
@@ -210,7 +208,7 @@ class Driver:
         row = self._rows.get((job.tokens, ids))
         word = row if row is not None else self._store(job.tokens, ids) | RUN_CHECKS
         head = struct.pack("<IIq", word, ids, abort_at)
-        self._send(b"N" + head + self._batch(job, tokens)[1:])
+        self._send(b"N" + head + self._batch(job, tokens, sampling)[1:])
         frame = self._answer(b"n")
         cycles, written, answer = struct.unpack("<QII", frame[:16])
         status, unit, number = answer & _STATUS_BITS, answer >> 13 & 7, answer >> 16
@@ -245,12 +243,14 @@ class Driver:
                 self.request(Request(Op.THRESHOLDS, layer=layer, kv=kv, thresholds=words))
         self.sequence = self.request(Request(Op.OPEN))
 
-    def _batch(self, job: Job, tokens: Sequence[int] = ()) -> bytes:
+    def _batch(
+        self, job: Job, tokens: Sequence[int] = (), sampling: Sampling | None = None
+    ) -> bytes:
         ids = tokens or [0] * job.tokens
         words = [
             word
             for t in range(job.tokens)
-            for word in place_words(t, self.sequence, job.context + t, ids[t])
+            for word in place_words(t, self.sequence, job.context + t, ids[t], sampling)
         ]
         return b"B" + struct.pack("<I", len(words)) + np.array(words, dtype="<u4").tobytes()
 

@@ -16,6 +16,7 @@ import numpy as np
 from golden.files import kept_json, replacing
 from golden.kllm.assembler import Assembler
 from golden.kllm.config import MachineConfig
+from golden.kllm.engines import Sampling
 from golden.kllm.layer.layout import Job
 from golden.kllm.model.layout import ModelLayout
 
@@ -68,10 +69,13 @@ class _Server:
         status = [result.word for result in machine.run(words)]
         return GoldenRun(np.array(status), np.array(machine.readback))
 
-    def run(self, job: Job, logits: int, tokens: list[int]) -> GoldenRun:
+    def run(
+        self, job: Job, logits: int, tokens: list[int], sampling: Sampling | None = None
+    ) -> GoldenRun:
         from golden.kllm.model.program import pass_program
 
-        made = self.host.run(pass_program(self.pack.layout, job, logits), tokens)
+        program = pass_program(self.pack.layout, job, logits, chooses=True)
+        made = self.host.run(program, tokens, sampling)
         return GoldenRun(np.array(made.status), np.array(made.readback))
 
 

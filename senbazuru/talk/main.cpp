@@ -5,10 +5,8 @@
 // go to standard output; senbazuru/talk/driver.py has both sides' words. A driver of real hardware does
 // the same with its registers and its memory (docs/host.md).
 #include <algorithm>
-#include <cmath>
 #include <deque>
 #include <fcntl.h>
-#include <numeric>
 #include <set>
 #include <string>
 #include <sys/mman.h>
@@ -576,60 +574,6 @@ class Accelerator {
     }
 };
 
-// ---------------------------------------------------------------- sampling
-
-double value_of(uint16_t word) {
-    const int exponent = word >> 10 & 31, fraction = word & 1023;
-    const double magnitude = exponent == 31 ? (fraction ? NAN : INFINITY)
-                             : exponent     ? std::ldexp(1024 + fraction, exponent - 25)
-                                            : std::ldexp(fraction, -24);
-    return word >> 15 ? -magnitude : magnitude;
-}
-
-// temperature 0: the largest logit, the lowest token of several. Otherwise the likeliest tokens
-// whose probabilities reach top_p; `draw` in 0..1 chooses. senbazuru/talk/sampling.py is the same.
-uint32_t sample(const std::vector<uint16_t>& logits, double temperature, double top_p,
-                double draw) {
-    std::vector<double> value(logits.size());
-    std::transform(logits.begin(), logits.end(), value.begin(), value_of);
-    for (double each : value)
-        if (!std::isfinite(each)) fail("a logit is not finite");
-    const auto best = std::max_element(value.begin(), value.end());
-    if (temperature == 0) return uint32_t(best - value.begin());
-    const double largest = *best;
-    std::vector<double> weight(value.size());
-    double total = 0;
-    for (size_t n = 0; n < value.size(); n++)
-        total += weight[n] = std::exp((value[n] - largest) / temperature);
-    std::vector<uint32_t> order(value.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](uint32_t a, uint32_t b) { return weight[a] > weight[b]; });
-    double held = 0;
-    size_t kept = 0;
-    while (kept < order.size() && held < top_p * total) held += weight[order[kept++]];
-    double at = draw * held;
-    for (size_t n = 0; n + 1 < kept; n++)
-        if ((at -= weight[order[n]]) < 0) return order[n];
-    return order[kept ? kept - 1 : 0];
-}
-
-// The last token's logits of what the head's READs gave: pieces, each of `tokens` padded vectors.
-std::vector<uint16_t> last_logits(const std::vector<uint32_t>& words, unsigned tokens,
-                                  const std::vector<uint32_t>& pieces) {
-    std::vector<uint16_t> logits;
-    const auto* half = reinterpret_cast<const uint16_t*>(words.data());
-    size_t at = 0;
-    for (uint32_t outputs : pieces) {
-        const size_t wide = (outputs + 15) / 16 * 16;
-        const uint16_t* last = half + at + (tokens - 1) * wide;
-        at += tokens * wide;
-        if (at > 2 * words.size()) fail("too few words read back for the logits");
-        logits.insert(logits.end(), last, last + outputs);
-    }
-    return logits;
-}
-
 // ---------------------------------------------------------------- requests
 
 class Driver {
@@ -649,7 +593,6 @@ class Driver {
             case 'P': run(); break;
             case 'W': write_rows(); break;
             case 'N': step(); break;
-            case 'S': choose(); break;
             default: fail("unknown request");
             }
     }
@@ -718,15 +661,6 @@ class Driver {
         for (uint32_t word : accelerator.readback) answer.put(word);
         for (unsigned n = 0; n < accelerator.ports.size(); n++)
             answer.put(accelerator.ports[n].words - before[n]);
-        answer.send();
-    }
-    void choose() {
-        const auto temperature = take<double>(), top_p = take<double>(), draw = take<double>();
-        const auto tokens = take<uint32_t>(), count = take<uint32_t>();
-        const auto pieces = take_many<uint32_t>(count);
-        if (failed) return;
-        Answer answer('s');
-        answer.put(sample(last_logits(accelerator.readback, tokens, pieces), temperature, top_p, draw));
         answer.send();
     }
 };

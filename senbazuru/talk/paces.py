@@ -46,7 +46,7 @@ def _rows(options: Options, contexts: list[int], clock: int) -> list[tuple[str, 
     step = step_program(layout)
     rows = []
     for context in contexts:
-        program = pass_program(layout, Job(1, context), 1)
+        program = pass_program(layout, Job(1, context), 1, chooses=True)
         found = limits(program, machine)
         row = [f"{context}", f"{found.ports:,}", f"{found.lanes:,.0f}"]
         _, *slower = predicted_by_host(program, options.config, options.latency)

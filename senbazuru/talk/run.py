@@ -23,7 +23,7 @@ from senbazuru.talk.golden import (
     state_program,
 )
 from senbazuru.talk.report import Figures, figures, step_figures
-from senbazuru.talk.sampling import Sampling, choose, draw
+from senbazuru.talk.sampling import Sampling
 from senbazuru.talk.session import Session
 from tb.native.build import Native
 
@@ -55,8 +55,7 @@ class Settings:
     @property
     def steps(self) -> bool:
         """Programs are in memory, and the chip chooses: else the host needs statuses or logits."""
-        is_greedy = self.sampling.temperature == 0
-        return is_greedy and not (self.check or self.all_logits or self.by_host)
+        return not (self.check or self.all_logits or self.by_host)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +121,7 @@ class Talk:
 
         Mismatch: a token of the session is not golden's.
         """
-        tokens, greedy = self.session.tokens, Sampling()
+        tokens = self.session.tokens
         if self.settings.golden:
             for place, token in enumerate(tokens):
                 self._check_token(place, token, self._kept.tokens.get(place, token))
@@ -132,7 +131,7 @@ class Talk:
                 self.driver.run_step(job, some, 0)
             else:
                 program = pass_program(self.layout, job, 0)
-                self.driver.run_pass(program, some, greedy)
+                self.driver.run_pass(program, some)
             if self.golden:
                 self._repeat(job)
         if self.settings.check:
@@ -142,12 +141,11 @@ class Talk:
         """A pass of the session on golden, whose token must be the session's; Mismatch."""
         assert self.golden is not None
         tokens, place = self.session.tokens, job.context + job.tokens
-        self.golden.send("run", job, 1, tokens[job.context : place])
+        some = tokens[job.context : place]
+        self.golden.send("run", job, 1, some, self.settings.sampling.place)
         found = self.golden.result()
         if self._prompt <= place < len(tokens):
-            program = pass_program(self.layout, job, 1)
-            at = draw(self.settings.sampling.seed, place)
-            self._compare_token(program, found, tokens[place], at)
+            self._compare_token(job, found, tokens[place])
 
     # Passes.
 
@@ -178,18 +176,17 @@ class Talk:
         tokens = session.tokens[job.context : job.context + job.tokens]
         place = job.context + job.tokens
         began = time.perf_counter()
-        program = pass_program(self.layout, job, logits)
+        program = pass_program(self.layout, job, logits, chooses=True)
         if self.golden:
-            self.golden.send("run", job, logits, tokens)
+            self.golden.send("run", job, logits, tokens, settings.sampling.place)
         if settings.steps:
             return self._step(program, tokens, logits, began)
-        at = draw(settings.sampling.seed, place)
-        run, token = self.driver.run_pass(program, tokens, settings.sampling, at)
+        run = self.driver.run_pass(program, tokens, settings.sampling.place)
         seconds = time.perf_counter() - began
         # Those of all tokens are read for the comparison: the last one's are what follows.
-        token = token if place == len(session.tokens) else None
+        token = int(run.readback[-1]) if logits and place == len(session.tokens) else None
         words = logits_of(program, run.readback).numpy()
-        compared = self._compare(program, run, token, at)
+        compared = self._compare(program.job, run, token)
         made = figures(program, run, settings.config)
         kept = {"tokens": job.tokens, "context": job.context, "logits": logits,
                 "seconds": round(seconds, 2), "compared": compared, **made.describe()}  # fmt: skip
@@ -202,10 +199,10 @@ class Talk:
         The last token of the job chooses, or none.
         """
         job, session = program.job, self.session
-        done = self.driver.run_step(job, tokens, logits)
+        done = self.driver.run_step(job, tokens, logits, self.settings.sampling.place)
         seconds = time.perf_counter() - began
         token = done.ids[-1] if logits and job.context + job.tokens == len(session.tokens) else None
-        compared = self._compare(program, None, token, 0.0)
+        compared = self._compare(job, None, token)
         words = self.driver.step_words(job.tokens, logits)
         made = step_figures(words, done.cycles, self.settings.config)
         kept = {"tokens": job.tokens, "context": job.context, "logits": logits,
@@ -217,9 +214,7 @@ class Talk:
 
     # Comparisons.
 
-    def _compare(
-        self, program: PassProgram, run: ProgramRun | None, token: int | None, at: float
-    ) -> int:
+    def _compare(self, job: Job, run: ProgramRun | None, token: int | None) -> int:
         """Words equal to golden's; Mismatch. Without ``check`` the token alone."""
         found: GoldenRun | None = self.golden.result() if self.golden else None
         compared = 0
@@ -230,19 +225,16 @@ class Talk:
             state = state_program(self.layout.config)
             compared += self._compare_program(state, "state after the pass")
         if token is not None and self.settings.golden:
-            self._compare_token(program, found, token, at)
+            self._compare_token(job, found, token)
             compared += 0 if self.settings.check else 1
         return compared
 
-    def _compare_token(
-        self, program: PassProgram, found: GoldenRun | None, token: int, at: float
-    ) -> None:
-        place = program.job.context + program.job.tokens
+    def _compare_token(self, job: Job, found: GoldenRun | None, token: int) -> None:
+        place = job.context + job.tokens
 
         def golden_token() -> int:
             assert found is not None
-            logits = logits_of(program, found.readback).numpy()
-            return choose(logits[-1], self.settings.sampling, at)
+            return int(found.readback[-1])
 
         self._check_token(place, token, self._kept.get(place, golden_token))
 

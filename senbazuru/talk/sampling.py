@@ -1,51 +1,38 @@
-"""The choice of the next token. main.cpp does the same, to the bit."""
+"""The choice of the next token, which the accelerator makes."""
 
 import dataclasses
-import math
 
-import numpy as np
+from golden.config import Config, ConfigError, bounded, real
+from golden.kllm import engines
+from golden.kllm.config import MachineConfig
 
-from golden.config import Config, bounded, real
-
-_MASK = (1 << 64) - 1
+TOP_K = 40  # by default, where the machine has room for so many
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sampling(Config):
-    """temperature 0: the largest logit. Otherwise of the likeliest tokens that reach top_p."""
+    """temperature 0: the largest logit. Otherwise a draw from the top_k largest."""
 
     temperature: float = real(0.0, 0.0, 100.0, "of the softmax over the logits")
-    top_p: float = real(1.0, 0.01, 1.0, "probability of the tokens that may be chosen")
+    top_k: int = bounded(1, 1, 64, "tokens that may be chosen")
     seed: int = bounded(0, 0, (1 << 32) - 1, "of the draws")
 
+    @classmethod
+    def of(
+        cls, temperature: float, top_k: int | None, seed: int, machine: MachineConfig
+    ) -> "Sampling":
+        """ConfigError: more tokens than the machine draws from. top_k None: as many as usual."""
+        made = cls(
+            temperature=temperature, top_k=min(TOP_K, machine.top) if top_k is None else top_k,
+            seed=seed,
+        )  # fmt: skip
+        if made.top_k > machine.top:
+            raise ConfigError(f"top_k must be 1..{machine.top} on this machine, not {made.top_k}")
+        return made
 
-def draw(seed: int, place: int) -> float:
-    """A number in 0..1 for the token at a place of the sequence: a run may go on anywhere."""
-    x = (seed << 32 | place) + 0x9E3779B97F4A7C15 & _MASK
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & _MASK
-    x = (x ^ x >> 27) * 0x94D049BB133111EB & _MASK
-    return ((x ^ x >> 31) >> 11) * 2.0**-53
-
-
-def choose(logits: np.ndarray, sampling: Sampling, at: float) -> int:
-    """A token from (vocabulary,) FP16 words; ``at``: of ``draw``. ValueError: not finite."""
-    value = np.asarray(logits).astype("<u2").view(np.float16).astype(np.float64)
-    if not np.isfinite(value).all():
-        raise ValueError("a logit is not finite")
-    if not sampling.temperature:
-        return int(value.argmax())
-    weight = [math.exp(each) for each in ((value - value.max()) / sampling.temperature).tolist()]
-    total = 0.0
-    for each in weight:
-        total += each
-    order = sorted(range(len(weight)), key=lambda n: -weight[n])
-    held, kept = 0.0, 0
-    while kept < len(order) and held < sampling.top_p * total:
-        held += weight[order[kept]]
-        kept += 1
-    left = at * held
-    for n in order[: kept - 1]:
-        left -= weight[n]
-        if left < 0:
-            return n
-    return order[kept - 1]
+    @property
+    def place(self) -> engines.Sampling | None:
+        """The words of a place of the batch."""
+        if not self.temperature or self.top_k == 1:
+            return None
+        return engines.Sampling.at(self.temperature, self.top_k, self.seed)

@@ -272,7 +272,7 @@ class CommandCycles:
             return t.load + t.latency + o["rows"]
         if opcode == Opcode.LOAD_AT:
             return t.load + t.latency + o["rows"] * o["tokens"]
-        if opcode == Opcode.ARGMAX:
+        if opcode == Opcode.TOP_K:
             return t.read + row_count(o["length"]) * o["tokens"]
         if opcode == Opcode.LANE_CODEBOOK:
             return t.lanes + self.bound(opcode, o)
@@ -311,7 +311,7 @@ class CommandCycles:
             return rows
         if opcode == Opcode.LANE_CODEBOOK:
             return row_count(self.machine.kmeans_words)
-        if opcode in (Opcode.APPEND, Opcode.ATTEND, Opcode.ARGMAX):
+        if opcode in (Opcode.APPEND, Opcode.ATTEND, Opcode.TOP_K):
             return self.bound(opcode, o)
         return o["rows"] if opcode == Opcode.READ else 0
 
@@ -476,7 +476,7 @@ class CommandCycles:
 
 def read_words(opcode: Opcode, o: Operands) -> int:
     """Words that a command of READ gives; ``words`` of READ_SLOT is ``slot_words``."""
-    if opcode == Opcode.ARGMAX:
+    if opcode == Opcode.TOP_K:
         return o["tokens"] * o["end"]
     return 8 * o["rows"] if opcode == Opcode.READ else o["words"]
 

@@ -5,8 +5,8 @@ from itertools import accumulate
 import cocotb
 
 from hdl.kllm.slots.readback import read_slot_cycles
-from tb.bench import params
-from tb.contract import block_timing
+from tb.bench import config, params
+from tb.contract import Followed, block_timing
 from tb.kllm.support.answers import Served
 
 TABLES = params["tables"]
@@ -30,7 +30,9 @@ def look_up(answer, fields):
     return word_at
 
 
-class Commands(Served):
+class Commands(Served, Followed):
+    """The batch stays: the engine of TOP_K has a bench of its own."""
+
     def __init__(self, steps) -> None:
         self.steps = steps
         words = {name: [word for step in steps for word in step[name]] for name in SINKS}
@@ -41,6 +43,17 @@ class Commands(Served):
             packets=packets | {"command": range(1, len(steps) + 1)},
             delay=8, check=self.in_order, cuts=range(2, 90, 7),
         )  # fmt: skip
+
+    def begin(self, bench) -> None:
+        pass
+
+    def sample(self, bench) -> None:
+        pass
+
+    def drive(self, bench) -> None:
+        if config.has_choices:
+            place = int(bench.dut.chooses.value)
+            bench.dut.choice.value = params["choices"][min(place, config.batch - 1)]
 
     def in_order(self, flow, counts) -> None:
         steps = self.steps[: counts["command"]]

@@ -158,8 +158,11 @@ def batch_words(batch) -> list[int]:
     """The words of BATCH for every place."""
     words: list[int] = []
     for n, place in enumerate(batch):
-        given = () if place is None else (place.sequence, place.position, place.token)
-        words += place_words(n, *given)
+        if place is None:
+            words += place_words(n)
+            continue
+        given = (place.sequence, place.position, place.token)
+        words += place_words(n, *given, sampling=place.sampling)
     return words
 
 

@@ -18,11 +18,14 @@ import pytest
 import torch
 
 from golden.index.format import K_MAX
+from golden.kllm.cache import Place
 from golden.kllm.config import MachineConfig, SlotShape, VectorShape
+from golden.kllm.engines import Sampling
 from golden.kllm.functional import Slot
 from golden.kllm.isa import CommandStatus, Opcode, encode
 from golden.kllm.machine import Machine
 from golden.words import join, layout_word
+from hdl.kllm.batch import choice_layout
 from hdl.kllm.engine import descriptor_layout, entry_row_layout
 from hdl.kllm.room import BLOCKS
 from hdl.kllm.slots.readback import KllmReadback, KllmReadbackConfig
@@ -58,8 +61,12 @@ class Memory:
             slot=dataclasses.replace(config.slot, integer_bits=config.slot.integer_bits or 8),
             vectors=config.vectors,
             batch=config.batch,
+            top=config.top,
         )
         self.machine = Machine(machine)
+        for place in range(config.batch):  # one without a token, the others draw
+            drawn = Place(1, 7, 1, Sampling(place + 1, 0x3DC5, 1000 + place))
+            self.machine.cache.batch[place] = drawn if place else None
         used = [*range(40), *range(config.vectors.rows - 20, config.vectors.rows)]
         self.machine.vector[used] = torch.from_numpy(rng.integers(0, 1 << 16, (len(used), 16)))
         self.tables = {
@@ -125,7 +132,7 @@ class Memory:
         step["slot_outlier_request"] = []
         if opcode == Opcode.READ and not status:
             step["row_request"] = list(range(operands["src"], operands["src"] + operands["rows"]))
-        if opcode == Opcode.ARGMAX and status != CommandStatus.RANGE:
+        if opcode == Opcode.TOP_K and status != CommandStatus.RANGE:
             rows = -(-operands["length"] // 16)
             firsts = (operands["src"] + t * operands["stride"] for t in range(operands["tokens"]))
             step["row_request"] = [first + row for first in firsts for row in range(rows)]
@@ -156,12 +163,12 @@ def made(config, seed):
     steps = [step for pair in zip(program, slots, strict=False) for step in pair]
     steps += [*program[len(slots) :], *slots[len(program) :]]
     nothing = {key: [] for key in steps[0]}
-    if config.batch:  # words of READ, of slots and of ARGMAX in turn
+    if config.batch:  # words of READ, of slots and of TOP_K in turn
         choices = [{"length": 37}, {"length": 640, "tokens": 1}, {"tokens": 5}, {"src": 250}]
         for n, wanted in enumerate(choices):
             operands = {"src": 0, "stride": 7, "tokens": 3, "length": 100, "first": 1000}
-            operands |= {"begin": 1, "end": 1} | wanted
-            steps.insert(3 * n + 1, memory.step(Opcode.ARGMAX, **operands))
+            operands |= {"place": 0, "begin": 1, "end": 1} | wanted
+            steps.insert(3 * n + 1, memory.step(Opcode.TOP_K, **operands))
     steps.insert(3, nothing | {"command": 1, "status": [int(CommandStatus.MALFORMED)]})
     seen = {word for step in steps for word in step["status"]}
     assert {0, int(CommandStatus.RANGE), int(CommandStatus.SLOT_MISMATCH)} <= seen or (
@@ -183,5 +190,11 @@ def full_slots(memory) -> dict[str, list]:
 def test_readback(name, seed):
     config = CONFIGS[name]
     program, memory, rows = made(config, seed)
-    params = {"program": program, "tables": memory.tables, "rows": rows, **full_slots(memory)}
+    choices = [
+        layout_word(choice_layout, k=place + 1, position=7, inverse_temperature=0x3DC5,
+                    seed=1000 + place)
+        for place in range(config.batch)
+    ]  # fmt: skip
+    params = {"choices": choices, "program": program, "tables": memory.tables, "rows": rows}
+    params |= full_slots(memory)
     simulate(KllmReadback(config), "tb.kllm.tb_readback", params=params, seed=seed)

@@ -1,6 +1,14 @@
 """OakenAttentionArray against golden.oaken.attention_array: every word, every status.
 
-Shown to fail, each with one fault in the block: see the list in decision 0333.
+Shown to fail, each with one fault in the block:
+
+- an APPEND given during another op, or another op during an APPEND; APPENDs one at a time;
+- the status of the last engine at fault, of a request or of an attend; that of the first engine;
+- ``last`` of the user's vector in that of an engine; an engine's queries one word short;
+- ``o.last`` with each engine's words; ``void`` lost; a void word that ends an engine's turn;
+- ``attended`` before the last word; the greatest result; a result that comes with a status;
+- free pages of the first engine; page 0 of the second engine at 0;
+- outputs that wait in their engine for their turn.
 """
 
 import pytest

@@ -1,19 +1,16 @@
-"""Steps without a host: LOAD_AT, ARGMAX, and one program for all tokens of a model.
+"""Steps without a host: LOAD_AT, TOP_K, and one program for all tokens of a model.
 
 Shown to fail:
 
 - the position where the token's id belongs, or angles of another token;
 - a limit one entry too high;
-- of equal logits the last one, or the one of a later piece;
-- NaN as the largest number, -0 below +0;
 - ids that count from 0 in each piece;
-- a place without a token that keeps its rows.
+- a place without a token that keeps its rows;
+- the sampling of place 0 for the last token of a prompt.
 """
 
 import dataclasses
 import itertools
-import math
-import random
 
 import numpy as np
 import pytest
@@ -21,11 +18,10 @@ import torch
 
 from golden.config import ConfigError
 from golden.fp16.ops import float_from_bits
-from golden.kllm.argmax import Best, fold, keys
 from golden.kllm.assembler import Assembler, AssemblyError, assemble, disassemble
 from golden.kllm.cache import Place
 from golden.kllm.config import MACHINES, VectorShape
-from golden.kllm.isa import NOBODY, CommandStatus, Index, Opcode, Unit, encode
+from golden.kllm.isa import CommandStatus, Index, Opcode, Unit, encode
 from golden.kllm.layer.layout import Job
 from golden.kllm.machine import Machine
 from golden.kllm.model.host import ModelHost
@@ -107,105 +103,10 @@ def test_operands_out_of_range(wrong: dict[str, int]) -> None:
     assert (machine.vector == 0xFFFF).all()
 
 
-# ARGMAX.
-
-
-def largest(pieces) -> tuple[int, bool]:
-    """(id, whether one is NaN) of pieces (first, real numbers), by Python's floats."""
-    ranked, found = [], False
-    for first, numbers in pieces:
-        for n, number in enumerate(numbers):
-            if math.isnan(number):
-                found = True
-            else:
-                ranked.append((number, -(first + n)))
-    return (-max(ranked)[1] if ranked else NOBODY), found
-
-
-def test_best_of_pieces() -> None:
-    """All words near each other, zeros of both signs, infinities and NaN, pieces in any order."""
-    rng = random.Random(3)
-    few = [0x0000, 0x8000, 0x0001, 0x8001, 0x7C00, 0xFC00, 0x7E00, 0xFE01, 0x3C00, 0x7BFF, 0xFBFF]
-    seen = set()
-    for _ in range(400):
-        some = [few, few[:2], [0x7C01, 0xFFFF], range(1 << 16)][rng.randrange(4)]
-        firsts = rng.sample(range(0, 1 << 24, 100), rng.randint(1, 4))
-        given = [(f, [rng.choice(some) for _ in range(rng.randint(1, 60))]) for f in firsts]
-        held, is_nan = None, False
-        for first, words in given:
-            held, found = fold(torch.tensor(words), first, held)
-            is_nan |= found
-        real = [(f, float_from_bits(torch.tensor(words)).tolist()) for f, words in given]
-        made = NOBODY if held is None else held.id
-        assert (made, is_nan) == largest(real)
-        seen.add((held is None, is_nan))
-    assert seen == {(False, False), (False, True), (True, True)}
-
-
-def test_keys_have_the_order_of_the_numbers() -> None:
-    words = torch.arange(1 << 16)
-    words = words[~float_from_bits(words).isnan()]
-    order = torch.argsort(float_from_bits(words))
-    real, key = float_from_bits(words)[order], keys(words)[order]
-    assert torch.equal(key.diff() > 0, real[1:] > real[:-1])
-    assert (key.diff() >= 0).all()
-
-
-def chosen(operands: dict[str, int], vectors: torch.Tensor, machine=None):
-    """(status, words, machine) of ARGMAX of vectors (tokens, rows, 16) from row 3 on."""
-    machine = machine or Machine(PAGED)
-    machine.readback = []
-    tokens, rows, _ = vectors.shape
-    machine.vector[3 : 3 + tokens * rows] = vectors.reshape(-1, 16)
-    wanted = {"src": 3, "stride": rows, "tokens": tokens, "length": 16 * rows, "first": 0}
-    command = encode(Opcode.ARGMAX, 1, {}, wanted | {"begin": 1, "end": 1} | operands)
-    return machine.step(command).status, machine.readback, machine
-
-
-def test_tokens_of_a_command() -> None:
-    vectors = torch.zeros(3, 2, 16, dtype=torch.int64)
-    vectors[0, 1, 3] = vectors[0, 1, 7] = 0x3C00
-    vectors[1] = 0x7E00
-    vectors[2] = 0xFC00
-    status, words, machine = chosen({"first": 100, "end": 0}, vectors)
-    assert (status, words) == (CommandStatus.NONFINITE, [])
-    assert machine.best == [Best(0x3C00, 119), None, Best(-0x7C00, 100), None]
-    vectors[:] = 0x3C00
-    vectors[:, 0, 1] = 0x3C01
-    status, words, machine = chosen({"first": 90, "begin": 0, "tokens": 2}, vectors, machine)
-    assert (status, words) == (CommandStatus(0), [91, 91])
-    assert machine.best[2] == Best(-0x7C00, 100)
-    vectors[:] = 0x3C00
-    status, words, _ = chosen({"first": 0, "begin": 0}, vectors, machine)
-    assert (status, words) == (CommandStatus(0), [91, 91, 0])
-
-
-def test_elements_after_the_length_do_not_count() -> None:
-    vectors = torch.zeros(1, 2, 16, dtype=torch.int64)
-    vectors[0, 1, 5:] = 0x7E00
-    vectors[0, 1, 4] = 1
-    assert chosen({"length": 21}, vectors)[:2] == (CommandStatus(0), [20])
-    assert chosen({"length": 22}, vectors)[:2] == (CommandStatus.NONFINITE, [20])
-    assert chosen({"length": 16}, vectors)[:2] == (CommandStatus(0), [0])
-    assert chosen({"length": 22}, vectors * 0 + 0x7E00)[:2] == (CommandStatus.NONFINITE, [NOBODY])
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"length": 0}, {"tokens": 0}, {"tokens": 5}, {"src": 255}, {"stride": 255}]
-)
-def test_refused_argmax(wrong: dict[str, int]) -> None:
-    """Nothing is given, and what was best stays."""
-    vectors = torch.zeros(2, 2, 16, dtype=torch.int64)
-    _, _, machine = chosen({"first": 7}, vectors)
-    kept = list(machine.best)
-    assert chosen(wrong, vectors, machine)[:2] == (CommandStatus.RANGE, [])
-    assert machine.best == kept
-
-
 def test_machines_without_a_batch() -> None:
     """Both opcodes are unknown there: reported as of unit LOAD, counted nowhere."""
     words_of_both = (
-        "LOAD_AT address=0 rows=1 index=TOKEN limit=3 dst=0", "ARGMAX src=0 length=16 first=0",
+        "LOAD_AT address=0 rows=1 index=TOKEN limit=3 dst=0", "TOP_K src=0 length=16 first=0",
     )  # fmt: skip
     words = assemble("\n".join(words_of_both), PAGED)
     machine = Machine(SMALL)
@@ -222,11 +123,11 @@ def test_machines_without_a_batch() -> None:
 
 
 def test_waits_of_both() -> None:
-    """A command waits for LOAD_AT to write its rows, and LOAD_AT for ARGMAX to read them."""
+    """A command waits for LOAD_AT to write its rows, and LOAD_AT for TOP_K to read them."""
     asm = Assembler(PAGED)
     x, y = asm.vector(32, 2), asm.vector(32, 2)
     asm.load_at(address=0, rows=2, index=Index.TOKEN, limit=9, dst=x)
-    asm.argmax(src=x)
+    asm.top_k(src=x)
     asm.load_at(address=0, rows=2, index=Index.POSITION, limit=9, dst=y)
     asm.load_at(address=0, rows=2, index=Index.POSITION, limit=9, dst=x)
     waits = [line.split("after=")[1] for line in disassemble(asm.words(), PAGED).splitlines()]
@@ -314,7 +215,7 @@ def test_a_vocabulary_in_pieces() -> None:
     layout = dataclasses.replace(image.layout, config=narrow)
     assert len(pieces(layout, 1)) > 1
     few = dataclasses.replace(image, layout=layout)
-    assert len(disassemble(step_program(layout).words, narrow).split("ARGMAX")) > 2
+    assert len(disassemble(step_program(layout).words, narrow).split("TOP_K")) > 2
     host, whole = ModelHost(few), ModelHost(image)
     for place, token in enumerate(PROMPT):
         made = host.step(step_program(layout), [Place(host.sequence, place, token)])

@@ -30,6 +30,7 @@ from golden.paging.format import Kv
 
 __all__ = [
     "HeadLayout",
+    "HeadResults",
     "LayerCommands",
     "LayerProgram",
     "check_layer",
@@ -428,6 +429,18 @@ class HeadLayout:
     residual: int | None = None
 
 
+@dataclasses.dataclass(frozen=True)
+class HeadResults:
+    """The words that the host gets of the head.
+
+    logits : those of all tokens; place : of the first token in the batch: an id of each token too,
+    after the logits; None: no ids
+    """
+
+    logits: bool = True
+    place: int | None = None
+
+
 def head_commands(
     asm: Assembler,
     shape: LayerShape,
@@ -435,13 +448,9 @@ def head_commands(
     tokens: int = 1,
     share: float = 0.005,
     x: Vector | None = None,
-    chooses: bool = False,
+    results: HeadResults = HeadResults(),
 ) -> None:
-    """Emits the final norm and the head. As ``head_program``.
-
-    x: the tokens, loaded if None. chooses: the host gets the id of the largest logit of each token,
-    and no logits.
-    """
+    """Emits the final norm and the head. As ``head_program``. x: the tokens, loaded if None."""
     config = asm.config
     _check_sizes(config, {"slot.elements": shape.hidden, "slot.slots": tokens})
     codebook = asm.vector(2 * ROW_ELEMENTS)
@@ -473,11 +482,13 @@ def head_commands(
             second = multiply(layout.residual, first)
             asm.binary(op=Binary.ADD, a=made, b=second, dst=made)
             asm.free(second)
-        if chooses:
-            is_last = first + step >= layout.vocabulary
-            asm.argmax(src=made, first=first, begin=first == 0, end=is_last)
-        else:
+        if results.logits:
             asm.read(src=made)
+        if results.place is not None:
+            is_last = first + step >= layout.vocabulary
+            asm.top_k(
+                src=made, first=first, place=results.place, begin=first == 0, end=is_last
+            )
         asm.free(made)
     asm.free(slots)
 

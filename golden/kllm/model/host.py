@@ -9,6 +9,7 @@ from torch import Tensor
 
 from golden.kllm.cache import Place
 from golden.kllm.config import MachineConfig
+from golden.kllm.engines import Sampling
 from golden.kllm.isa import FAILED, ROW_ELEMENTS, Unit, row_count
 from golden.kllm.machine import Machine
 from golden.kllm.model.compiler import ModelImage
@@ -25,6 +26,7 @@ class PassRun:
     status: list[int]
     readback: list[int]
     logits: Tensor  # (tokens, vocabulary) FP16 words
+    ids: list[int]  # of the tokens with logits, where the program chooses
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,16 +67,28 @@ class ModelHost:
         self.machine.cache.begin(image.thresholds)
         self.sequence = self.machine.cache.request(Request(Op.OPEN)).sequence
 
-    def run(self, program: PassProgram, tokens: list[int]) -> PassRun:
-        """A pass. ArithmeticError: a command failed, named with its status."""
+    def run(
+        self, program: PassProgram, tokens: list[int], sampling: Sampling | None = None
+    ) -> PassRun:
+        """A pass. ArithmeticError: a command failed, named with its status.
+
+        sampling: of every token.
+        """
         job, machine = program.job, self.machine
         if job.context != self.context:
             raise ValueError(f"a cache of {job.context} tokens needed, not {self.context}")
-        self._set_batch([Place(self.sequence, job.context + t) for t in range(job.tokens)])
+        positions = range(job.context, job.attended)
+        self._set_batch(
+            [Place(self.sequence, at, token, sampling)
+             for at, token in zip(positions, tokens, strict=True)]
+        )  # fmt: skip
         machine.issued = dict.fromkeys(Unit, 0)
         status = self._run(program.with_tokens(tokens))
         self.context += job.tokens
-        return PassRun(status, machine.readback, logits_of(program, machine.readback))
+        words = machine.readback
+        wide = sum(row_count(each) for each in pieces(self.layout, program.logits or 1))
+        ids = words[program.logits * wide * ROW_ELEMENTS // 2 :] if program.logits else []
+        return PassRun(status, words, logits_of(program, words), ids)
 
     def step(self, program: StepProgram, places: Sequence[Place | None]) -> StepRun:
         """A step of the sequences of ``places``, one for each token of the program.

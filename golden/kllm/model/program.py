@@ -6,7 +6,13 @@ from golden.config import ConfigError
 from golden.kllm.assembler import Assembler, AssemblyError, Vector
 from golden.kllm.isa import COMMAND_WORDS, Index, row_count
 from golden.kllm.layer.layout import Job
-from golden.kllm.layer.program import LayerCommands, check_layer, head_commands, head_step
+from golden.kllm.layer.program import (
+    HeadResults,
+    LayerCommands,
+    check_layer,
+    head_commands,
+    head_step,
+)
 from golden.kllm.model.layout import HEAD_SHARE, ModelLayout
 
 _ADDRESS_WORD = 4  # of LOAD
@@ -35,8 +41,12 @@ class PassProgram:
         return words
 
 
-def pass_program(layout: ModelLayout, job: Job, logits: int = 1) -> PassProgram:
+def pass_program(
+    layout: ModelLayout, job: Job, logits: int = 1, chooses: bool = False
+) -> PassProgram:
     """``job`` of one sequence; ``logits`` of its last tokens are read.
+
+    chooses: the accelerator chooses an id for each of them too, which follows the logits.
 
     ConfigError: a layer that the machine has no room for, a context that the memories have no room
     for; AssemblyError: no rows or slots left.
@@ -57,7 +67,8 @@ def pass_program(layout: ModelLayout, job: Job, logits: int = 1) -> PassProgram:
         commands.layer(x, chained=True)
     if logits:
         last = Vector(x.row + (job.tokens - logits) * x.stride, x.length, logits, x.stride)
-        head_commands(asm, shape.layer, layout.head, logits, HEAD_SHARE, last)
+        results = HeadResults(place=job.tokens - logits if chooses else None)
+        head_commands(asm, shape.layer, layout.head, logits, HEAD_SHARE, last, results)
     return PassProgram(layout, job, asm.words(), logits)
 
 
@@ -106,7 +117,8 @@ def step_program(layout: ModelLayout, tokens: int = 1, logits: int | None = None
     asm.free(*tables.values())
     if logits:
         last = Vector(x.row + (tokens - logits) * x.stride, x.length, logits, x.stride)
-        head_commands(asm, shape.layer, layout.head, logits, HEAD_SHARE, last, chooses=True)
+        results = HeadResults(logits=False, place=tokens - logits)
+        head_commands(asm, shape.layer, layout.head, logits, HEAD_SHARE, last, results)
     return StepProgram(layout, tokens, logits, asm.words())
 
 

@@ -14,6 +14,7 @@ from golden.timing import Timing
 from hdl.block import Block, Tier
 from hdl.children import add
 from hdl.kinds import BITS
+from hdl.kllm.batch import chooser
 from hdl.kllm.engine import (
     SLOT_LENGTH_BITS,
     command_stream,
@@ -23,7 +24,7 @@ from hdl.kllm.engine import (
     slot_read,
     status_stream,
 )
-from hdl.kllm.slots.argmax import KllmArgmax, KllmArgmaxConfig
+from hdl.kllm.slots.top_k import KllmTopK, KllmTopKConfig
 from hdl.ports import Out, Payload
 from hdl.stream.link import link
 
@@ -37,11 +38,17 @@ class KllmReadbackConfig(Config):
 
     vectors: VectorShape = nested(VectorShape, "the vector memory")
     slot: SlotShape = nested(SlotShape, "the slots")
-    batch: int = bounded(0, 0, 64, "tokens of ARGMAX; 0: no ARGMAX")
+    batch: int = bounded(0, 0, 64, "places of TOP_K; 0: no TOP_K")
+    top: int = bounded(1, 1, 64, "most elements of which TOP_K draws one")
 
     @property
-    def argmax(self) -> KllmArgmaxConfig:
-        return KllmArgmaxConfig(vectors=self.vectors, places=max(self.batch, 1))
+    def top_k(self) -> KllmTopKConfig:
+        return KllmTopKConfig(vectors=self.vectors, places=max(self.batch, 1), top=self.top)
+
+    @property
+    def has_choices(self) -> bool:
+        """Whether the engine reads from the batch how a place chooses."""
+        return self.batch > 0 and self.top > 1
 
 
 def read_slot_cycles(length: int, outliers: int) -> int:
@@ -56,7 +63,7 @@ def read_slot_cycles(length: int, outliers: int) -> int:
 class KllmReadback(Block):
     """READ and READ_SLOT of golden.kllm.isa, as words of 32 bits.
 
-    With ``batch`` also ARGMAX, by ``kllm_argmax``.
+    With ``batch`` also TOP_K, by ``kllm_top_k``.
 
     READ gives each row as 8 words, lower position in the low half. READ_SLOT gives, in this order:
 
@@ -85,7 +92,7 @@ class KllmReadback(Block):
         "table1": KllmReadbackConfig(),
         "small": KllmReadbackConfig(vectors=VectorShape(rows=256), slot=SlotShape(slots=4)),
         "batch": KllmReadbackConfig(
-            vectors=VectorShape(rows=256), slot=SlotShape(slots=4), batch=4
+            vectors=VectorShape(rows=256), slot=SlotShape(slots=4), batch=4, top=6
         ),
     }
 
@@ -97,6 +104,7 @@ class KllmReadback(Block):
                 "status": status_stream(),
                 **row_read("row", "rows of the vector memory"),
                 **slot_read("slot", config.slot.bits_a, config.slot.integer_bits),
+                **(chooser() if config.has_choices else {}),
                 "o": Out(
                     stream.Signature(
                         Payload(
@@ -139,7 +147,7 @@ class KllmReadback(Block):
         ]
         starts = self.command.valid
         if self.config.batch:
-            starts = starts & (command.opcode != Opcode.ARGMAX)
+            starts = starts & (command.opcode != Opcode.TOP_K)
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += [
@@ -173,14 +181,16 @@ class KllmReadback(Block):
 
 
 def _choices(m: Module, block: KllmReadback) -> None:
-    """The engine of ARGMAX, which has the ports for the time of its commands."""
-    engine = add(m, "argmax", KllmArgmax(block.config.argmax))
+    """The engine of TOP_K, which has the ports for the time of its commands."""
+    engine = add(m, "top_k", KllmTopK(block.config.top_k))
     is_here = Signal()
     m.d.comb += [
-        is_here.eq(block.command.p.opcode == Opcode.ARGMAX),
+        is_here.eq(block.command.p.opcode == Opcode.TOP_K),
         engine.command.p.eq(block.command.p),
         engine.row_row.p.eq(block.row_row.p),
     ]
+    if block.config.has_choices:
+        m.d.comb += [block.chooses.eq(engine.chooses), engine.choice.eq(block.choice)]
     with m.If(is_here):
         link(m, engine.row_request, block.row_request)
         link(m, engine.o, block.o)
