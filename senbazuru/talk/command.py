@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from golden.config import ConfigError
 from golden.files import replacing
-from golden.kllm.isa import Unit
+from golden.kllm.isa import COMMAND_WORDS, Unit
 from golden.kllm.layer.layout import Job
 from golden.kllm.model.program import pass_program, step_program
 from golden.llm.kllm.pack import ModelPack, load
@@ -26,7 +26,14 @@ from senbazuru.talk.driver import DriverError
 from senbazuru.talk.golden import GoldenFailed, kept_file
 from senbazuru.talk.options import FOLDER, Options
 from senbazuru.talk.picture import timeline_svg
-from senbazuru.talk.report import BENCH, Limits, limits, predicted, predicted_by_host
+from senbazuru.talk.report import (
+    BENCH,
+    Limits,
+    check_cycles,
+    limits,
+    predicted,
+    predicted_by_host,
+)
 from senbazuru.talk.run import Mismatch, Pass, Settings, Talk, made_for
 from senbazuru.talk.sampling import Sampling
 from senbazuru.talk.session import Session, alone
@@ -276,7 +283,10 @@ def _paces(settings: Settings, session: Session) -> list[Pace]:
         if "written" in each:  # no host is in a step
             step = step_program(settings.pack.layout, job.tokens, each["logits"])
             program = dataclasses.replace(program, words=step.words, logits=0)
-            free = slower = bench = predicted(program, settings.config, settings.latency)
+            free = predicted(program, settings.config, settings.latency)
+            if each["checked"]:
+                free += check_cycles(len(program.words) // COMMAND_WORDS, settings.latency)
+            slower = bench = free
         else:
             free, slower, bench = predicted_by_host(program, settings.config, settings.latency)
         made.append(Pace(found, free, slower / free, bench / free))
@@ -359,12 +369,16 @@ def _markdown(session: Session, paces: list[Pace], options: argparse.Namespace, 
 
 def _unit_rows(token: dict) -> str:
     """The table rows of the last token's units and commands."""
-    rows = ["| unit or command | of the last token | cycles | bound | share of all cycles |",
-            "| --- | ---: | ---: | ---: | ---: |"]  # fmt: skip
+    names = ("unit or command", "of the last token", "cycles", "bound", "share of all cycles",
+             "lanes used", "words of a port used")  # fmt: skip
+    rows = [f"| {' | '.join(names)} |", f"| --- |{' ---: |' * (len(names) - 1)}"]
     for unit in Unit:
         own = token["units"][unit.name]
-        rows.append(f"| {unit.name} | | {own:,} | | {own / token['cycles']:.1%} |")
-    for name, (count, took, bound) in sorted(token["commands"].items()):
+        rows.append(f"| {unit.name} | | {own:,} | | {own / token['cycles']:.1%} | | |")
+    for name, (count, took, bound, *used) in sorted(token["commands"].items()):
         share = took / token["cycles"]
-        rows.append(f"| `{name}` | {count} | {took:,} | {bound:,} | {share:.1%} |")
+        lanes, ports = (f"{each / took:.0%}" if each else "" for each in used)
+        rows.append(
+            f"| `{name}` | {count} | {took:,} | {bound:,} | {share:.1%} | {lanes} | {ports} |"
+        )
     return "\n".join([*rows, ""])

@@ -2,10 +2,12 @@
 
 Runs one token through two layers after a number of cached tokens. Their K and V are words of the
 embedding, because cycles depend on their outliers alone. Prints what each unit and each kind of
-product costs, per layer.
-``--page`` rewrites the table and the plot of docs/talk.md.
+product costs, per layer. ``--steps`` measures whole steps of the model instead, which no host is
+in, next to their limits and to the simulator's cycles.
+``--page`` rewrites the table of docs/talk.md, and the plot of layers.
 """
 
+import dataclasses
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -20,11 +22,13 @@ from tb.simulate.run import ROOT
 
 if TYPE_CHECKING:
     from golden.kllm.model.layout import ModelLayout
+    from senbazuru.talk.driver import Driver
 
 PAGE = ROOT / "docs" / "talk.md"
 PICTURE = ROOT / "docs" / "talk" / "contexts.svg"
-SECTION = "talk_contexts"
+SECTION, STEPS = "talk_contexts", "talk_steps"
 CONTEXTS = (0, 16, 32, 64, 128, 192, 256, 320, 384, 448, 511)
+STEP_CONTEXTS = (0, 7, 42, 100, 256, 511)
 LAYERS = 2
 LINEAR, ATTEND = "linear layers", "ATTEND"
 COLUMNS = {
@@ -53,11 +57,8 @@ def _measured(options: Options, contexts: list[int]) -> Iterator[tuple[int, int,
     layers, cached = layout.shape.layers, 0
     with Driver(native.executable, pack, options.latency) as driver:
         for context in sorted(contexts):
-            while cached < context:
-                count = min(layout.config.batch, context - cached)
-                driver.set_batch(Job(count, cached))
-                driver.run(_appends(layout, count))
-                cached += count
+            _fill(driver, layout, cached, context)
+            cached = context
             program = pass_program(layout, Job(1, context), 0)
             run = driver.run_pass(program, [context + 1])
             cached += 1
@@ -67,6 +68,53 @@ def _measured(options: Options, contexts: list[int]) -> Iterator[tuple[int, int,
                 for column, names in COLUMNS.items()
             }
             yield context, round(made.cycles / layers), took
+
+
+def _steps(options: Options, contexts: list[int]) -> Iterator["Step"]:
+    """Steps of the whole model, after one that checks the program."""
+    from golden.kllm.layer.layout import Job
+    from golden.kllm.model.program import PassProgram
+    from senbazuru.talk.build import build_host
+    from senbazuru.talk.command import image
+    from senbazuru.talk.driver import Driver
+    from senbazuru.talk.report import limits, predicted
+
+    pack = image(options)
+    native = build_host(options.config, options.threads)
+    layout = pack.layout
+    with Driver(native.executable, pack, options.latency) as driver:
+        driver.run_step(Job(1, 0), [0], 1)
+        program = PassProgram(layout, Job(1, 0), driver.step_words(1, 1), 0)
+        found = limits(program, layout.config)
+        for context in sorted(contexts):
+            driver.reset()  # a host's programs count commands from there
+            _fill(driver, layout, 0, context)
+            done = driver.run_step(Job(1, context), [context + 1], 1)
+            job = dataclasses.replace(program, job=Job(1, context))
+            says = predicted(job, options.config, options.latency)
+            yield Step(context, done.cycles, says, found.ports, found.lanes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A measured step: cycles, those predicted, and its limits."""
+
+    context: int
+    cycles: int
+    predicted: int
+    ports: int
+    lanes: float
+
+
+def _fill(driver: "Driver", layout: "ModelLayout", cached: int, context: int) -> None:
+    """Appends K and V of all layers up to ``context`` tokens."""
+    from golden.kllm.layer.layout import Job
+
+    while cached < context:
+        count = min(layout.config.batch, context - cached)
+        driver.set_batch(Job(count, cached))
+        driver.run(_appends(layout, count))
+        cached += count
 
 
 def _appends(layout: "ModelLayout", count: int) -> list[int]:
@@ -86,18 +134,22 @@ def _appends(layout: "ModelLayout", count: int) -> list[int]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = command.Parser(prog="python -m senbazuru.talk.contexts", description=__doc__)
-    parser.add_argument("--contexts", type=whole(0), nargs="+", default=list(CONTEXTS))
+    parser.add_argument("--contexts", type=whole(0), nargs="+")
+    parser.add_argument("--steps", action="store_true", help="whole steps of the model")
     add_page(parser, PAGE)
     Options.add(parser, sorted(MACHINES), folder)
     given = parser.parse_args(arguments)
-    check_page(parser, given.page, [SECTION])
-    given.layers = given.layers or LAYERS
+    check_page(parser, given.page, [STEPS if given.steps else SECTION])
+    given.contexts = given.contexts or list(STEP_CONTEXTS if given.steps else CONTEXTS)
+    given.layers = given.layers or (None if given.steps else LAYERS)
     most = max(given.contexts)
     if most >= given.context:
         parser.error(f"--contexts must be below --context {given.context}, not {most}")
     from senbazuru.talk.driver import DriverError  # numpy, only now
 
     try:
+        if given.steps:
+            return _measure_steps(Options.of(given), given.contexts, given.page)
         found = []
         for context, cycles, took in _measured(Options.of(given), given.contexts):
             print(f"{context:5} cached tokens: {cycles:6} cycles of a layer", file=sys.stderr)
@@ -116,6 +168,36 @@ def main(arguments: list[str] | None = None) -> int:
             part.write_text(_plot(found))
         write_page(given.page, {SECTION: table})
     return 0
+
+
+def _measure_steps(options: Options, contexts: list[int], page: str | None) -> int:
+    steps = []
+    for step in _steps(options, contexts):
+        print(f"{step.context:5} cached tokens: {step.cycles:6} cycles", file=sys.stderr)
+        steps.append(step)
+    table = _step_table(steps)
+    print(table, end="")
+    if page:
+        write_page(page, {STEPS: table})
+    return 0
+
+
+def _step_table(steps: list[Step]) -> str:
+    head = ("cached tokens", "cycles", "lanes used", "words of a port used", "the simulator's",
+            "error")  # fmt: skip
+    rows = [f"| {' | '.join(head)} |", "| " + " | ".join(["---:"] * len(head)) + " |"]
+    errors = []
+    for each in steps:
+        errors.append(each.predicted / each.cycles - 1)
+        cells = (
+            f"{each.context}", f"{each.cycles:,}", f"{each.lanes / each.cycles:.0%}",
+            f"{each.ports / each.cycles:.0%}", f"{each.predicted:,}", f"{errors[-1]:+.1%}",
+        )  # fmt: skip
+        rows.append(f"| {' | '.join(cells)} |")
+    mean = sum(map(abs, errors)) / len(errors)
+    worst = max(map(abs, errors))
+    rows += ["", f"The simulator's mean error is {mean:.1%}, its largest {worst:.1%}."]
+    return "\n".join([*rows, ""])
 
 
 def _table(found: list[tuple[int, int, dict[str, float]]]) -> str:

@@ -82,11 +82,13 @@ class StepRun:
     """A step as hardware ran it.
 
     cycles: from the host's first word to its last id; written: words that the host wrote
+    checked: the program was read once more before, to compare its check word
     """
 
     cycles: int
     written: int
     ids: list[int]
+    checked: bool
 
 
 class Driver:
@@ -217,7 +219,8 @@ class Driver:
             raise CommandFailed(f"a step: {name}")
         if status & ~(RunStatus.OVERFLOW | RunStatus.SCALE_NONFINITE):
             raise CommandFailed(f"a step: {RunStatus(status).name}")
-        return StepRun(cycles, written, list(struct.unpack(f"<{ids}I", frame[16:])))
+        chosen = list(struct.unpack(f"<{ids}I", frame[16:]))
+        return StepRun(cycles, written, chosen, row is None)
 
     def step_words(self, tokens: int, ids: int) -> list[int]:
         """The words of a step's program."""

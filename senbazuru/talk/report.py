@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 from golden.kllm.bounds import Rates, ahead_max, bounds, schedule
 from golden.kllm.config import MachineConfig
-from golden.kllm.isa import COMMAND_WORDS, MatmulMode, Opcode, Unit, decode
+from golden.kllm.isa import COMMAND_ROWS, COMMAND_WORDS, MatmulMode, Opcode, Unit, decode
 from golden.kllm.model.program import PassProgram
 from golden.kllm.timing import dispatcher
 from hdl.kllm.accelerator import KllmAcceleratorConfig
+from hdl.kllm.fetch import KllmFetchConfig
 from senbazuru.runs.layer import measured_cycles
 from senbazuru.talk.driver import ProgramRun
 from sim.engine import engine_of
@@ -52,10 +53,15 @@ class Limits:
 
 
 def limits(program: PassProgram, machine: MachineConfig) -> Limits:
+    """The limits of a pass."""
+    return limits_of(program.words, machine)
+
+
+def limits_of(commands: Sequence[int], machine: MachineConfig) -> Limits:
     """Counts words and products of each MATMUL."""
     words, products = 0, 0
-    for first in range(0, len(program.words), COMMAND_WORDS):
-        opcode, _, _, o = decode(list(program.words[first : first + COMMAND_WORDS]))
+    for first in range(0, len(commands), COMMAND_WORDS):
+        opcode, _, _, o = decode(list(commands[first : first + COMMAND_WORDS]))
         if opcode == Opcode.MATMUL:
             words += machine.image_words(o["length"], o["outputs"])
             products += o["tokens"] * o["length"] * o["outputs"]
@@ -78,7 +84,8 @@ class Figures:
 
     bound : each unit doing its commands one by one; ahead: the same with weights that come before
         their MATMUL
-    units, commands : name to cycles that it was at work; of commands also how many, and their bound
+    units : name to cycles that it was at work
+    commands : name to their number, cycles at work, their bound, and lanes and ports of ``Limits``
     placed : every command
     """
 
@@ -86,7 +93,7 @@ class Figures:
     bound: int
     ahead: int
     units: dict[str, int]
-    commands: dict[str, list[int]]
+    commands: dict[str, list[float]]
     placed: list[Placed]
 
     def describe(self) -> dict[str, object]:
@@ -123,8 +130,9 @@ def figures(program: PassProgram, run: ProgramRun, config: KllmAcceleratorConfig
         name = _name(each.opcode, words[number * COMMAND_WORDS : (number + 1) * COMMAND_WORDS])
         cycles, end = took[each.tag], done[each.tag]
         made.units[each.unit.name] += cycles
-        sums = made.commands.setdefault(name, [0, 0, 0])
-        for n, amount in enumerate((1, cycles, each.cycles)):
+        alone = limits_of(words[number * COMMAND_WORDS :][:COMMAND_WORDS], config.machine)
+        sums = made.commands.setdefault(name, [0, 0, 0, 0, 0])
+        for n, amount in enumerate((1, cycles, each.cycles, alone.lanes, alone.ports)):
             sums[n] += amount
         made.placed.append(Placed(each.unit.name, name, end - cycles, end))
     return made
@@ -144,6 +152,16 @@ def _name(opcode: Opcode, words: Sequence[int]) -> str:
     if opcode != Opcode.MATMUL:
         return opcode.name
     return f"MATMUL {MatmulMode(decode(list(words))[3]['mode']).name}"
+
+
+def check_cycles(commands: int, latency: int) -> int:
+    """Cycles of RUN that reads a program once more first, to compare its check word.
+
+    A read has ``KllmFetchConfig.chunk`` commands, and two are under way.
+    """
+    chunk = KllmFetchConfig.chunk
+    rows = COMMAND_ROWS * chunk
+    return round(-(-commands // chunk) * max(rows, (latency + rows + 6) / 2))
 
 
 def predicted(

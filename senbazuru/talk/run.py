@@ -207,7 +207,7 @@ class Talk:
         made = step_figures(words, done.cycles, self.settings.config)
         kept = {"tokens": job.tokens, "context": job.context, "logits": logits,
                 "seconds": round(seconds, 2), "compared": compared, "written": done.written,
-                **made.describe()}  # fmt: skip
+                "checked": done.checked, **made.describe()}  # fmt: skip
         session.add(token, kept)
         empty = np.zeros((0, self.layout.shape.vocabulary), dtype=np.int64)
         return Pass(job, token, seconds, made, compared, empty)

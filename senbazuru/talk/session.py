@@ -18,7 +18,7 @@ from golden.files import kept_json, replacing
 from golden.kllm.isa import Unit
 from golden.kllm.layer.layout import Job
 
-_FORMAT = 3
+_FORMAT = 4
 _STATE = "session.json"
 
 
