@@ -166,9 +166,9 @@ MILLION = ["--block", "million_attention", *OUT]
     ("main", "arguments", "line"),
     [
         (pack.main, ["--layer", "0", "--context", "5000", *OUT],
-         "golden.llm.pack: MachineConfig.slot.elements must be 5001 for this layer, not 4096"),
+         "golden.llm.pack: MachineConfig.cache.max_tokens must be 5001 for this layer, not 512"),
         (pack.main, ["--all", "--context", "2000", *OUT],
-         "golden.llm.pack: MachineConfig.slot.elements must be 2000 for this layer, not 1536"),
+         "golden.llm.pack: MachineConfig.cache.max_tokens must be 2000 for this layer, not 512"),
         (pack.main, ["--all", "--context", "1", *OUT],
          "golden.llm.pack: --context must be 2..16383 with --all, not 1"),
         (pack.main, ["--all", "--calibration", "{tmp}/no", *OUT],

@@ -26,6 +26,8 @@ SIZES = {
     "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
     "intermediate_size": 96, "vocab_size": 50, "max_position_embeddings": 512, "head_dim": 32,
 }  # fmt: skip
+MACHINE = ["--config", "small_cache", "--set", "cache.kv.heads=1", "--set", "cache.max_tokens=64",
+           "--set", "cache.pages=256"]  # fmt: skip
 PROGRAM = "KLLM's compiler has no program for"
 # Of sequences of 40 tokens.
 REFUSED = [
@@ -88,7 +90,7 @@ def last_line(capsys: pytest.CaptureFixture[str]) -> str:
 def test_one_line_for_pack_and_simulator(kind, fields, line, tmp_path, monkeypatch, capsys):
     own_load(monkeypatch)
     model = str(folder(tmp_path / "model", kind, fields))
-    output = ["--model", model, "-o", str(tmp_path / "out"), "--config", "small"]
+    output = ["--model", model, "-o", str(tmp_path / "out"), *MACHINE]
     assert pack.main([*output, "--layer", "1", "--context", "39"]) == 2
     found = last_line(capsys).removeprefix("golden.llm.pack: ")
     assert found.startswith(line)
@@ -124,7 +126,7 @@ def test_serve_refuses_with_the_same_line(tmp_path, monkeypatch, capsys):
 def test_what_the_chip_runs(kind, fields, tmp_path, monkeypatch, capsys):
     own_load(monkeypatch)
     model = str(folder(tmp_path / "model", kind, fields))
-    output = ["--model", model, "-o", str(tmp_path / "out"), "--config", "small"]
+    output = ["--model", model, "-o", str(tmp_path / "out"), *MACHINE]
     assert pack.main([*output, "--layer", "1", "--context", "39"]) == 0
     arguments = ["--model", model, "--prompt", "30", "--out", "10"]
     assert run.main(["--hw", "kllm-a4", *arguments]) == 0
@@ -143,7 +145,7 @@ def test_a_layer_that_computes_something_else(tmp_path, monkeypatch, capsys):
         return loaded
 
     monkeypatch.setattr(checkpoint, "load", load)
-    arguments = ["--model", str(path), "--layer", "1", "--config", "small"]
+    arguments = ["--model", str(path), "--layer", "1", *MACHINE]
     assert pack.main([*arguments, "-o", str(tmp_path / "out")]) == 2
     line = last_line(capsys)
     reason = "layer 1: the float reference must be within 0.0001 of wha"
@@ -161,7 +163,7 @@ def test_a_tokenizer_of_another_model(tmp_path, monkeypatch, capsys):
         return {"input_ids": [99, *real(self, text)["input_ids"]]}
 
     monkeypatch.setattr(Words, "__call__", far)
-    output = ["--model", str(path), "--config", "small", "-o", str(tmp_path / "out")]
+    output = ["--model", str(path), *MACHINE, "-o", str(tmp_path / "out")]
     for more in (["--layer", "1"], ["--all", "--context", "40"]):
         assert pack.main([*output, *more]) == 2
         expected = "golden.llm.pack: token ids must be 0..49 for this model, not 99"
