@@ -149,7 +149,8 @@ class KllmFetch(Block):
         m.d.comb += [
             is_free.eq(
                 ~self.word.valid
-                & (run.aborting | (self.dispatcher_idle & ~self.partial & ~self.abort_pulse))
+                & self.dispatcher_idle
+                & (run.aborting | (~self.partial & ~self.abort_pulse))
             ),
             self.data.ready.eq(1),
             self.idle.eq(run.rests & ~run.aborting & ~self.run.valid),
