@@ -88,7 +88,7 @@ def place_words(
     first = place | int(sequence is not None) << 8 | (sequence or 0) << 16
     if sampling is None:
         return [first, position, token]
-    k = sampling.k | sampling.inverse_temperature << 16
+    k = min(sampling.k, 0xFF) | sampling.inverse_temperature << 16
     return [first | _SAMPLES, position, token, k, sampling.seed]
 
 

@@ -16,7 +16,7 @@ over the sum of all weights, within 2**-32:
 
 b is log2(e) / T as FP16, so that 2**-(d * b) is exp(-d / T). The table (``POWERS``) has 64 entries
 and their steps. It differs from 2**-f by less than 2**-14, and w is rounded down. So an entry that
-is 2**31 times less likely than the best one, or more, is never drawn. h = ``threefry(seed, 0,
+is more than 2**31 times less likely than the best one is never drawn. h = ``threefry(seed, 0,
 position, 0)`` is the only random number: a draw depends on no other place, and needs no state. The
 entry is the first one for which the weights up to its own exceed floor(h * sum / 2**32).
 """

@@ -88,9 +88,11 @@ class OakenAttentionArray(Block):
     its outputs of one attend. Nothing waits for ever. Take the oldest output that has not left.
     ``q`` has the order of ``o``, so all queries before its own have been taken, and its own can be.
     The earlier outputs of its engine have left. The attend that it may need is the next of a run.
-    Each engine has a place for that, because all attends before these two have ended there. ``o``
-    waits for no status of a request. Take the oldest status that is missing: ``kv`` has the order
-    of the statuses, so its vector can be taken.
+    Each engine has a place for that, because all attends before these two have ended there. V
+    follows K of that next attend, whose queries have their place once K is multiplied. ``o`` may
+    wait for a READ's status, which comes after that of an APPEND. Take the oldest status that is
+    missing. An APPEND ends whatever ``o`` does. ``kv`` has the order of the statuses, so its vector
+    can be taken.
 
     Golden: golden.oaken.attention_array.AttentionArray.
     """

@@ -56,7 +56,7 @@ def _measured(options: Options, contexts: list[int]) -> Iterator[tuple[int, int,
     layout = pack.layout
     layers, cached = layout.shape.layers, 0
     with Driver(native.executable, pack, options.latency) as driver:
-        for context in sorted(contexts):
+        for context in sorted(set(contexts)):
             _fill(driver, layout, cached, context)
             cached = context
             program = pass_program(layout, Job(1, context), 0)

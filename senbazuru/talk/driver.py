@@ -208,7 +208,8 @@ class Driver:
         The program is in the data memory. The host writes the batch, and which program.
         """
         row = self._rows.get((job.tokens, ids))
-        word = row if row is not None else self._store(job.tokens, ids) | RUN_CHECKS
+        stored = self._store(job.tokens, ids) if row is None else row
+        word = stored | RUN_CHECKS if row is None else stored
         head = struct.pack("<IIq", word, ids, abort_at)
         self._send(b"N" + head + self._batch(job, tokens, sampling)[1:])
         frame = self._answer(b"n")
@@ -219,6 +220,7 @@ class Driver:
             raise CommandFailed(f"a step: {name}")
         if status & ~(RunStatus.OVERFLOW | RunStatus.SCALE_NONFINITE):
             raise CommandFailed(f"a step: {RunStatus(status).name}")
+        self._rows[job.tokens, ids] = stored  # its check word is right
         chosen = list(struct.unpack(f"<{ids}I", frame[16:]))
         return StepRun(cycles, written, chosen, row is None)
 
@@ -233,7 +235,6 @@ class Driver:
         image = program_image(self.step_words(tokens, ids), self.layout.config)
         row, rows = self._free_row, len(image) // ROW_BYTES
         self._send(b"W" + struct.pack("<II", row, rows) + image)
-        self._rows[tokens, ids] = row
         self._free_row += rows
         return row
 

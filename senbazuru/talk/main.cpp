@@ -322,6 +322,7 @@ class Accelerator {
     uint16_t began[UNITS] = {};    // the same at the beginning of this pass
     unsigned depth = 0;            // words of the queue of commands
     bool is_stopped = false;       // in mid-program: answers are on their way
+    bool has_stepped = false;      // commands of a step are not counted
 
   public:
     std::vector<ReadPort> ports;  // as memories
@@ -398,7 +399,7 @@ class Accelerator {
         for (int n = 0; n < 3; n++) edge();
         dut::rst(model) = 0;
         std::fill(counted, counted + UNITS, 0);
-        is_stopped = false;
+        is_stopped = has_stepped = false;
         uint32_t levels = 0;
         read(LEVELS, levels);
         depth = levels & 0xFFFF;
@@ -421,6 +422,8 @@ class Accelerator {
     // cycle in which the host writes CONTROL. What the host writes are all its words.
     uint32_t step_of(const std::vector<uint32_t>& batch, uint32_t program, unsigned ids,
                      int64_t abort_at) {
+        if (is_stopped) fail("a program was stopped: reset the accelerator first");
+        has_stepped = true;
         readback.clear();
         const uint64_t start = cycle;
         set_batch(batch);
@@ -458,6 +461,7 @@ class Accelerator {
     // read of a queue that was empty is repeated later.
     bool run(const std::vector<uint32_t>& words, int64_t abort_at, int64_t stop_at) {
         if (is_stopped) fail("a program was stopped: reset the accelerator first");
+        if (has_stepped) fail("a step has run: reset the accelerator first");
         reports.clear(), readback.clear();
         const size_t wanted = words.size() / COMMAND_WORDS;
         const uint64_t start = cycle;

@@ -9,7 +9,7 @@
 | host | ``ModelHost``: runs programs on the golden machine and plays the host |
 | pack | ``python -m golden.llm.pack --all``: the memories as files, and back |
 
-    LOAD of the tokens' embedding rows; the layers; final norm, head, READ of the logits or ARGMAX
+    LOAD of the tokens' embedding rows; the layers; final norm, head, READ of the logits or TOP_K
 
 A step is one program for all tokens and positions, which the chip runs from its memory. A pass is
 for a host that reads the logits: its program names the tokens' rows and those of their angles.
