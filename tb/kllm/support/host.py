@@ -342,8 +342,11 @@ class Host:
                 # Statuses and read-back words in turn, so that neither blocks the other.
                 wants = [len(got) < reports, len(taken) < readback, len(self.answers) < answers]
                 wants.append(len(self.results) < results)
-                if not any(wants) and (drain or abort_at is not None):
-                    wants = [True, True, False, False]
+                # An abort leaves statuses and words, and a queue without room holds their units.
+                if abort_at is not None and aborted:
+                    wants[:2] = True, True
+                elif not any(wants) and drain:
+                    wants[:2] = True, True
                 if any(wants):
                     turns = (self._polled + n for n in (1, 2, 3, 4))
                     self._polled = next(turn % 4 for turn in turns if wants[turn % 4])
