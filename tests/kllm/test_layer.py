@@ -460,7 +460,7 @@ def smollm2_layer(request) -> tuple[QuantizedLayer, LayerInputs, dict[str, Tenso
     """Layer 15, its inputs on 33 tokens, what it computes; in build/ by a hash of all code used."""
     key = code_version(("golden.kllm.layer", "golden.llm.checkpoint", "golden.llm.text"))[:16]
     folder = Path(__file__).parent.parent.parent / "build" / "tests"
-    layer_file, seen_file = folder / f"smollm2_15_{key}.npz", folder / f"smollm2_15_{key}.pt"
+    layer_file, seen_file = folder / f"paged_15_{key}.npz", folder / f"paged_15_{key}.pt"
     if not seen_file.exists():
         loaded = request.getfixturevalue("smollm2")
         weights = layer_weights(loaded.model.model.layers[15], loaded.model.config)
