@@ -26,12 +26,12 @@ class Sampling(Config):
             temperature=temperature, top_k=min(TOP_K, machine.top) if top_k is None else top_k,
             seed=seed,
         )  # fmt: skip
-        if not temperature and (top_k is not None or seed):
-            raise ConfigError("temperature must be above 0 for top_k or seed to have an effect")
         if temperature and top_k is None and machine.top == 1:
             raise ConfigError("temperature must be 0 on this machine, which has top=1")
         if made.top_k > machine.top:
             raise ConfigError(f"top_k must be 1..{machine.top} on this machine, not {made.top_k}")
+        if not temperature and (top_k is not None or seed):
+            raise ConfigError("temperature must be above 0 for top_k or seed to have an effect")
         return made
 
     @property

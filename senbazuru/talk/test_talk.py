@@ -318,12 +318,15 @@ def test_contexts(one_pack, capsys):
 def test_sampling():
     """The words of a place: none where the largest logit is taken."""
     machine = SMALL.machine
-    assert Sampling.of(0.0, None, 3, machine).place is None
+    assert Sampling.of(0.0, None, 0, machine).place is None
     assert Sampling.of(2.0, 1, 3, machine).place is None
     assert Sampling.of(1.0, None, 3, machine).place == engines.Sampling(6, 0x3DC5, 3)
     assert Sampling.of(1.0, None, 3, MACHINES["smollm2_cache"]).top_k == 40
     with pytest.raises(ConfigError, match=r"top_k must be 1\.\.6 on this machine, not 7"):
         Sampling.of(1.0, 7, 3, machine)
+    for words in ((None, 3), (2, 0)):
+        with pytest.raises(ConfigError, match="temperature must be above 0 for top_k or seed"):
+            Sampling.of(0.0, *words, machine)
 
 
 MADE = {"image": "x", "prompt": PROMPT, "sampling": {}}
