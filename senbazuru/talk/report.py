@@ -127,10 +127,10 @@ def figures(program: PassProgram, run: ProgramRun, config: KllmAcceleratorConfig
     )
     made = Figures(run.cycles, bound, ahead, {unit.name: 0 for unit in Unit}, {}, [])
     for number, each in enumerate(found):
-        name = _name(each.opcode, words[number * COMMAND_WORDS : (number + 1) * COMMAND_WORDS])
+        command = words[number * COMMAND_WORDS : (number + 1) * COMMAND_WORDS]
+        name, alone = _name(each.opcode, command), limits_of(command, config.machine)
         cycles, end = took[each.tag], done[each.tag]
         made.units[each.unit.name] += cycles
-        alone = limits_of(words[number * COMMAND_WORDS :][:COMMAND_WORDS], config.machine)
         sums = made.commands.setdefault(name, [0, 0, 0, 0, 0])
         for n, amount in enumerate((1, cycles, each.cycles, alone.lanes, alone.ports)):
             sums[n] += amount

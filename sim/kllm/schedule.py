@@ -319,9 +319,10 @@ def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]
         leans = None
         if units.ahead:
             leans = _leans(commands, number, placed, cycles, sent + step.latency)
+        on: int | None = None  # the command that it leans on
         if leans is not None and leans[1] < begin:
-            by, begin = leans
-            at = placed[by].certain
+            on, begin = leans
+            by, at = on, placed[on].certain
         if opcode == Opcode.QUANTIZE:
             taken -= early.get(number, 0)
             later = _next_pass(commands, number, placed, begin + taken, cycles)
@@ -341,11 +342,11 @@ def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]
             host = max(host, begin) + given * t.poll
         certain, group = math.inf, 0.0
         if units.ahead:
-            if leans is not None and by == leans[0]:
-                end = max(end, placed[by].end + 1, _rows_told(commands, number, by, placed, cycles))
+            if on is not None:
+                end = max(end, placed[on].end + 1, _rows_told(commands, number, on, placed, cycles))
             certain, group = _certain(command, begin, served, cycles)
-            if leans is not None and by == leans[0]:
-                certain = max(certain, placed[by].end + t.status)
+            if on is not None:
+                certain = max(certain, placed[on].end + t.status)
         compute = taken if opcode == Opcode.MATMUL else 0
         looked = end - cycles.tail(o) if opcode == Opcode.MATMUL else begin
         rows, until, spare = cycles.row_reads(opcode, o), 0.0, 0.0
@@ -361,8 +362,7 @@ def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]
                 o["rows"] if opcode == Opcode.LOAD else 0, until, spare, certain, group,
             )
         )  # fmt: skip
-        if leans is not None and by == leans[0] and unit == Unit.QUANTIZE:
-            on = leans[0]
+        if on is not None and unit == Unit.QUANTIZE:
             reading.lean(number, on, row_count(o["length"]))
             end = max(end, placed[on].end + 1, _rows_told(commands, number, on, placed, cycles))
             placed[number] = dataclasses.replace(placed[number], end=end)
