@@ -12,10 +12,8 @@ from pathlib import Path
 
 import cocotb
 
-from golden.oaken.timing import kv_token_reads_cycles
 from tb.bench import config, params
-from tb.contract import block_timing
-from tb.oaken.support.attention_host import Attends, Host
+from tb.oaken.support.attention_host import Attends, Host, Rate
 
 SCRIPTS = params["scripts"]
 DIRECTED = ("errors", "between", "lengths", "beside")
@@ -65,26 +63,18 @@ async def rates(dut):
     They are those of the block's timing where memory keeps up, the rows of a stretch cover what
     follows it, and a READ its look-ups. No run is faster.
     """
-    timing, shape, engine = block_timing(), config.stream.shape, config.cache_engine
-    longer = timing.delay("of a run of more groups or attends, plus the beats of all rows")
     measured = []
     for latency in params["latencies"]:
         host = await started(dut, "rates", latency)
-        late = engine.read_cycles(latency) - engine.read_cycles(1)
         for phase in SCRIPTS["rates"]:
             flow = await host.phase(phase)
             if "rates" not in phase:
                 continue
-            (rows, attends), starts = phase["rates"], flow.cycles["attend"][0]
-            whole, jobs = flow.cycles["attended"][-1] - starts, attends * config.groups
-            measured.append((latency, rows, attends, flow.cycles["o"][0] - starts, whole))
-            beats = 2 * rows * shape.beats * jobs
-            due = int(beats * timing.interval) + (timing.latency if jobs == 1 else longer) + late
-            is_covered = shape.interval(rows) == 2 * rows * shape.row
-            has_looked_up = rows * shape.row >= kv_token_reads_cycles(1)
-            if latency in params["kept_up"] and is_covered and has_looked_up:
-                assert whole == due, (latency, rows, attends, whole, due)
-            elif is_covered:
-                assert whole >= due, (latency, rows, attends, whole, due)
+            rate = Rate.of(config, phase, flow, latency)
+            measured.append(rate.measured)
+            if latency in params["kept_up"] and rate.is_exact:
+                assert rate.whole == rate.due, rate
+            elif rate.is_covered:
+                assert rate.whole >= rate.due, rate
         host.stop()
     Path("rates.json").write_text(json.dumps(measured))

@@ -11,11 +11,10 @@ from pathlib import Path
 import cocotb
 
 from golden.oaken.format import record_bytes
-from golden.oaken.timing import kv_token_append_cycles, kv_token_reads_cycles
+from golden.oaken.timing import kv_token_append_cycles
 from golden.paging.format import Op
 from tb.bench import config, params
-from tb.contract import block_timing
-from tb.oaken.support.attention_host import Attends, Host
+from tb.oaken.support.attention_host import Attends, Host, Rate
 
 SCRIPTS = params["scripts"]
 BUSES = tuple(f"axi_{n}" for n in range(config.engines))
@@ -89,26 +88,17 @@ def check_train(cycles, phase, latency: int) -> None:
 @cocotb.test(skip="rates" not in SCRIPTS)
 async def rates(dut):
     """Cycles from an attend to the end of its run, those of the block's timing, and of APPENDs."""
-    timing, part = block_timing(), config.part
-    shape, engine = part.stream.shape, part.cache_engine
-    longer = timing.delay("of a run of more groups or attends, plus the beats of all rows")
     measured = []
     for latency in params["latencies"]:
         host = await started(dut, "rates", [latency])
-        late = engine.read_cycles(latency) - engine.read_cycles(1)
         for phase in SCRIPTS["rates"]:
             flow = await host.phase(phase)
             if "rates" not in phase:
                 check_train(flow.cycles["status"], phase, latency)
                 continue
-            (rows, attends), starts = phase["rates"], flow.cycles["attend"][0]
-            whole, jobs = flow.cycles["attended"][-1] - starts, attends * part.groups
-            measured.append((latency, rows, attends, flow.cycles["o"][0] - starts, whole))
-            beats = 2 * rows * shape.beats * jobs
-            due = int(beats * timing.interval) + (timing.latency if jobs == 1 else longer) + late
-            is_covered = shape.interval(rows) == 2 * rows * shape.row
-            has_looked_up = rows * shape.row >= kv_token_reads_cycles(1)
-            if latency in params["kept_up"] and is_covered and has_looked_up:
-                assert whole == due, (latency, rows, attends, whole, due)
+            rate = Rate.of(config.part, phase, flow, latency)
+            measured.append(rate.measured)
+            if latency in params["kept_up"] and rate.is_exact:
+                assert rate.whole == rate.due, rate
         host.stop()
     Path("rates.json").write_text(json.dumps(measured))

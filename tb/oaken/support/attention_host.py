@@ -4,6 +4,7 @@ Phases are those of golden.oaken.vectors.attention. ``faults`` and ``pokes`` may
 an engine before their addresses.
 """
 
+import dataclasses
 import functools
 import itertools
 
@@ -11,6 +12,7 @@ import cocotb
 from cocotb.triggers import FallingEdge
 
 from golden.axi.format import RESP_OKAY
+from golden.oaken.timing import kv_token_reads_cycles
 from golden.paging.format import Op, Status
 from hdl.paging.layouts import STATUS_LAYOUT
 from tb.axi.support.host import base_of
@@ -21,6 +23,44 @@ from tb.paging.support.statuses import StatusesToCome
 
 SOURCES = ("request", "kv", "attend", "q")
 SINKS = ("o", "status", "attended")
+
+
+@dataclasses.dataclass(frozen=True)
+class Rate:
+    """Cycles of the attends of a phase: ``whole``, and those of the block's timing.
+
+    is_covered : the rows of a stretch cover what follows it; is_exact : a READ its look-ups too
+    """
+
+    rows: int
+    attends: int
+    latency: int
+    first: int
+    whole: int
+    due: int
+    is_covered: bool
+    is_exact: bool
+
+    @property
+    def measured(self) -> tuple[int, ...]:
+        return self.latency, self.rows, self.attends, self.first, self.whole
+
+    @classmethod
+    def of(cls, part, phase, flow, latency: int) -> "Rate":
+        """part: the configuration of one engine; phase: one with ``rates``, which gave ``flow``."""
+        timing, shape, engine = block_timing(), part.stream.shape, part.cache_engine
+        (rows, attends), start = phase["rates"], flow.cycles["attend"][0]
+        jobs = attends * part.groups
+        longer = timing.delay("of a run of more groups or attends, plus the beats of all rows")
+        due = int(2 * rows * shape.beats * jobs * timing.interval)
+        due += timing.latency if jobs == 1 else longer
+        due += engine.read_cycles(latency) - engine.read_cycles(1)
+        is_covered = shape.interval(rows) == 2 * rows * shape.row
+        return cls(
+            rows, attends, latency, flow.cycles["o"][0] - start,
+            flow.cycles["attended"][-1] - start, due, is_covered,
+            is_covered and rows * shape.row >= kv_token_reads_cycles(1),
+        )  # fmt: skip
 
 
 def words_of(phases) -> dict[str, list[int]]:
