@@ -93,6 +93,4 @@ def test_attention_array(name, seed):
         "scripts": scripts | directed, "directed": list(directed), "before": before,
         "runs": runs, "latencies": (1, 2, 20, 40), "kept_up": KEPT_UP[name],
     }  # fmt: skip
-    simulate(
-        OakenAttentionArray(config), "tb.oaken.tb_attention_array", params=params, seed=seed
-    )
+    simulate(OakenAttentionArray(config), "tb.oaken.tb_attention_array", params=params, seed=seed)

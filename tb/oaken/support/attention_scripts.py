@@ -248,9 +248,7 @@ def beside_script(config, seed: int, make: Make = AttentionScript) -> list[dict]
     return script.done()
 
 
-def flow_script(
-    config, seed: int, make: Make = AttentionScript
-) -> tuple[list[dict], list[dict]]:
+def flow_script(config, seed: int, make: Make = AttentionScript) -> tuple[list[dict], list[dict]]:
     """(phases before, runs of attends during APPENDs to another sequence), for the contract."""
     script = filled(config, seed, (6, 1), make)
     before = script.done()
