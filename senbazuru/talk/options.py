@@ -15,6 +15,7 @@ from typing import Any
 import filelock
 
 from golden.config import ConfigError
+from golden.manifest import FORMAT
 from hdl.arguments import whole
 from hdl.kllm.accelerator import KllmAcceleratorConfig
 from hdl.kllm.room import BLOCKS
@@ -104,9 +105,8 @@ class Options:
         calibration = self.calibration_file()
         found = calibration.stat()
         made = [str(calibration), found.st_size, found.st_mtime_ns]
-        folder = self._named(
-            self._weights, self.layers, self.context, self.name, self.sets, made, suffix=""
-        )
+        machine = [FORMAT, self.config.machine.describe()]
+        folder = self._named(self._weights, self.layers, self.context, machine, made, suffix="")
         with _lock(folder):
             if not (folder / "manifest.json").exists():
                 words = ["--all", "--model", self._model, "--config", self.name]
