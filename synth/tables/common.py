@@ -49,6 +49,28 @@ def mm2(cost: Cost, scale: float) -> tuple[float, dict[str, float]]:
     return cost.um2 * scale / 1e6, ram
 
 
+FIGURES = ("kGE", "flip-flops", "logic, mm2", "RAM, KB", "with RAM, mm2")
+
+
+def figures(cost: Cost, design: MappedDesign) -> tuple[str, ...]:
+    """FIGURES of a part of a design; RAM at the middle assumption."""
+    logic, ram = mm2(cost, design.scale_28nm)
+    return (
+        f"{cost.um2 / design.nand2_um2 / 1000:,.1f}",
+        f"{cost.flip_flops:,}",
+        f"{logic:.3f}",
+        f"{cost.ram_bits / 8192:,.1f}" if cost.ram_bits else "",
+        f"{logic + ram['middle']:.3f}",
+    )
+
+
+def row_table(title: str, design: MappedDesign, costs: dict[str, Cost]) -> str:
+    """The rows of a design, the largest first, and their total."""
+    order = sorted(costs, key=lambda row: -costs[row].um2)
+    rows = [(row, *figures(costs[row], design)) for row in order]
+    return table((title, *FIGURES), [*rows, ("**total**", *figures(design.total(), design))])
+
+
 def module_table(design: MappedDesign, most: int = 30) -> str:
     """The modules whose instances cost most."""
     instances = design.instances()

@@ -4,6 +4,7 @@ import dataclasses
 
 from golden.markers import table
 from hdl.back.verilog import convert
+from hdl.block import Block
 from hdl.index.histogram_parallel import IndexHistogramParallel
 from hdl.index.reducer import IndexReducer
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
@@ -15,7 +16,7 @@ from hdl.kllm.outliers.orizuru import KllmOrizuru, KllmOrizuruConfig
 from hdl.registry import find
 from synth.area import AreaReport, load_libraries
 from synth.modules import Cost, Mapped, MappedDesign, map_modules
-from synth.tables.common import Map, Tables, mapper, mm2, module_table
+from synth.tables.common import Map, Tables, mapper, mm2, module_table, row_table
 
 # KLLM, Table I (28 nm), um2
 PAPER_COUNTER = 2.71e-1 * 1e6 / 32
@@ -72,6 +73,22 @@ _ROWS = {
     "KllmDispatcher": "dispatcher",
     "KllmLoad": "load and read engines",
     "KllmReadback": "load and read engines",
+    "KllmLoadAt": "load and read engines",
+    "KllmTopK": "TOP_K",
+    "KllmFetch": "fetch of programs",
+    "KllmBatch": "unit CACHE and batch",
+    "KllmCache": "unit CACHE and batch",
+    "KllmCacheHost": "unit CACHE and batch",
+    "OakenAttention": "K and V: control of the attention engine",
+    "OakenAttentionArray": "K and V: control of the attention engine",
+    "AttentionStream": "K and V: attention",
+    "OakenKvEngine": "K and V: requests, thresholds, statuses",
+    "OakenQuantEngine": "K and V: quantization",
+    "OakenDequantEngine": "K and V: dequantization",
+    "OakenTokenWriter": "K and V: records to words and back",
+    "OakenTokenReader": "K and V: records to words and back",
+    "PagingMmu": "K and V: paged MMU",
+    "AxiWritePort": "AXI",
     "AxiReadPort": "AXI",
     "AxiLiteRegisters": "AXI",
 }
@@ -266,21 +283,34 @@ def chip_tables(
     return {"kllm_chip": table(head, rows), "kllm_modules": module_table(design)}
 
 
-def _map_chip(config: KllmAcceleratorConfig) -> tuple[dict[str, str], float]:
-    """Tables of the chip, seconds of mapping its modules."""
-    libraries = load_libraries()
+def paged_tables(design: MappedDesign) -> dict[str, str]:
+    """Section ``kllm_paged``: the chip with a cache, without Table I's columns."""
+    return {"kllm_paged": row_table("kllm_accelerator", design, design.by_row(_row_of))}
+
+
+def _mapped(block: Block, label: str) -> MappedDesign:
+    """The modules of a block, with a line for each."""
 
     def progress(name: str, module: Mapped, done: int, total: int) -> None:
         cost = f"{module.um2:,.0f} um2 ({module.seconds:.0f} s)"
         print(f"  [{done}/{total}] {name}: {cost}", flush=True)
 
-    print("kllm_accelerator: Verilog", flush=True)
-    chip = convert(KllmAccelerator(config), "kllm_accelerator")
-    design = map_modules(chip, libraries, on_module=progress)
-    print("kllm_orizuru of 273 units: Verilog", flush=True)
-    units = convert(KllmOrizuru(KllmOrizuruConfig(architecture="parallel")), "kllm_orizuru")
-    parallel = map_modules(units, libraries, on_module=progress)
+    print(f"{label}: Verilog", flush=True)
+    return map_modules(convert(block, label.split()[0]), load_libraries(), on_module=progress)
+
+
+def _map_chip(config: KllmAcceleratorConfig) -> tuple[dict[str, str], float]:
+    """Tables of the chip, seconds of mapping its modules."""
+    design = _mapped(KllmAccelerator(config), "kllm_accelerator")
+    units = KllmOrizuru(KllmOrizuruConfig(architecture="parallel"))
+    parallel = _mapped(units, "kllm_orizuru of 273 units")
     return chip_tables(design, parallel, config), design.seconds + parallel.seconds
+
+
+def _map_paged(config: KllmAcceleratorConfig) -> tuple[dict[str, str], float]:
+    """Table of the chip with a cache, seconds of mapping its modules."""
+    design = _mapped(KllmAccelerator(config), "kllm_accelerator")
+    return paged_tables(design), design.seconds
 
 
 TABLES = {
@@ -297,5 +327,11 @@ TABLES = {
         lambda options: _map_chip(options.configuration),
         block="kllm_accelerator",
         named="table1",
+    ),
+    "paged": Tables(
+        ("kllm_paged",),
+        lambda options: _map_paged(options.configuration),
+        block="kllm_accelerator",
+        named="smollm2_cache",
     ),
 }

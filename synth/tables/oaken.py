@@ -9,8 +9,8 @@ from hdl.oaken.dequant_engine import OakenDequantEngine, OakenDequantEngineConfi
 from hdl.oaken.quant_engine import OakenQuantEngine, OakenQuantEngineConfig
 from hdl.registry import find
 from synth.area import load_libraries
-from synth.modules import Cost, MappedDesign, map_modules
-from synth.tables.common import Tables, mm2
+from synth.modules import MappedDesign, map_modules
+from synth.tables.common import FIGURES, Tables, figures, mm2, row_table
 
 # Oaken, Table 4 (28 nm), mm2 in each compute core
 PAPER_ENGINES = {"quantization": 0.074, "dequantization": 0.252}
@@ -72,16 +72,6 @@ def oaken_tables(
     engines: quantization and dequantization, of each number of lanes. whole: oaken_kv_engine.
     """
 
-    def columns(cost: Cost, design: MappedDesign) -> tuple[str, ...]:
-        logic, ram = mm2(cost, design.scale_28nm)
-        return (
-            f"{cost.um2 / design.nand2_um2 / 1000:,.1f}",
-            f"{cost.flip_flops:,}",
-            f"{logic:.3f}",
-            f"{cost.ram_bits / 8192:,.1f}" if cost.ram_bits else "",
-            f"{logic + ram['middle']:.3f}",
-        )
-
     rows, structures, both = [], [], []
     for name, designs in engines.items():
         paper = PAPER_ENGINES[name]
@@ -89,7 +79,7 @@ def oaken_tables(
             cost = design.total()
             logic, _ = mm2(cost, design.scale_28nm)
             ratio = f"{logic / paper:.2f}"
-            rows.append((f"{name}, {lanes}", *columns(cost, design), f"{paper}", ratio))
+            rows.append((f"{name}, {lanes}", *figures(cost, design), f"{paper}", ratio))
         at = _lanes_of(paper, [(n, mm2(d.total(), d.scale_28nm)[0]) for n, d in designs.items()])
         blank = ("",) * 2
         rows.append(
@@ -119,18 +109,13 @@ def oaken_tables(
     lost = {*_STRUCTURES.values(), *_KV_ENGINE.values()} - found
     if lost:
         raise ValueError(f"no module has the class of {', '.join(sorted(lost))}")
-    parts_of_whole = [
-        (row, *columns(costs[row], whole)) for row in sorted(costs, key=lambda r: -costs[r].um2)
-    ]
-    parts_of_whole.append(("**total**", *columns(whole.total(), whole)))
-    figures = "kGE", "flip-flops", "logic, mm2", "RAM, KB", "with RAM, mm2"
     widths = [f"{n} lanes" for n in next(iter(engines.values()))]
     return {
         "oaken_engines": table(
-            ("engine, lanes", *figures, "Table 4, mm2", "logic / Table 4"), rows
+            ("engine, lanes", *FIGURES, "Table 4, mm2", "logic / Table 4"), rows
         ),
         "oaken_structures": table(("logic, mm2", *widths), structures),
-        "oaken_cache": table(("oaken_kv_engine", *figures), parts_of_whole),
+        "oaken_cache": row_table("oaken_kv_engine", whole, costs),
     }
 
 
