@@ -223,7 +223,9 @@ class Kllm(Engine):
         self, shape: LayerShape, context: int = 0, separate: bool = False
     ) -> CommandCycles:
         units = self.units_of(shape)
-        return CommandCycles(self.machine_of(shape), units, self.timings, context, separate)
+        return CommandCycles(
+            self.machine_of(shape), units, self.timings, context, separate, self.base("outliers")
+        )
 
     def check(self, model: Model, batch: int, context: int) -> None:
         self.shape(model, context)
