@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from golden.attention.timing import StreamShape, softmax
+from golden.attention.timing import StreamCycles, StreamShape, softmax
 from golden.axi.timing import read_port
 from golden.index.timing import table_row
 from golden.kllm.isa import MatmulMode, Norm
@@ -397,6 +397,7 @@ class QuantizerCycles:
 # and what follows them in the cache. ATTEND: without the memory's latency and the stream of rows.
 _APPEND, _ATTEND = 13, 49
 _SCALE_STAGES = 9  # of Oaken's quantizer
+_LONG = 256  # rows of a job, from which on it takes as much longer as its rows take
 # Several engines: of the queues on the way of a request, and of an attend (oaken_attention_array).
 _REQUEST, _QUEUES = 2, 2
 
@@ -437,18 +438,19 @@ class CacheCycles:
 
         sizes : bytes of a record of K, and of V
         """
-        jobs = len(rows) * self.slots
-        moved = 2 * self.shape.row * (sum(rows) * self.slots - jobs)
-        stalls = self._stalls(rows, sizes)
-        return _ATTEND + self._others + memory + self.shape.run(1, jobs) + moved + stalls
+        counts = [count for count in rows for _ in range(self.slots)]
+        stream = StreamCycles(self.shape)
+        stream.run([min(count, _LONG) for count in counts])
+        moved = 2 * self.shape.row * sum(max(count - _LONG, 0) for count in counts)
+        run = stream.cycles["status"][-1] - stream.cycles["rows"][0] + self.shape.turns
+        return _ATTEND + self._others + memory + run + moved + self._stalls(counts, sizes)
 
-    def _stalls(self, rows: Sequence[int], sizes: tuple[float, float]) -> float:
+    def _stalls(self, counts: Sequence[int], sizes: tuple[float, float]) -> float:
         """Cycles in which rows wait for the words of their records.
 
         The stretches are K0 K1 V0 K2 V1 .. V. The memory goes on while words have room. So it
         does between K and V of a lone job, and while rows take longer than their words.
         """
-        counts = [count for count in rows for _ in range(self.slots)]
         order = [(counts[0], sizes[0])]
         for before, count in itertools.pairwise(counts):
             order += [(count, sizes[0]), (before, sizes[1])]

@@ -455,7 +455,8 @@ class CommandCycles:
         return self.units.online and o["mode"] == OutlierMode.ONLINE
 
     def _quantize(self, o: Operands) -> int:
-        """The vector memory gives a row per cycle to both passes of tokens that follow."""
+        """Each bank of the vector memory gives a row per cycle to the passes of tokens that follow.
+        """
         rows, tokens = row_count(o["length"]), max(o["tokens"], 1)
         outliers = o["k_max"] + o["k_min"]
         online = self.two_passes(o)
@@ -471,7 +472,8 @@ class CommandCycles:
             )
             for count in (1, 2)
         )
-        return one + (tokens - 1) * max(two - one, rows * (2 if online else 1))
+        read = rows * (2 if online else 1) / self.units.banks
+        return one + (tokens - 1) * max(two - one, math.ceil(read))
 
     # The functional unit.
 

@@ -168,6 +168,19 @@ def test_attention_of_a_batch():
     assert one - several == 2 * 3 * 3 * 3
 
 
+@pytest.mark.parametrize(("heads", "engines"), [(32, 8), (52, 4), (3, 3), (11, 1)])
+def test_engines_divide_the_heads(heads, engines):
+    """A chip of 8 engines: 52 KV heads are those of 4, three those of 3.
+
+    Shown to fail: as many engines as the chip has, whatever the heads are.
+    """
+    chip = engine_of("kllm-a4")
+    shape = chip.shape(find_model("llama-2-7b"))
+    made = chip.machine_of(dataclasses.replace(shape, heads=heads, kv_heads=heads))
+    assert (made.engines, made.cache.kv.heads % engines) == (engines, 0)
+    assert made.cache_part.kv.heads == made.cache.kv.heads // engines
+
+
 def test_rows_wait_for_the_words_of_their_records():
     """Word by word: the memory gives one per cycle while there is room, in the order of READs.
 
@@ -205,6 +218,37 @@ def test_rows_wait_for_the_words_of_their_records():
         late += stalls > 10
         assert stalls == pytest.approx(end - alone, abs=0.02 * alone + 12), (rows, sizes)
     assert 10 < late < 60
+
+
+def test_attention_of_few_rows():
+    """Each output of 36 beats waits for the one before: 13 + 9 + 36 + 9 + 1 cycles of a job.
+
+    Shown to fail: jobs that take as long as their rows alone.
+    """
+    cycles = Units(attention_macs=192).cache(MACHINES["smollm2_cache"])
+    few = (130.0, 130.0)
+    one, six = (cycles.attend([1] * count, 40, few) for count in (2, 6))
+    assert six - one == pytest.approx(4 * 68, abs=1)
+    # 100 rows of K and of V take 600 cycles, more than that.
+    one, six = (cycles.attend([100] * count, 40, few) for count in (2, 6))
+    assert six - one == pytest.approx(4 * 600, abs=1)
+    long, longer = (cycles.attend([count], 40, few) for count in (200, 500))
+    assert longer - long == pytest.approx(300 * 6, abs=1)
+
+
+def test_banks_read_for_both_passes():
+    """Two banks give a token's 96 rows to both passes in 96 cycles, one bank in 192.
+
+    Shown to fail: a row per cycle, whatever the banks are.
+    """
+    o = {"length": 1536, "k_max": 2, "k_min": 2, "mode": 0, "norm": 0}
+    further = []
+    for banks in (1, 2):
+        cycles = CommandCycles(MACHINES["smollm2"], Units(banks=banks), TIMINGS)
+        two, six = (cycles.of(Opcode.QUANTIZE, o | {"tokens": count}) for count in (2, 6))
+        further.append((six - two) / 4)
+    assert further[0] == 2 * 96
+    assert 96 < further[1] < 110
 
 
 def test_records_with_more_outliers():
