@@ -233,6 +233,17 @@ def _next_pass(
     return later if in_time and known else 0
 
 
+def _pass_ahead(
+    this: Waiting, codebook: int, placed: Sequence[Placed], cycles: CommandCycles
+) -> float:
+    """Cycles of a QUANTIZE's first pass that go with the codebook before it, which it waits for."""
+    if not cycles.two_passes(this.operands):
+        return 0.0
+    others = max((placed[n].end for n in this.after if n != codebook), default=0.0)
+    waited = placed[codebook].end - max(others, placed[codebook].begin)
+    return min(float(row_count(this.operands["length"])), max(0.0, waited))
+
+
 def _unit(command: Waiting) -> Unit:
     return COMMANDS[command.opcode].unit
 
@@ -352,6 +363,8 @@ def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]
             by, at = on, placed[on].certain
         if opcode == Opcode.QUANTIZE:
             taken -= early.get(number, 0)
+            if by is not None and placed[by].opcode == Opcode.ACTIVATION_CODEBOOK:
+                taken -= _pass_ahead(command, by, placed, cycles)
             later = _next_pass(commands, number, placed, begin + taken, cycles)
             if later:
                 early[later] = row_count(commands[later].operands["length"])

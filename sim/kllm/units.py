@@ -59,6 +59,7 @@ TIMINGS = "kllm_timings.json"
 # From the start of a QUANTIZE to its first request of a row (tb/kllm/test_accelerator.py).
 QUANTIZE_READS = 5
 _SCALES = 2  # groups whose scales a weight buffer holds
+LANE_BEATS = 10  # of weights that a lane holds: 8 in its queue, 2 in registers
 RANGED = ("lanes", "ports", "latency", "hidden", "context")  # of the runs of a fit
 # Delays that ``python -m sim.calibrate --fit`` finds.
 FITTED = ("load", "lanes", "start", "finish", "turn", "overlap", "status", "read", "read_word")
@@ -385,9 +386,12 @@ class CommandCycles:
         """The times at which the last word of a MATMUL has come and the MATMUL ends.
 
         words : of a port; came : when the first one comes; begin : when the MATMUL may run
-        A buffer keeps a beat until the last token has taken it. The lanes take a group's beats for
-        each token in turn, for the first one as they come. A group's words end with its scales, for
-        which there is room when those of the group two before have left.
+
+        A buffer keeps a beat until it goes to the lane for the last token. That is ``LANE_BEATS``
+        beats before the lane takes it. If there is one token, the first beats go when they come.
+        The lanes take a group's beats for each token in turn, for the first one as they come. A
+        group's words end with its scales. They have room when those of the group two before have
+        left.
         """
         count, tokens = groups(o["outputs"], self.machine.group_outputs), max(o["tokens"], 1)
         beats = max(-(-o["length"] // self.machine.elements), 1)  # of a group
@@ -402,9 +406,9 @@ class CommandCycles:
                 outputs = ends[group - 1 - _SCALES] + one - further
                 last = max(last, outputs - scales_free())
             last += beats * step
-            for number in self._places(group * beats, beats):
+            for number in self._places(group * beats, beats, tokens):
                 before, offset = divmod(number - self.machine.replay_beats, beats)
-                free = ends[before] - further + (offset + 1) * further / beats
+                free = ends[before] - further + (offset + 1 - LANE_BEATS) * further / beats
                 last = max(last, free + ((group + 1) * beats - number) * step)
             end = max(end + further, last) + (tokens - 1) * further
             ends.append(end)
@@ -431,13 +435,14 @@ class CommandCycles:
         given = {"heads": 1, "head_size": length} if "heads" in o else {"length": length}
         return self._function(opcode, {**o, **given}) - self.function.refused - 1
 
-    def _places(self, first: int, beats: int) -> list[int]:
+    def _places(self, first: int, beats: int, tokens: int) -> list[int]:
         """Beats of a group, whose first is ``first``, one of which waits longest for its place.
 
         They are the first and the last one that take places of one group, and those of the group
         after that. None where the other is of the same group.
         """
-        start, end = max(first, self.machine.replay_beats), first + beats
+        least = self.machine.replay_beats + (LANE_BEATS if tokens == 1 else 0)
+        start, end = max(first, least), first + beats
         end = min(end, first + self.machine.replay_beats)
         after = start + (self.machine.replay_beats - start) % beats  # the next group's first place
         found = (start, after - 1, after, end - 1)

@@ -39,7 +39,7 @@ from hdl.kllm.room import BLOCKS
 from sim.engine import engine_of
 from sim.engines.kllm import KllmSettings
 from sim.kllm.schedule import Placed, _Reading, timeline
-from sim.kllm.units import CommandCycles, Timings, Units, crowded, slot_words
+from sim.kllm.units import LANE_BEATS, CommandCycles, Timings, Units, crowded, slot_words
 from sim.model import find_model
 from sim.work import Part, Pass
 
@@ -234,6 +234,25 @@ def test_attention_of_few_rows():
     assert six - one == pytest.approx(4 * 600, abs=1)
     long, longer = (cycles.attend([count], 40, few) for count in (200, 500))
     assert longer - long == pytest.approx(300 * 6, abs=1)
+
+
+def test_a_first_pass_goes_with_the_codebook():
+    """QUANTIZE reads its 36 rows while its codebook loads, if they are there before.
+
+    Shown to fail: a first pass after the codebook; one before the rows are loaded.
+    """
+    machine, ends = MACHINES["smollm2"], []
+    for is_last in (False, True):  # the rows come last, or the codebook
+        asm = Assembler(machine)
+        x, codebook = asm.vector(576), asm.vector(16)
+        for vector in (codebook, x) if not is_last else (x, codebook):
+            asm.load(address=0, dst=vector)
+        asm.activation_codebook(src=codebook)
+        asm.quantize(src=x, slot=asm.slots())
+        cycles = CommandCycles(machine, Units(), dataclasses.replace(TIMINGS, latency=100))
+        placed = timeline(asm.words(), cycles, dict.fromkeys(Unit, 0)).placed
+        ends.append(placed[-1].end - max(each.end for each in placed[:-1]))
+    assert ends[0] - ends[1] == 36 + TIMINGS.overlap - (TIMINGS.turn - TIMINGS.status)
 
 
 def test_banks_read_for_both_passes():
@@ -504,7 +523,7 @@ def test_words_of_a_product_come_group_by_group():
     # first of the 64 others takes the first place, free after a beat of the first group's last job.
     last, end = product_end(cycles, 4, 256, 0, 100_000)
     first = start + matmul_ticket(4, 2) - matmul_ticket(2, 2) + 4 * 96
-    free = first - 96 + 1
+    free = first - 96 + 1 - LANE_BEATS
     assert last == pytest.approx(free + 64 * step)
     assert end == pytest.approx(max(first + 96, last) + 3 * 96)
 
@@ -550,8 +569,9 @@ def test_every_beat_waits_for_its_words_and_its_place():
                 came = max(came, ends[group - 3] + one - further - scales_free())
             came += step
             before, offset = divmod(number - machine.replay_beats, beats)
-            if 0 <= before < number // beats:
-                free = ends[before] - further + (offset + 1) * further / beats
+            goes_at_once = o["tokens"] == 1 and number < machine.replay_beats + LANE_BEATS
+            if 0 <= before < number // beats and not goes_at_once:
+                free = ends[before] - further + (offset + 1 - LANE_BEATS) * further / beats
                 seen.add(came < free + step)
                 came = max(came, free + step)
             if number % beats == beats - 1:

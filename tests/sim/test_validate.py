@@ -43,14 +43,14 @@ def test_held_out_layers(layers):
     held = [each for each in layers if each.run.mark == HELD_OUT]
     if not held:
         pytest.skip("no layer of the present programs is measured")
-    assert len(held) >= 4
+    assert len(held) >= 5
     assert max(abs(each.error) for each in held) <= 0.05
     assert sum(abs(each.error) for each in held) / len(held) <= 0.02
     for each in layers:
         counts = {name: count for name, (count, _) in each.run.cycles.items()}
         for name, (measured, predicted) in each.kinds.items():
             error = abs(predicted - measured)  # the host sees an end up to 6 cycles late
-            assert error <= max(0.05 * measured, 4 * counts[name]), f"{each.run.name}: {name}"
+            assert error <= max(0.05 * measured, 6 * counts[name]), f"{each.run.name}: {name}"
 
 
 def test_held_out_products():
