@@ -140,7 +140,7 @@ class Units(Config):
         kv, lanes = machine.cache_part.kv, self.attention_lanes
         shape = StreamShape(
             lanes=lanes,
-            beats=kv.part_heads * kv.head_dim // lanes,
+            beats=-(-kv.part_heads * kv.head_dim // lanes),
             turns=machine.queries * lanes // self.attention_macs,
             queries=kv.part_heads * machine.queries,
             cells=self.attention_macs // ROW_ELEMENTS,
