@@ -150,7 +150,7 @@ class LayerRun(_Run):
     def units(self) -> Units:
         names = (
             "functions", "ahead", "banks", "packet_words", "cache_bits", "attention_lanes",
-            "attention_macs",
+            "attention_macs", "attention_words",
         )  # fmt: skip
         found = self._of(names)
         return dataclasses.replace(super().units, **{**found, "ahead": bool(found["ahead"])})
@@ -335,6 +335,7 @@ def _cached(configuration: Mapping[str, Any]) -> dict[str, Any]:
         "cache_bits": build["data_bits"],
         "attention_lanes": build["lanes"],
         "attention_macs": build["macs"],
+        "attention_words": build["token_beats"],
     }
 
 

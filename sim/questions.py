@@ -22,6 +22,8 @@ from sim.work import Pass
 
 _7B = "llama-2-7b"
 _PROMPT = 1024  # tokens of the requests
+# Fields of kllm-a4 for the tokens of a 7B model.
+_TOKENS = ("slot.elements=16383", "softmax_elements=16383", "replay_beats=1024")
 
 
 class _Figure(NamedTuple):
@@ -118,13 +120,14 @@ def batch_and_context() -> str:
 def lanes_and_ports() -> str:
     """Tokens per second of KLLM after 512 tokens by lanes and ports, the clock the same."""
     model, rows = find_model(_7B), []
-    fields = ["slot.elements=16383", "softmax_elements=16383", "replay_beats=1024"]
     ports = (12, 24, 48)
     for lanes in (4, 8, 16, 32, 64):
         cells = []
         for count in ports:
             changes = {
-                "settings.set": [*fields, f"lane.lanes={lanes}", f"ports.ports={count}"],
+                "settings.set": [
+                    *_TOKENS, "engines=8", f"lane.lanes={lanes}", f"ports.ports={count}"
+                ],
                 "memory.channels": count,
             }
             try:
@@ -190,10 +193,9 @@ def functions() -> str:
 def attention() -> str:
     """Tokens per second of KLLM by engines of ATTEND, and elements of K or V of each in a cycle."""
     model, rows = find_model(_7B), []
-    fields = ["slot.elements=16383", "softmax_elements=16383", "replay_beats=1024"]
     for engines, lanes in ((1, 32), (1, 64), (2, 64), (4, 64), (8, 64)):
         changes = {
-            "settings.set": [*fields, f"engines={engines}"], "settings.attention_lanes": lanes,
+            "settings.set": [*_TOKENS, f"engines={engines}"], "settings.attention_lanes": lanes,
         }  # fmt: skip
         found = [_step(engine_of("kllm-a4", changes), model, 1, each) for each in (128, 1024, 4096)]
         rows.append([engines, lanes, *map(_shown, found)])

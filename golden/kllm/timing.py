@@ -1,16 +1,18 @@
 """Timing of KLLM's blocks, as functions of their numbers."""
 
 import dataclasses
+import itertools
 import math
 import operator
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from golden.attention.timing import StreamShape, softmax
+from golden.attention.timing import StreamCycles, StreamShape, softmax
+from golden.axi.timing import read_port
 from golden.index.timing import table_row
 from golden.kllm.isa import MatmulMode, Norm
-from golden.oaken.timing import kv_token_append_cycles
+from golden.oaken.timing import kv_token_append_cycles, kv_token_append_latency
 from golden.timing import Timing
 
 _ROW = 16  # elements
@@ -131,6 +133,24 @@ def matmul_supply(groups: int) -> int:
     The engine counts the ``groups`` of outputs, one per cycle. It does not wait for ``release``.
     """
     return 4 + groups
+
+
+def weights_latency() -> int:
+    """Cycles from a supply job to the first beat of weights at the lanes, at least.
+
+    The memory's latency is not included. The supply takes 4 cycles (``setup_cycles`` of a job whose
+    words need no division), its port 3, and the lanes' buffers 3.
+    """
+    port = read_port(buffered=True)
+    return 4 + port.latency + port.delay("from axi__r to o") + 3
+
+
+def scales_free() -> int:
+    """Cycles by which a group's scales leave their buffer before the group's last output.
+
+    They pass the 3 registers of the product with ``rms``, and 6 cycles of the lane.
+    """
+    return 9
 
 
 def matmul_ticket(tokens: int = 0, answer: int = 0) -> int:
@@ -373,9 +393,11 @@ class QuantizerCycles:
         return 5 + max(1, 2 * slots)
 
 
-# Of a command of the unit CACHE for one token, from its start to its end: without the memory's
-# latency and, of ATTEND, without the stream of rows.
-_APPEND, _ATTEND = 93, 49
+# Of a command of the unit CACHE for one token, from its start to its end. APPEND: without its rows
+# and what follows them in the cache. ATTEND: without the memory's latency and the stream of rows.
+_APPEND, _ATTEND = 13, 49
+_SCALE_STAGES = 9  # of Oaken's quantizer
+_LONG = 256  # rows of a job, from which on it takes as much longer as its rows take
 # Several engines: of the queues on the way of a request, and of an attend (oaken_attention_array).
 _REQUEST, _QUEUES = 2, 2
 
@@ -384,27 +406,64 @@ _REQUEST, _QUEUES = 2, 2
 class CacheCycles:
     """Cycles of APPEND and ATTEND. ``memory``: cycles from a request of the pages to its answer.
 
-    ``words`` of the memory hold the longest record of a token without outliers. With several
-    engines ``shape``, ``slots`` and ``words`` are those of one. They work at the same time, and
-    their outputs leave one after the other.
+    A record of K or V has ``bytes`` of the pages, more with more outliers. Records follow each
+    other in the words of ``word_bytes``, of which the memory gives one per cycle. ``ahead`` of them
+    may wait for their rows. With several engines ``shape``, ``slots``, ``rows`` and bytes are those
+    of one. They work at the same time, and their outputs leave one after the other.
     """
 
     shape: StreamShape
     slots: int  # records of a vector
-    words: int
+    rows: int  # of the vector memory that a vector has
+    word_bytes: int
+    ahead: int = 256
     engines: int = 1
 
-    def append(self, tokens: int, memory: int) -> int:
-        """The vectors follow each other at the pace of the pages."""
-        train = kv_token_append_cycles([self.words] * self.slots, memory)
-        queues = _REQUEST if self.engines > 1 else 0
-        return _APPEND + queues + memory + (tokens - 1) * train
+    def words(self, amount: float) -> float:
+        """The mean words that ``amount`` bytes touch, which begin anywhere in a word."""
+        return (amount + self.word_bytes - 1) / self.word_bytes
 
-    def attend(self, rows: Sequence[int], memory: int) -> int:
-        """``rows``: cached tokens that each token attends to, its own included."""
-        jobs = len(rows) * self.slots
-        moved = 2 * self.shape.row * (sum(rows) * self.slots - jobs)
-        return _ATTEND + self._others + memory + self.shape.run(1, jobs) + moved
+    def append(self, tokens: int, memory: int, size: float) -> int:
+        """The vectors follow each other at the pace of the pages. size: bytes of a record."""
+        words, beats = round(self.words(size)), self.shape.beats * self.slots
+        lone = kv_token_append_latency(
+            self.shape.lanes, _SCALE_STAGES, beats, self.slots, words, memory
+        )
+        train = kv_token_append_cycles([words] * self.slots, memory)
+        queues = _REQUEST if self.engines > 1 else 0
+        return _APPEND + self.rows + queues + lone + (tokens - 1) * train
+
+    def attend(self, rows: Sequence[int], memory: int, sizes: tuple[float, float]) -> float:
+        """``rows``: cached tokens that each token attends to, its own included.
+
+        sizes : bytes of a record of K, and of V
+        """
+        counts = [count for count in rows for _ in range(self.slots)]
+        stream = StreamCycles(self.shape)
+        stream.run([min(count, _LONG) for count in counts])
+        moved = 2 * self.shape.row * sum(max(count - _LONG, 0) for count in counts)
+        run = stream.cycles["status"][-1] - stream.cycles["rows"][0] + self.shape.turns
+        return _ATTEND + self._others + memory + run + moved + self._stalls(counts, sizes)
+
+    def _stalls(self, counts: Sequence[int], sizes: tuple[float, float]) -> float:
+        """Cycles in which rows wait for the words of their records.
+
+        The stretches are K0 K1 V0 K2 V1 .. V. The memory goes on while words have room. So it
+        does between K and V of a lone job, and while rows take longer than their words.
+        """
+        order = [(counts[0], sizes[0])]
+        for before, count in itertools.pairwise(counts):
+            order += [(count, sizes[0]), (before, sizes[1])]
+        order.append((counts[-1], sizes[1]))
+        between = self.shape.timing().delay("from K to V of a run of one job")
+        came = end = alone = 0.0
+        for n, (count, size) in enumerate(order):
+            begin = end + (between if n == 1 and len(counts) == 1 else 0)
+            words = self.words(count * size)
+            came = max(came + words, begin + words - self.ahead)
+            alone += begin - end + count * self.shape.row
+            end = max(begin + count * self.shape.row, came)
+        return end - alone
 
     @property
     def _others(self) -> int:

@@ -22,7 +22,9 @@ from tb.simulate.run import ROOT
 
 if TYPE_CHECKING:
     from golden.kllm.model.layout import ModelLayout
+    from golden.llm.kllm.pack import ModelPack
     from senbazuru.talk.driver import Driver
+    from sim.kllm.units import Outliers
 
 PAGE = ROOT / "docs" / "talk.md"
 PICTURE = ROOT / "docs" / "talk" / "contexts.svg"
@@ -91,19 +93,45 @@ def _steps(options: Options, contexts: list[int]) -> Iterator["Step"]:
             _fill(driver, layout, 0, context)
             done = driver.run_step(Job(1, context), [context + 1], 1)
             job = dataclasses.replace(program, job=Job(1, context))
-            says = predicted(job, options.config, options.latency)
-            yield Step(context, done.cycles, says, found.ports, found.lanes)
+            shares = outliers(pack, context)
+            says = predicted(job, options.config, options.latency, outliers=shares)
+            yield Step(context, done.cycles, says, found.ports, found.lanes, shares)
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A measured step: cycles, those predicted, and its limits."""
+    """A measured step: cycles, those predicted, its limits, and outliers of K and V by layer."""
 
     context: int
     cycles: int
     predicted: int
     ports: int
     lanes: float
+    outliers: "Outliers"
+
+
+def outliers(pack: "ModelPack", context: int) -> "Outliers":
+    """The share of the elements with an entry in their records, of K and V of ``_appends``."""
+    import numpy as np
+    import torch
+
+    from golden.kllm.isa import ROW_BYTES, row_count
+    from golden.oaken.quantize import encode
+    from golden.paging.format import Kv
+    from sim.kllm.units import OUTLIERS
+
+    layout = pack.layout
+    tokens = min(layout.config.batch, context)
+    if not tokens:
+        return OUTLIERS
+    shape = layout.shape.layer
+    row_bytes = ROW_BYTES * row_count(shape.hidden)
+    first = ROW_BYTES * layout.embedding
+    data = np.array(pack.image().data[first : first + tokens * row_bytes])
+    words = data.view("<u2").reshape(tokens, -1)[:, : shape.kv_heads * shape.head_size]
+    x = torch.from_numpy(words.astype(np.int64))
+    k, v = ([encode(x, own).sparse_fraction for own in pack.thresholds[:, kv]] for kv in Kv)
+    return dict(enumerate(zip(k, v, strict=True)))
 
 
 def _fill(driver: "Driver", layout: "ModelLayout", cached: int, context: int) -> None:
@@ -196,6 +224,11 @@ def _step_table(steps: list[Step]) -> str:
         rows.append(f"| {' | '.join(cells)} |")
     mean = sum(map(abs, errors)) / len(errors)
     worst = max(map(abs, errors))
+    of_last = steps[-1].outliers
+    if not isinstance(of_last, float):
+        shares = [share for each in of_last.values() for share in each]
+        share = sum(shares) / len(shares)
+        rows += ["", f"Of the elements of these K and V {share:.0%} are outliers."]
     rows += ["", f"The simulator's mean error is {mean:.1%}, its largest {worst:.1%}."]
     return "\n".join([*rows, ""])
 

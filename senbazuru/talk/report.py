@@ -14,7 +14,7 @@ from senbazuru.runs.layer import measured_cycles
 from senbazuru.talk.driver import ProgramRun
 from sim.engine import engine_of
 from sim.kllm.schedule import timeline
-from sim.kllm.units import CommandCycles, Timings, Units
+from sim.kllm.units import OUTLIERS, CommandCycles, Outliers, Timings, Units
 
 CONTROLLER = "kllm-a4"  # the chip of sim/hardware whose constants say how fast a controller is
 
@@ -165,18 +165,19 @@ def check_cycles(commands: int, latency: int) -> int:
 
 
 def predicted(
-    program: PassProgram, config: KllmAcceleratorConfig, latency: int, host: HostPace = HOST
-) -> int:
-    """Cycles that the system simulator says."""
+    program: PassProgram, config: KllmAcceleratorConfig, latency: int, host: HostPace = HOST,
+    outliers: Outliers = OUTLIERS,
+) -> int:  # fmt: skip
+    """Cycles that the system simulator says; outliers: as ``CommandCycles`` has them."""
     timings = Timings.fitted(latency=latency, command=host.command, poll=host.poll)
     units = Units(
         counter=config.build.counter, macs=config.build.macs, function_width=config.width,
         functions=config.functions, queue=config.queue, packet_words=config.lane.packet_words,
         cache_bits=config.cache.data_bits, attention_lanes=config.cache.lanes,
-        attention_macs=config.cache.macs,
+        attention_macs=config.cache.macs, attention_words=config.cache.token_beats,
         ahead=config.ahead, banks=config.banks,
     )  # fmt: skip
-    cycles = CommandCycles(config.machine, units, timings, program.job.context)
+    cycles = CommandCycles(config.machine, units, timings, program.job.context, outliers=outliers)
     return round(timeline(program.words, cycles, dict.fromkeys(Unit, 0)).cycles)
 
 

@@ -66,7 +66,8 @@ _Share = tuple[float, tuple[int, int, bool]]
 class KllmSettings(Config):
     """machine, set: a named machine of golden.kllm.config, and fields of it that differ.
 
-    The model gives the machine its batch, queries and cache, but for engines and bytes of a page.
+    The model gives the machine its batch, queries and cache, but for bytes of a page. Of engines
+    there are as many as divide its KV heads evenly.
     counter to attention_lanes: of sim.kllm.units.Units
     attention_macs: the same, but 0: as many as take a beat of K or V in each cycle.
     glu, fuse, share: of golden.kllm.layer.shape.LayerOptions
@@ -205,11 +206,18 @@ class Kllm(Engine):
 
     def machine_of(self, shape: LayerShape) -> MachineConfig:
         """The machine with a unit CACHE for the heads of a layer. ConfigError: it has none such."""
-        cache = self._cache_of(shape)
-        return dataclasses.replace(self.machine, batch=_PLACES, cache=cache, queries=shape.group)
+        return dataclasses.replace(
+            self.machine, batch=_PLACES, cache=self._cache_of(shape), queries=shape.group,
+            engines=self._engines_of(shape),
+        )  # fmt: skip
+
+    def _engines_of(self, shape: LayerShape) -> int:
+        """Counts the engines: the most, up to the machine's, that divide the model's KV heads."""
+        most = min(self.machine.engines, shape.kv_heads)
+        return next(each for each in range(most, 0, -1) if shape.kv_heads % each == 0)
 
     def _cache_of(self, shape: LayerShape) -> CacheConfig:
-        return _cache_of(shape, self.machine.cache.page_bytes, self.machine.engines)
+        return _cache_of(shape, self.machine.cache.page_bytes, self._engines_of(shape))
 
     def units_of(self, shape: LayerShape) -> Units:
         """The units with the products of ATTEND."""
@@ -223,7 +231,9 @@ class Kllm(Engine):
         self, shape: LayerShape, context: int = 0, separate: bool = False
     ) -> CommandCycles:
         units = self.units_of(shape)
-        return CommandCycles(self.machine_of(shape), units, self.timings, context, separate)
+        return CommandCycles(
+            self.machine_of(shape), units, self.timings, context, separate, self.base("outliers")
+        )
 
     def check(self, model: Model, batch: int, context: int) -> None:
         self.shape(model, context)
@@ -493,7 +503,7 @@ def _attended(tokens: int, context: int, separate: bool) -> int:
 @functools.cache
 def _cache_of(shape: LayerShape, page_bytes: int, engines: int) -> CacheConfig:
     """The pages of a sequence, with K and V of a token in as few records as fit. ConfigError."""
-    refusal = ConfigError(f"engines must be a divisor of {shape.kv_heads} KV heads, not {engines}")
+    refusal = ConfigError(f"no records hold {shape.kv_heads} KV heads of {engines} engines")
     for groups in range(engines, shape.kv_heads + 1, engines):
         try:
             kv = KvShape(

@@ -15,7 +15,8 @@
 | a word of its weights comes | those before it have come, and the buffer has a place for its beat |
 
 Each bank of the vector memory gives a row per cycle. A command of the functional unit reads longer
-by the rows that other units read meanwhile, beyond what the memory could still give.
+by the rows that other units read meanwhile, beyond what the memory could still give. An APPEND
+takes turns with a reader that begins at about the same time.
 """
 
 import dataclasses
@@ -50,7 +51,7 @@ class Placed:
     group : cycles from its rows of a group to those of the next; 0: they come one by one
     compute : cycles of its lanes
     reads : rows of the vector memory per cycle
-    until : when the functional unit has read its rows
+    until : when the functional unit, or the first token of an APPEND, has read its rows
     spare : rows that the memory could still give until then
     taken : when the next command of its unit is looked at
     """
@@ -76,6 +77,14 @@ class Placed:
     def taken_from(self, begin: float, until: float) -> float:
         """Rows that it reads between two cycles."""
         return self.reads * max(0.0, min(until, self.end) - max(begin, self.begin))
+
+    def read_from(self, begin: float, until: float) -> float:
+        """The same of a command that has read all rows by ``Placed.until``, where that is known."""
+        if not self.until:
+            return self.taken_from(begin, until)
+        rows = self.reads * (self.end - self.begin)
+        share = max(0.0, min(until, self.until) - max(begin, self.begin))
+        return rows * share / max(1.0, self.until - self.begin)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,6 +143,7 @@ class _Reading:
 
     def __init__(self, placed: list[Placed], banks: int = 1):
         self._placed, self._banks = placed, banks
+        self._append: int | None = None  # the latest, which may still move
         self._functions: list[int] = []  # of the functional unit, which may still move
         self._others: list[int] = []  # readers of other units, the latest last
 
@@ -148,6 +158,12 @@ class _Reading:
     def note(self, number: int, after: Sequence[int]) -> None:
         """A command has its place."""
         each = self._placed[number]
+        if self._append in after:
+            self._append = None  # it keeps its end
+        if each.opcode == Opcode.APPEND:
+            self._append = number
+        elif each.unit in (Unit.FUNCTION, Unit.MATMUL):
+            self._take_turns(each)
         if each.unit == Unit.FUNCTION:
             self._functions.append(number)
             return
@@ -162,6 +178,17 @@ class _Reading:
         this, other = self._placed[number], self._placed[on]
         reads = rows / (other.end - this.begin)
         self._move(dataclasses.replace(this, end=other.end, reads=reads))
+
+    def _take_turns(self, reader: Placed) -> None:
+        """The latest APPEND reads its rows later by those of ``reader``, a row for a row."""
+        if self._append is None:
+            return
+        own = self._placed[self._append]
+        rows = own.until - own.begin
+        met = min(rows, reader.read_from(own.begin, own.until + rows)) / self._banks
+        self._placed[self._append] = dataclasses.replace(
+            own, end=own.end + met, until=own.until + met
+        )
 
     def _move(self, reader: Placed) -> None:
         """Functions take longer for ``reader``, or begin later as the one before ends later."""
@@ -204,6 +231,17 @@ def _next_pass(
     in_time = (later + 1) * cycles.timings.command <= begin
     known = all(n < number and placed[n].end <= begin for n in others)
     return later if in_time and known else 0
+
+
+def _pass_ahead(
+    this: Waiting, codebook: int, placed: Sequence[Placed], cycles: CommandCycles
+) -> float:
+    """Cycles of a QUANTIZE's first pass that go with the codebook before it, which it waits for."""
+    if not cycles.two_passes(this.operands):
+        return 0.0
+    others = max((placed[n].end for n in this.after if n != codebook), default=0.0)
+    waited = placed[codebook].end - max(others, placed[codebook].begin)
+    return min(float(row_count(this.operands["length"])), max(0.0, waited))
 
 
 def _unit(command: Waiting) -> Unit:
@@ -325,6 +363,8 @@ def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]
             by, at = on, placed[on].certain
         if opcode == Opcode.QUANTIZE:
             taken -= early.get(number, 0)
+            if by is not None and placed[by].opcode == Opcode.ACTIVATION_CODEBOOK:
+                taken -= _pass_ahead(command, by, placed, cycles)
             later = _next_pass(commands, number, placed, begin + taken, cycles)
             if later:
                 early[later] = row_count(commands[later].operands["length"])
@@ -355,6 +395,8 @@ def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]
             pace = cycles.read_pace(opcode, o)
             until, spare = reading.read(begin, rows, pace)
             end += until - begin - pace
+        elif opcode == Opcode.APPEND:
+            until = begin + rows / max(o["tokens"], 1)
         placed.append(
             Placed(
                 opcode, unit, begin, end, by, at, cycles.bound(opcode, o), port_words,

@@ -48,20 +48,27 @@ from golden.kllm.timing import (
     matmul_ticket,
     orizuru,
     readback,
+    scales_free,
+    weights_latency,
 )
 from golden.oaken.format import record_bytes
 from golden.timing import Timing
 
 _FOLDER = Path(__file__).parent.parent / "calib"
 TIMINGS = "kllm_timings.json"
-# Delays that ``python -m sim.calibrate --fit`` finds.
 # From the start of a QUANTIZE to its first request of a row (tb/kllm/test_accelerator.py).
 QUANTIZE_READS = 5
+_SCALES = 2  # groups whose scales a weight buffer holds
+LANE_BEATS = 10  # of weights that a lane holds: 8 in its queue, 2 in registers
 RANGED = ("lanes", "ports", "latency", "hidden", "context")  # of the runs of a fit
+# Delays that ``python -m sim.calibrate --fit`` finds.
 FITTED = ("load", "lanes", "start", "finish", "turn", "overlap", "status", "read", "read_word")
 
 
+OUTLIERS = 0.1  # of the elements of K and V: Oaken's groups of 4, 90 and 6 %
+
 Operands = Mapping[str, int]
+Outliers = float | Mapping[int, tuple[float, float]]  # of all K and V; by layer: of K, of V
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,6 +95,7 @@ class Units(Config):
     cache_bits: int = power_of_two(512, 64, 1024, "bits of a word of the pages' memory")
     attention_lanes: int = choice(64, (16, 32, 64), "elements of K or V per cycle")
     attention_macs: int = bounded(64, 16, 512, "products per cycle of ATTEND")
+    attention_words: int = bounded(256, 4, 4096, "words of K and V that wait for their rows")
 
     def lane(self, machine: MachineConfig) -> LaneTiming:
         """The numbers that the lanes' cycles depend on."""
@@ -130,18 +138,17 @@ class Units(Config):
     def cache(self, machine: MachineConfig) -> CacheCycles:
         """Cycles of the unit CACHE's commands."""
         kv, lanes = machine.cache_part.kv, self.attention_lanes
-        record = record_bytes(kv.part_blocks, kv.block, 0)
         shape = StreamShape(
             lanes=lanes,
-            beats=kv.part_heads * kv.head_dim // lanes,
+            beats=-(-kv.part_heads * kv.head_dim // lanes),
             turns=machine.queries * lanes // self.attention_macs,
             queries=kv.part_heads * machine.queries,
             cells=self.attention_macs // ROW_ELEMENTS,
             max_rows=machine.cache.max_tokens,
         )
         return CacheCycles(
-            shape=shape, slots=kv.slots, words=-(-8 * record // self.cache_bits),
-            engines=machine.engines,
+            shape=shape, slots=kv.slots, rows=row_count(kv.elements),
+            word_bytes=self.cache_bits // 8, ahead=self.attention_words, engines=machine.engines,
         )  # fmt: skip
 
 
@@ -238,14 +245,15 @@ class CommandCycles:
 
     context : cached tokens of the sequence whose next tokens the commands take
     separate : each token is the next one of a sequence of its own, all with so many cached tokens
+    outliers : share of the elements of K and V that have an entry in their records
     """
 
     def __init__(
         self, machine: MachineConfig, units: Units, timings: Timings, context: int = 0,
-        separate: bool = False,
+        separate: bool = False, outliers: Outliers = OUTLIERS,
     ) -> None:  # fmt: skip
         self.machine, self.units, self.timings = machine, units, timings
-        self.context, self.separate = context, separate
+        self.context, self.separate, self.outliers = context, separate, outliers
         self.cache = units.cache(machine) if machine.batch else None
         self.lane = units.lane(machine)
         self.quantizer = units.quantizer(machine)
@@ -285,15 +293,25 @@ class CommandCycles:
         if opcode == Opcode.MATMUL:
             return self.compute(o)
         if self.cache and opcode == Opcode.APPEND:
-            return self.cache.append(o["tokens"], t.latency)
+            size = self._record_bytes(o["layer"])[o["kv"]]
+            return self.cache.append(o["tokens"], t.latency, size)
         if self.cache and opcode == Opcode.ATTEND:
             first = self.context + 1
             rows = [first + (0 if self.separate else n) for n in range(o["tokens"])]
-            return self.cache.attend(rows, t.latency)
+            return self.cache.attend(rows, t.latency, self._record_bytes(o["layer"]))
         if opcode in (Opcode.READ, Opcode.READ_SLOT):
             words = read_words(opcode, o)
             return t.read + math.ceil(t.read_word * words) if words else readback().latency
         return self._function(opcode, o)
+
+    def _record_bytes(self, layer: int) -> tuple[float, float]:
+        """Mean bytes of a record of K and of V of a layer."""
+        kv = self.machine.cache_part.kv
+        least = record_bytes(kv.part_blocks, kv.block, 0)
+        found = self.outliers
+        of_k, of_v = (found, found) if isinstance(found, float) else found[layer]
+        elements = kv.part_heads * kv.head_dim
+        return least + of_k * elements, least + of_v * elements
 
     def row_reads(self, opcode: Opcode, o: Operands) -> int:
         """Rows that a command reads of the vector memory, each as often as it is read.
@@ -360,16 +378,20 @@ class CommandCycles:
         return t.start + ticket + one + (self.jobs(o) - 1) * further + t.finish
 
     def supply(self, o: Operands) -> int:
-        """The cycles from the offer of a MATMUL to the first word of its weights."""
+        """The cycles from the offer of a MATMUL to the first beat of its weights."""
         count = groups(o["outputs"], self.machine.group_outputs)
-        return matmul_supply(count) + self.timings.latency
+        return matmul_supply(count) + weights_latency() + self.timings.latency
 
     def product(self, o: Operands, words: int, came: float, begin: float) -> tuple[float, float]:
         """The times at which the last word of a MATMUL has come and the MATMUL ends.
 
         words : of a port; came : when the first one comes; begin : when the MATMUL may run
-        A buffer keeps a beat until the last token has taken it. The lanes take a group's beats for
-        each token in turn, for the first one as they come.
+
+        A buffer keeps a beat until it goes to the lane for the last token. That is ``LANE_BEATS``
+        beats before the lane takes it. If there is one token, the first beats go when they come.
+        The lanes take a group's beats for each token in turn, for the first one as they come. A
+        group's words end with its scales. They have room when those of the group two before have
+        left.
         """
         count, tokens = groups(o["outputs"], self.machine.group_outputs), max(o["tokens"], 1)
         beats = max(-(-o["length"] // self.machine.elements), 1)  # of a group
@@ -380,10 +402,13 @@ class CommandCycles:
         ends: list[float] = []  # of the groups in the lanes
         last, end = came - min(step, interval), begin + self.timings.start + ticket
         for group in range(count):
+            if group > _SCALES:
+                outputs = ends[group - 1 - _SCALES] + one - further
+                last = max(last, outputs - scales_free())
             last += beats * step
-            for number in self._places(group * beats, beats):
+            for number in self._places(group * beats, beats, tokens):
                 before, offset = divmod(number - self.machine.replay_beats, beats)
-                free = ends[before] - further + (offset + 1) * further / beats
+                free = ends[before] - further + (offset + 1 - LANE_BEATS) * further / beats
                 last = max(last, free + ((group + 1) * beats - number) * step)
             end = max(end + further, last) + (tokens - 1) * further
             ends.append(end)
@@ -410,13 +435,14 @@ class CommandCycles:
         given = {"heads": 1, "head_size": length} if "heads" in o else {"length": length}
         return self._function(opcode, {**o, **given}) - self.function.refused - 1
 
-    def _places(self, first: int, beats: int) -> list[int]:
+    def _places(self, first: int, beats: int, tokens: int) -> list[int]:
         """Beats of a group, whose first is ``first``, one of which waits longest for its place.
 
         They are the first and the last one that take places of one group, and those of the group
         after that. None where the other is of the same group.
         """
-        start, end = max(first, self.machine.replay_beats), first + beats
+        least = self.machine.replay_beats + (LANE_BEATS if tokens == 1 else 0)
+        start, end = max(first, least), first + beats
         end = min(end, first + self.machine.replay_beats)
         after = start + (self.machine.replay_beats - start) % beats  # the next group's first place
         found = (start, after - 1, after, end - 1)
@@ -434,7 +460,8 @@ class CommandCycles:
         return self.units.online and o["mode"] == OutlierMode.ONLINE
 
     def _quantize(self, o: Operands) -> int:
-        """The vector memory gives a row per cycle to both passes of tokens that follow."""
+        """Each bank of the vector memory gives a row per cycle to the passes of tokens that follow.
+        """
         rows, tokens = row_count(o["length"]), max(o["tokens"], 1)
         outliers = o["k_max"] + o["k_min"]
         online = self.two_passes(o)
@@ -450,7 +477,8 @@ class CommandCycles:
             )
             for count in (1, 2)
         )
-        return one + (tokens - 1) * max(two - one, rows * (2 if online else 1))
+        read = rows * (2 if online else 1) / self.units.banks
+        return one + (tokens - 1) * max(two - one, math.ceil(read))
 
     # The functional unit.
 

@@ -486,14 +486,13 @@ def test_every_chip_states_the_bits_of_its_cache(name):
 
 
 def test_bits_of_kllm_by_hand():
-    """A record of 8 of 32 heads has 16 blocks of 33 bytes, 12 of scales, a byte of each outlier.
+    """A record of 4 of 32 heads has 8 blocks of 33 bytes, 12 of scales, a byte of each outlier.
 
-    Two records of the longest kind, 16 x 97 + 12 bytes, are in a page of 4,096 bytes. So a token
-    has four records, and 4,096 tokens take 643 pages of each.
+    Each of 8 engines has one of a token. 4,096 tokens take 328 pages of each.
     """
     found = engine_of("kllm-a4").kv_bits(find_model("llama-2-7b"), 4096)
-    assert 642 < 4096 * (16 * 33 + 12 + 0.1 * 1024) / 4096 < 643
-    assert found == (643 * 8 / 1024,) * 2
+    assert 327 < 4096 * (8 * 33 + 12 + 0.1 * 512) / 4096 < 328
+    assert found == (328 * 8 / 512,) * 2
 
 
 def test_bytes_on_the_chip():
@@ -696,7 +695,7 @@ def test_learned_positions_end(tokens):
     assert bool(said) == (prompt + out - 1 > 2048)
 
 
-SET = ["slot.elements=16383", "softmax_elements=16383", "replay_beats=1024"]  # of kllm-a4
+SET = ["slot.elements=16383", "softmax_elements=16383", "replay_beats=1024", "engines=8"]  # kllm-a4
 
 
 @pytest.mark.parametrize(

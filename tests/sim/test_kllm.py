@@ -1,6 +1,7 @@
 """KLLM in the simulator: cycles of its units are those of hdl, and its schedule adds up."""
 
 import dataclasses
+import itertools
 import random
 
 import pytest
@@ -24,14 +25,21 @@ from golden.kllm.isa import (
 from golden.kllm.layer.program import check_room, layer_program
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 from golden.kllm.product import ProductCase, product_program
-from golden.kllm.timing import FunctionCycles, lane_steps, matmul_ticket
+from golden.kllm.timing import (
+    CacheCycles,
+    FunctionCycles,
+    lane_steps,
+    matmul_ticket,
+    scales_free,
+)
+from golden.paging.format import Kv
 from hdl.kllm.accelerator import KllmLaneBuild
 from hdl.kllm.function.pipeline import FUNCTIONS, KllmFunctionPipelineConfig
 from hdl.kllm.room import BLOCKS
 from sim.engine import engine_of
 from sim.engines.kllm import KllmSettings
 from sim.kllm.schedule import Placed, _Reading, timeline
-from sim.kllm.units import CommandCycles, Timings, Units, crowded, slot_words
+from sim.kllm.units import LANE_BEATS, CommandCycles, Timings, Units, crowded, slot_words
 from sim.model import find_model
 from sim.work import Part, Pass
 
@@ -158,6 +166,149 @@ def test_attention_of_a_batch():
     )
     # K and V of 1 + 2 tokens more, a beat of 64 elements in three cycles, three beats each.
     assert one - several == 2 * 3 * 3 * 3
+
+
+@pytest.mark.parametrize(("heads", "engines"), [(32, 8), (52, 4), (3, 3), (11, 1)])
+def test_engines_divide_the_heads(heads, engines):
+    """A chip of 8 engines: 52 KV heads are those of 4, three those of 3.
+
+    Shown to fail: as many engines as the chip has, whatever the heads are.
+    """
+    chip = engine_of("kllm-a4")
+    shape = chip.shape(find_model("llama-2-7b"))
+    made = chip.machine_of(dataclasses.replace(shape, heads=heads, kv_heads=heads))
+    assert (made.engines, made.cache.kv.heads % engines) == (engines, 0)
+    assert made.cache_part.kv.heads == made.cache.kv.heads // engines
+
+
+def test_rows_wait_for_the_words_of_their_records():
+    """Word by word: the memory gives one per cycle while there is room, in the order of READs.
+
+    Shown to fail: records of whole words; a memory that waits for V to begin; room for all words; V
+    before the next K.
+    """
+    draw = random.Random(3)
+    shape = Units(attention_macs=192).cache(MACHINES["smollm2_cache"]).shape
+    assert shape.row == 3
+    late = 0
+    for _ in range(60):
+        cycles = CacheCycles(
+            shape=shape, slots=1, rows=12, word_bytes=64, ahead=draw.choice((16, 64, 256))
+        )
+        rows = [draw.choice((1, 30, 300)) for _ in range(draw.choice((1, 1, 2, 4)))]
+        sizes = draw.choice((130.0, 221.0, 303.0)), draw.choice((130.0, 221.0, 303.0))
+        order = [(0, rows[0])]
+        for before, count in itertools.pairwise(rows):
+            order += [(0, count), (1, before)]
+        order.append((1, rows[-1]))
+        between = shape.score + 11 if len(rows) == 1 else 0  # to the weights of a lone job
+        freed: list[float] = []  # when each word has left its queue
+        came = end = alone = 0.0
+        for n, (kv, count) in enumerate(order):
+            wait = between if n == 1 else 0
+            end, alone = end + wait, alone + wait + count * shape.row
+            words = (count * sizes[kv] + 63) / 64
+            for row in range(count):
+                for _ in range(int(row * words / count), int((row + 1) * words / count)):
+                    place = len(freed) - cycles.ahead
+                    came = max(came + 1, freed[place] if place >= 0 else 0)
+                    freed.append(max(came, end))
+                end = max(end + shape.row, came)
+        stalls = cycles.attend(rows, 40, sizes) - cycles.attend(rows, 40, (1.0, 1.0))
+        late += stalls > 10
+        assert stalls == pytest.approx(end - alone, abs=0.02 * alone + 12), (rows, sizes)
+    assert 10 < late < 60
+
+
+def test_attention_of_few_rows():
+    """Each output of 36 beats waits for the one before: 13 + 9 + 36 + 9 + 1 cycles of a job.
+
+    Shown to fail: jobs that take as long as their rows alone.
+    """
+    cycles = Units(attention_macs=192).cache(MACHINES["smollm2_cache"])
+    few = (130.0, 130.0)
+    one, six = (cycles.attend([1] * count, 40, few) for count in (2, 6))
+    assert six - one == pytest.approx(4 * 68, abs=1)
+    # 100 rows of K and of V take 600 cycles, more than that.
+    one, six = (cycles.attend([100] * count, 40, few) for count in (2, 6))
+    assert six - one == pytest.approx(4 * 600, abs=1)
+    long, longer = (cycles.attend([count], 40, few) for count in (200, 500))
+    assert longer - long == pytest.approx(300 * 6, abs=1)
+
+
+def test_a_first_pass_goes_with_the_codebook():
+    """QUANTIZE reads its 36 rows while its codebook loads, if they are there before.
+
+    Shown to fail: a first pass after the codebook; one before the rows are loaded.
+    """
+    machine, ends = MACHINES["smollm2"], []
+    for is_last in (False, True):  # the rows come last, or the codebook
+        asm = Assembler(machine)
+        x, codebook = asm.vector(576), asm.vector(16)
+        for vector in (codebook, x) if not is_last else (x, codebook):
+            asm.load(address=0, dst=vector)
+        asm.activation_codebook(src=codebook)
+        asm.quantize(src=x, slot=asm.slots())
+        cycles = CommandCycles(machine, Units(), dataclasses.replace(TIMINGS, latency=100))
+        placed = timeline(asm.words(), cycles, dict.fromkeys(Unit, 0)).placed
+        ends.append(placed[-1].end - max(each.end for each in placed[:-1]))
+    assert ends[0] - ends[1] == 36 + TIMINGS.overlap - (TIMINGS.turn - TIMINGS.status)
+
+
+def test_banks_read_for_both_passes():
+    """Two banks give a token's 96 rows to both passes in 96 cycles, one bank in 192.
+
+    Shown to fail: a row per cycle, whatever the banks are.
+    """
+    o = {"length": 1536, "k_max": 2, "k_min": 2, "mode": 0, "norm": 0}
+    further = []
+    for banks in (1, 2):
+        cycles = CommandCycles(MACHINES["smollm2"], Units(banks=banks), TIMINGS)
+        two, six = (cycles.of(Opcode.QUANTIZE, o | {"tokens": count}) for count in (2, 6))
+        further.append((six - two) / 4)
+    assert further[0] == 2 * 96
+    assert 96 < further[1] < 110
+
+
+def test_records_with_more_outliers():
+    """They have more bytes: an ATTEND of many tokens takes longer, of the layer that has them.
+
+    Shown to fail: outliers of layer 0 in all layers; those of K in V too.
+    """
+    machine = MACHINES["smollm2_cache"]
+    o = {"tokens": 1, "heads": 9, "src": 0, "stride": 36, "dst": 200, "dst_stride": 36}
+    units = Units(attention_macs=192)
+
+    def took(layer, outliers):
+        cycles = CommandCycles(machine, units, Timings(), 299, outliers=outliers)
+        return cycles.of(Opcode.ATTEND, o | {"layer": layer})
+
+    few = took(1, 0.1)
+    assert few == took(1, {0: (1.0, 1.0), 1: (0.0, 0.1)})
+    # 303 bytes take 4.73 words of 64, where a row takes 3 cycles.
+    assert took(1, {1: (1.0, 0.1)}) - few == pytest.approx(300 * (303 / 64 - 3), abs=2)
+    assert took(0, 1.0) > took(0, {0: (1.0, 0.5)}) > took(0, {0: (1.0, 0.1)})
+
+
+def test_append_takes_turns():
+    """ROTARY reads in each cycle too, so each of its 12 rows comes up to a cycle later.
+
+    Shown to fail: an APPEND whose rows no other reader delays.
+    """
+    machine = MACHINES["smollm2_cache"]
+    ends = []
+    for is_beside in (False, True):
+        asm = Assembler(machine)
+        x, turned = asm.vector(768), asm.vector(576)
+        cos, sin = (asm.vector(32) for _ in range(2))
+        asm.load(address=0, dst=x)  # both wait for it
+        asm.append(src=x.part(0, 192, 1, 12), layer=0, kv=Kv.K)
+        if is_beside:
+            made = x.part(192, 576, 1, 36)
+            asm.rotary(src=made, cos=cos, sin=sin, dst=turned, heads=9, head_size=64)
+        cycles = CommandCycles(machine, Units(), TIMINGS)
+        ends.append(timeline(asm.words(), cycles, dict.fromkeys(Unit, 0)).placed[1].end)
+    assert 6 <= ends[1] - ends[0] <= 12
 
 
 def test_commands_lean():
@@ -372,7 +523,7 @@ def test_words_of_a_product_come_group_by_group():
     # first of the 64 others takes the first place, free after a beat of the first group's last job.
     last, end = product_end(cycles, 4, 256, 0, 100_000)
     first = start + matmul_ticket(4, 2) - matmul_ticket(2, 2) + 4 * 96
-    free = first - 96 + 1
+    free = first - 96 + 1 - LANE_BEATS
     assert last == pytest.approx(free + 64 * step)
     assert end == pytest.approx(max(first + 96, last) + 3 * 96)
 
@@ -380,7 +531,8 @@ def test_words_of_a_product_come_group_by_group():
 def test_every_beat_waits_for_its_words_and_its_place():
     """Random machines, beat by beat. No word comes before those ahead of it have come.
 
-    Shown to fail: a beat that is there with its first word; the first places of a group alone.
+    Shown to fail: a beat that is there with its first word; the first places of a group; room for
+    scales of three groups.
     """
     draw = random.Random(1)
     seen = set()
@@ -412,10 +564,14 @@ def test_every_beat_waits_for_its_words_and_its_place():
         ticket = matmul_ticket(0 if mode == MatmulMode.DIRECT else o["tokens"], 2)
         came, done, ends = 100 - min(step, timings.interval), begin + timings.start + ticket, []
         for number in range(groups * beats):
+            group, beat = divmod(number, beats)
+            if not beat and group > 2:  # the scales of two groups have room
+                came = max(came, ends[group - 3] + one - further - scales_free())
             came += step
             before, offset = divmod(number - machine.replay_beats, beats)
-            if 0 <= before < number // beats:
-                free = ends[before] - further + (offset + 1) * further / beats
+            goes_at_once = o["tokens"] == 1 and number < machine.replay_beats + LANE_BEATS
+            if 0 <= before < number // beats and not goes_at_once:
+                free = ends[before] - further + (offset + 1 - LANE_BEATS) * further / beats
                 seen.add(came < free + step)
                 came = max(came, free + step)
             if number % beats == beats - 1:
