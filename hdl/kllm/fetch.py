@@ -147,11 +147,7 @@ class KllmFetch(Block):
         is_free = Signal()  # the host's commands are over, or those of an abort are dropped
         clears = Signal()  # a new check word begins
         m.d.comb += [
-            is_free.eq(
-                ~self.word.valid
-                & self.dispatcher_idle
-                & (run.aborting | (~self.partial & ~self.abort_pulse))
-            ),
+            is_free.eq(~self.word.valid & self.dispatcher_idle & ~self.partial & ~self.abort_pulse),
             self.data.ready.eq(1),
             self.idle.eq(run.rests & ~run.aborting & ~self.run.valid),
             self.answer.valid.eq(run.answers),
