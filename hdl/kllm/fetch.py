@@ -435,7 +435,7 @@ def _end(m: Module, block: KllmFetch, run: _Run, sender: _Sender) -> None:
     report, answer = block.report, block.answer
     failed = Signal()
     kept = Signal(report_layout, reset_less=True)  # the failed one with the lowest number
-    soft = Signal(13)  # bits of those that did not fail
+    soft = Signal(13)  # bits of those that did not fail; no answer shows the other ones
     is_failed = (report.p.status & int(FAILED)) != 0
     with m.If(run.rests):
         link(m, report, block.status)

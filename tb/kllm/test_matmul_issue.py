@@ -10,6 +10,10 @@ Shown to fail with:
 - void work after a fault that requests no weights
 - a codebook that stays loaded after a bad packet
 - a packet outside the vector memory, before the first one, that is taken as loaded
+- the kind of such a packet, or a bad word of the packet before
+- a packet that begins before the outputs are collected, or in spite of an abort; its ticket early
+- the mismatch, or the fault, of the command before; a slot of the other kind taken
+- void work of DIRECT that reads rows
 - a bad packet that the next packet's ticket, and no command after it, shows
 - a MATMUL that waits for the codebook before it requests weights
 - a turn that does not wait for the codebook's ticket
