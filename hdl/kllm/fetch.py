@@ -147,11 +147,7 @@ class KllmFetch(Block):
         is_free = Signal()  # the host's commands are over, or those of an abort are dropped
         clears = Signal()  # a new check word begins
         m.d.comb += [
-            is_free.eq(
-                ~self.word.valid
-                & self.dispatcher_idle
-                & (run.aborting | (~self.partial & ~self.abort_pulse))
-            ),
+            is_free.eq(~self.word.valid & self.dispatcher_idle & ~self.partial & ~self.abort_pulse),
             self.data.ready.eq(1),
             self.idle.eq(run.rests & ~run.aborting & ~self.run.valid),
             self.answer.valid.eq(run.answers),
@@ -439,7 +435,7 @@ def _end(m: Module, block: KllmFetch, run: _Run, sender: _Sender) -> None:
     report, answer = block.report, block.answer
     failed = Signal()
     kept = Signal(report_layout, reset_less=True)  # the failed one with the lowest number
-    soft = Signal(13)  # bits of those that did not fail
+    soft = Signal(13)  # bits of those that did not fail; no answer shows the other ones
     is_failed = (report.p.status & int(FAILED)) != 0
     with m.If(run.rests):
         link(m, report, block.status)

@@ -213,6 +213,19 @@ contract = Runs(PACKETS, some=14, cuts=range(1, 120, 7))
 random_flow, uneven_flow, late_ready, full_rate, reset_in_mid_packet = contract.tests()
 
 
+@cocotb.test()
+async def reset_in_any_cycle(dut):
+    """A reset in each cycle of a run whose reads and rows are slow."""
+    bench = contract.bench(dut)
+    idle = {name: 0.6 * (name == "data") for name in contract.sources}
+    stall = {name: 0.6 * (name == "read") for name in contract.sinks}
+    for cut in range(1, 80):
+        await contract.restart(bench, 1)
+        await contract.interrupt(bench, cut, p_idle=idle, p_stall=stall)
+        await contract.restart(bench, 1)
+        contract.check_timing(await contract.replay(bench, 1))
+
+
 def program_words(row: int) -> list[int]:
     """The words of the program at ``row``."""
     rows = [MEMORY[row + n][0] for n in range(HEADER_ROWS)]
@@ -320,7 +333,7 @@ async def aborts(dut):
     bench = contract.bench(dut)
     length = 20 * len(PACKETS[0]["o"]) // COMMAND_WORDS
     seen = set()
-    for at in (*range(1, 40), *range(40, 3 * length, 17)):
+    for at in (*range(40), *range(40, 3 * length, 17)):  # 0: a run is offered in that cycle
         found = await Aborts(at).survive(bench)
         seen.add(found.count(ABORTED))
     # The words and runs of the host are in queues, which show them without a gap: after an abort

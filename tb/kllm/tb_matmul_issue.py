@@ -9,6 +9,7 @@ from tb.kllm.support.answers import Answers
 
 STEPS, DESCRIPTORS = params["steps"], params["descriptors"]
 SOURCES, SINKS = interface["sources"], interface["sinks"]
+FIRST = next(n for n, step in enumerate(STEPS) if step["codebook"])  # the first codebook
 FAULT = params["fault_mask"]  # of a ticket
 TIMING = block_timing()
 
@@ -149,7 +150,7 @@ async def full_rate(dut):
 async def direct_requests_weights_before_its_rows(dut):
     """While outputs are to be written, DIRECT requests its weights, and no more."""
     bench = await started(dut)
-    codebook, direct = STEPS[1:3]
+    codebook, direct = STEPS[FIRST : FIRST + 2]
     assert direct["waits"]
     assert direct["supply"]
     await play(bench, [codebook])
@@ -165,8 +166,8 @@ async def direct_requests_weights_before_its_rows(dut):
 async def weights_before_release(dut):
     """Before its release a MATMUL requests its weights, and no more; then it runs or is reset."""
     bench = await started(dut)
-    codebook = STEPS[1]
-    others = [step for step in STEPS[2:] if not step["waits"]]
+    codebook = STEPS[FIRST]
+    others = [step for step in STEPS[FIRST + 1 :] if not step["waits"]]
     runs = [step for step in others if step["supply"]][:6]
     refused = [step for step in others if not step["supply"]][:9]
     for step in runs + refused:
@@ -180,16 +181,16 @@ async def weights_before_release(dut):
         assert not early, f"{step['name']}: {early} before the release"
         assert not flow.sent["command"]
     await bench.reset(1)
-    await play(bench, STEPS[:3])
+    await play(bench, STEPS[: FIRST + 2])
 
 
 @cocotb.test()
 async def weights_before_the_codebook_is_whole(dut):
     """While a packet stalls, the next command requests its weights, and no more."""
     bench = await started(dut)
-    codebook = STEPS[1]
+    codebook = STEPS[FIRST]
     tried = 0
-    for step in STEPS[2:]:
+    for step in STEPS[FIRST + 1 :]:
         if step["packet"] or not step["command"]:
             continue
         await bench.reset(1)
@@ -216,8 +217,8 @@ async def reset_in_mid_command(dut):
     """A reset forgets the command and the codebook."""
     bench = await started(dut)
     for cut in range(1, 80, 7):
-        await play(bench, STEPS[1:6], stop_at=cut + 40)
+        await play(bench, STEPS[FIRST : FIRST + 5], stop_at=cut + 40)
         dut.done.value, dut.is_idle.value = 1, 1
         await bench.reset(1)
         await bench.run({}, {})
-        await play(bench, STEPS[:3])
+        await play(bench, STEPS[: FIRST + 2])

@@ -8,8 +8,10 @@ Shown to fail:
 - waits that are not moved;
 - a tag that stays as it is in the program;
 - a run that begins while a word of the host waits, or that is aborted while one is offered;
+- a run that is taken in the cycle of an abort;
 - a status of a run that the host gets;
 - a row of an aborted run that the next one gives;
+- a place of the header's row, or a read on offer, that a reset leaves as it is;
 - a program of PROGRAM_MAX commands, or one command more, taken for a damaged header or a sound one;
 - an abort that changes an answer on offer, or puts ABORTED in the place of another status;
 - an aborted run that counts a command of which the dispatcher drops the last word;

@@ -7,7 +7,9 @@ Shown to fail with:
 - a packet of a row too many, or of a row less, that is loaded
 - a fault of one packet that refuses the next
 - ``multiply`` in each last row
-- C_B judged as products
+- C_B judged as products, or put in the table; centroids that wait for the table
+- a codebook that stays loaded while a packet comes; rows counted on from packet to packet
+- integers in a row after the first; the last row alone judged
 """
 
 import dataclasses

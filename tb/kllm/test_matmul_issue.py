@@ -9,6 +9,11 @@ Shown to fail with:
 - weights requested for nothing that no void work takes
 - void work after a fault that requests no weights
 - a codebook that stays loaded after a bad packet
+- a packet outside the vector memory, before the first one, that is taken as loaded
+- the kind of such a packet, or a bad word of the packet before
+- a packet that begins before the outputs are collected, or in spite of an abort; its ticket early
+- the mismatch, or the fault, of the command before; a slot of the other kind taken
+- void work of DIRECT that reads rows
 - a bad packet that the next packet's ticket, and no command after it, shows
 - a MATMUL that waits for the codebook before it requests weights
 - a turn that does not wait for the codebook's ticket
@@ -211,6 +216,10 @@ def program(rng, machine: MachineConfig, config: KllmMatmulConfig) -> Program:
     bins = lane.bins
     K, N, D = MatmulMode.KMEANS, MatmulMode.INTEGER, MatmulMode.DIRECT
     R, M, C = CommandStatus.RANGE, CommandStatus.SLOT_MISMATCH, CommandStatus.CODEBOOK_MISSING
+    rows = machine.vector_rows
+    assert made.matmul(K) == C
+    assert made.codebook(Codebook.KMEANS, src=rows - 1) == R  # there is still none
+    assert made.codebook(Codebook.KMEANS, aborted=True)
     assert made.matmul(K) == C
     assert not made.codebook(Codebook.KMEANS)
     assert not made.matmul(D, outputs=32)
@@ -228,7 +237,6 @@ def program(rng, machine: MachineConfig, config: KllmMatmulConfig) -> Program:
     assert made.matmul(N) == C
     made._step(0x7F, {}, CommandStatus.MALFORMED)
     assert not made.matmul(K, fold_norm=1, tokens=2)
-    rows = machine.vector_rows
     for wrong in (
         {"mode": 3}, {"tokens": 0}, {"length": 0}, {"length": machine.slot_elements + 1},
         {"outputs": 0}, {"dst": rows, "outputs": 1}, {"dst": rows - 1, "outputs": 17},
@@ -258,6 +266,7 @@ def program(rng, machine: MachineConfig, config: KllmMatmulConfig) -> Program:
     assert made.matmul(K, slot=1, tokens=2) == M
     assert made.matmul(K, slot=2, tokens=1, length=77) == M
     assert made.codebook(Codebook.KMEANS, src=rows - 1) == R  # the codebook stays
+    assert made.codebook(Codebook.INTEGER, src=rows) == R  # and its kind
     assert made.codebook(Codebook.INTEGER, aborted=True)  # it stays again
     assert not made.matmul(K)
     for fold in (0, 1):

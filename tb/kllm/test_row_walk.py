@@ -5,12 +5,14 @@ Shown to fail with:
 - the stride left out
 - a row that stays after its last word
 - ``last`` at the end of each row
+- the rows of a group after those of the group before
 - a walk that is done with its last request
 - a bit of the group's number stuck at 0, or lost while the request waits (the longest walks alone)
 - a bit of the number of rows stuck at 0 (the longest walks alone)
 - bit 12 of a row, or bit 11 of the stride, stuck at 0 (walks far apart alone)
 - by row: a row that is done by its words, ``last`` of a row that is not, a row that is offered as
   words too
+- by row: a row that the sink of words takes
 """
 
 import dataclasses

@@ -7,7 +7,10 @@ Shown to fail:
 - reads at address 0;
 - factors that are not kept for the second group;
 - ``error`` of one port only;
-- a refused job that does not take its factors;
+- a refused job that does not take its factors, or that counts none of them;
+- a job that is done before its lanes, or with the first of them;
+- a token's factor given to the next token; a lane that is told twice;
+- several tokens refused at the most beats that are kept; an error of a refused job;
 - a bit of the token's number stuck at 0;
 - ``come`` of a job with an error, of the job after the eldest, or with the first port's words;
 - bit 8 of the number of groups, or of the beats of all lanes, stuck at 0 (``many_groups`` alone).

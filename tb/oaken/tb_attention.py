@@ -56,6 +56,20 @@ async def directed(dut, name, p):
     await host.script(SCRIPTS[name], p_idle=p, p_stall=p)
 
 
+@cocotb.test(skip="races" not in SCRIPTS)
+async def races(dut):
+    """A TRIM so many cycles after an attend that ends a run: between its K and V, or after both."""
+    host = await started(dut, "races")
+    found = []
+    for phase in SCRIPTS["races"]:
+        if "orders" in phase:
+            found.append(await host.race(phase, 2 * len(found)))
+        else:
+            await host.phase(phase)
+    assert found == sorted(found), "the later TRIM comes earlier"
+    assert {*found} == {0, 1}
+
+
 @cocotb.test(skip="rates" not in SCRIPTS)
 async def rates(dut):
     """Cycles from an attend to the end of its run, at four latencies of memory.

@@ -4,7 +4,7 @@ Shown to fail, each with one fault in the block:
 
 - V requested although its K was refused, or with the rows of another K;
 - tokens of a READ taken for those of another one;
-- a V with another number of rows than K taken as sound;
+- a V with another number of rows than K taken as sound, in a run or at its end;
 - words of a READ that were discarded end the next one, or are not discarded;
 - the status of V before that of K; of two failed READs, or of the attend before;
 - every failed attend void; words that do not wait for the status of V;
@@ -33,6 +33,7 @@ from tb.oaken.support.attention_scripts import (
     errors_script,
     flow_script,
     lengths_script,
+    races_script,
     rates_script,
 )
 from tb.simulate.run import simulate
@@ -99,6 +100,8 @@ def test_attention(name, seed):
     }
     if config.cache.max_tokens <= 40:
         scripts["lengths"] = lengths_script(config, seed)
+    if config.groups == 1 and config.cache.max_tokens <= 40:
+        scripts["races"] = races_script(config, seed)
     params = {
         "scripts": scripts, "before": before, "runs": runs, "latencies": (1, 2, 20, 40),
         "kept_up": KEPT_UP[name],

@@ -154,6 +154,28 @@ class Host:
             ram.requests.clear()
         return result
 
+    async def race(self, phase, delay: int) -> int:
+        """The place among ``orders`` of a phase whose requests come so long after its attend."""
+        words = words_of([phase])
+        offers = self.offers(words)
+        late, offers["request"] = offers["request"], []
+
+        async def give() -> None:
+            for _ in range(delay):
+                await FallingEdge(self.dut.clk)
+            offers["request"] += late
+
+        cocotb.start_soon(give())
+        takes = {name: len(words[name]) for name in SINKS} | self.memory
+        flow = await self.bench.run(offers, takes)
+        flow.check("status", words["status"])
+        found = {"o": flow.words["o"], "attended": flow.words["attended"][0]}
+        assert found in phase["orders"], f"no order gives {found} after {delay} cycles"
+        await self.settle(phase["free_pages"], False)
+        for ram in self.rams:
+            ram.requests.clear()
+        return phase["orders"].index(found)
+
     async def settle(self, free_pages: int, is_held: bool) -> None:
         """The block is idle, or not while an attend waits; its pages are golden's."""
         cache = self.mmu.cache

@@ -1,5 +1,6 @@
 """Directed scripts for the bench of oaken_attention."""
 
+import dataclasses
 from collections.abc import Iterable
 
 from golden.attention.format import Status as JobStatus
@@ -205,6 +206,33 @@ def between_script(config, seed: int, make: Make = AttentionScript) -> list[dict
     ended(pending, JobStatus.DATA)
     script.attend(mine, 0, 7)
     script.wait()
+    return script.done()
+
+
+def races_script(config, seed: int) -> list[dict]:
+    """Attends of one group, each with a TRIM of its sequence a little later.
+
+    ``orders`` of a phase: the end of the attend with the TRIM between its K and its V, and after
+    its V. The attend ends a run, so its V follows its own K.
+    """
+    tokens, races = 24, 20
+    script = filled(config, seed, (0,))
+    for token in range(tokens):
+        for layer in range(config.cache.layers):
+            for side in Kv:  # ordinary scores, so that each row counts
+                words = fp16([script.rng.gauss(0, 1) for _ in range(config.cache.kv.elements)])
+                assert script.append(0, layer, side, token, words) == Status.OK
+        script.wait()
+    q = script.queries() * 0 + 0x3000
+    for start in range(1, races + 1):
+        phase = script.phases[-1]
+        pending = script.begin(0, 0, tokens, q=q)
+        between = dataclasses.replace(pending, begun=script.golden.begin(q, 0, 0, tokens))
+        assert script.finish(pending).result == JobStatus.OK
+        assert script.trim(0, start) == Status.OK
+        assert script.finish(between).result == JobStatus.DATA
+        phase["orders"] = [phase["ends"].pop(), phase["ends"][0]]
+        script.wait()
     return script.done()
 
 
