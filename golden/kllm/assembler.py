@@ -423,23 +423,23 @@ class Assembler:
             },
         )  # fmt: skip
 
-    def append(self, *, src: Vector, layer: int, kv: Kv) -> int:
-        """``src`` gives tokens and stride."""
+    def append(self, *, src: Vector, layer: int, kv: Kv, place: int = 0) -> int:
+        """``src`` gives tokens and stride; ``place``: that of the first token."""
         return self.emit(
             Opcode.APPEND,
             {
                 "src": src.row, "stride": src.stride, "tokens": src.tokens, "layer": layer,
-                "kv": kv,
+                "kv": kv, "place": place,
             },
         )  # fmt: skip
 
-    def attend(self, *, src: Vector, dst: Vector, layer: int, heads: int) -> int:
-        """``src`` gives tokens."""
+    def attend(self, *, src: Vector, dst: Vector, layer: int, heads: int, place: int = 0) -> int:
+        """``src`` gives tokens; ``place``: that of the first token."""
         return self.emit(
             Opcode.ATTEND,
             {
                 "src": src.row, "stride": src.stride, "dst": dst.row, "dst_stride": dst.stride,
-                "tokens": src.tokens, "layer": layer, "heads": heads,
+                "tokens": src.tokens, "layer": layer, "heads": heads, "place": place,
             },
         )  # fmt: skip
 

@@ -106,35 +106,35 @@ class CacheUnit:
                 if status:
                     raise ValueError(f"thresholds of layer {layer}, {kv.name}: {status.name}")
 
-    def append(self, x: Sequence[Tensor], layer: int, kv: int) -> CommandStatus:
-        """``x``: vectors of the first places, (heads * head_dim,) each."""
+    def append(self, x: Sequence[Tensor], layer: int, kv: int, place: int = 0) -> CommandStatus:
+        """``x``: vectors of the places from ``place`` on, (heads * head_dim,) each."""
         status = CommandStatus(0)
-        for place, vector in zip(self.batch, x, strict=False):
-            if place is None:
+        for at, vector in zip(self.batch[place:], x, strict=False):
+            if at is None:
                 continue
             statuses = [
-                self._request(n, Op.APPEND, place.position, place, layer, kv, part.tolist()).status
+                self._request(n, Op.APPEND, at.position, at, layer, kv, part.tolist()).status
                 for n, part in enumerate(vector.chunk(len(self.engines)))
             ]
             status |= CACHE_STATUS[first_fault(statuses)]
         return status
 
     def attend(
-        self, q: Sequence[Tensor], layer: int
+        self, q: Sequence[Tensor], layer: int, place: int = 0
     ) -> tuple[list[list[Tensor | None]], CommandStatus]:
-        """(o, status) of the queries of the first places, (query heads * head_dim,) each.
+        """(o, status) of the queries of the places from ``place`` on, (query heads * head_dim,).
 
         o: of each place its parts, one of each engine. None: the engine refused before it read
         memory, and nothing is to be written.
         """
         made: list[list[Tensor | None]] = []
         status = CommandStatus(0)
-        for place, queries in zip(self.batch, q, strict=False):
+        for at, queries in zip(self.batch[place:], q, strict=False):
             parts = queries.chunk(len(self.engines))
-            if place is None:
+            if at is None:
                 made.append([torch.zeros_like(part) for part in parts])
                 continue
-            found = [self._attend_part(n, place, part, layer) for n, part in enumerate(parts)]
+            found = [self._attend_part(n, at, part, layer) for n, part in enumerate(parts)]
             made.append([each.words for each in found])
             fault = first_fault([each.status for each in found])
             status |= CACHE_STATUS[fault]

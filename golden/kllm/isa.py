@@ -359,6 +359,7 @@ _TOKENS = _value("tokens", 8, "tokens, 1 at least", 1, least=1)
 _LENGTH = _value("length", 16, "elements of each token, 1 at least", least=1)
 _ELEMENTS = _rows_of("length")
 _FUNCTION = _value("function", 3, "Function", selector=Function)
+_PLACE = _value("place", 8, "place of the batch of the first token", 0)
 _LAYER = _value("layer", 8, "layer of the cache")
 
 _TABLE = (
@@ -571,7 +572,7 @@ _TABLE = (
             _TOKENS,
             _LENGTH,
             _value("first", 24, "id of a token's first element"),
-            _value("place", 8, "place of the batch of the first token", 0),
+            _PLACE,
             _value("begin", 1, "1: what was best before does not count", 1),
             _value("end", 1, "1: gives an id of each token to the host", 1),
         ),
@@ -579,18 +580,20 @@ _TABLE = (
     ),
     Command(
         Opcode.APPEND, Unit.CACHE,
-        "V[src + t * stride] = next K or V of the sequence of place t of the batch, t < tokens",
+        "V[src + t * stride] = next K or V of the sequence of place + t of the batch, t < tokens",
         (
             _row("src", "first token", _reads(_cached_rows, "stride")),
             _stride("stride", "rows from token to token"),
             _TOKENS,
             _LAYER,
             _value("kv", 1, "Kv", selector=Kv),
+            _PLACE,
         ),
     ),
     Command(
         Opcode.ATTEND, Unit.CACHE,
-        "V[dst + t * dst_stride] = attention of the queries V[src + t * stride], t < tokens",
+        "V[dst + t * dst_stride] = attention of the queries V[src + t * stride], of place + t of "
+        "the batch, t < tokens",
         (
             _row("src", "first token", _reads(_attended_rows, "stride")),
             _stride("stride", "rows from token to token"),
@@ -599,6 +602,7 @@ _TABLE = (
             _TOKENS,
             _LAYER,
             _value("heads", 8, "query heads, a multiple of the cache's heads", least=1),
+            _PLACE,
         ),
     ),
 )  # fmt: skip

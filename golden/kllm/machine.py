@@ -147,9 +147,7 @@ class Machine:
         self.centroids: Tensor | None = None  # of the clustering unit
         self.midpoints = torch.zeros(0, dtype=torch.int64)
         self.lane_codebook: tuple[Codebook, Tensor] | None = None
-        self.cache = (
-            CacheUnit(config.cache, config.batch, config.engines) if config.batch else None
-        )
+        self.cache = CacheUnit(config.cache, config.batch, config.engines) if config.batch else None
         self.best = [torch.zeros(0, dtype=torch.int64)] * config.batch
         self.issued = dict.fromkeys(Unit, 0)
         self.readback: list[int] = []  # words for the host, since the last run began
@@ -403,7 +401,7 @@ class Machine:
 
     def _top_k(self, **o: int) -> CommandStatus:
         assert self.cache is not None
-        if self._refused(Opcode.TOP_K, o) or o["place"] + o["tokens"] > self.config.batch:
+        if self._refused(Opcode.TOP_K, o):
             return CommandStatus.RANGE
         status = CommandStatus(0)
         vectors = self._tokens(o["src"], o["stride"], o["tokens"], o["length"])
@@ -433,7 +431,7 @@ class Machine:
     def _refused(self, opcode: Opcode, o: dict[str, int]) -> bool:
         """Whether a command of the batch is out of range."""
         refused = COMMANDS[opcode].refusal(o, self.config, {"rows": self.config.vector_rows})
-        return refused is not None or o["tokens"] > self.config.batch
+        return refused is not None or o.get("place", 0) + o["tokens"] > self.config.batch
 
     def _beyond(self, opcode: Opcode, o: dict[str, int]) -> bool:
         """Whether a command of the unit CACHE is out of range."""
@@ -444,7 +442,7 @@ class Machine:
         if self._beyond(Opcode.APPEND, o):
             return CommandStatus.RANGE
         x = self._tokens(o["src"], o["stride"], o["tokens"], self.config.cache.kv.elements)
-        return self.cache.append(list(x), o["layer"], o["kv"])
+        return self.cache.append(list(x), o["layer"], o["kv"], o["place"])
 
     def _attend(self, **o: int) -> CommandStatus:
         assert self.cache is not None
@@ -453,7 +451,7 @@ class Machine:
         if self._beyond(Opcode.ATTEND, o) or o["heads"] % kv.heads or o["heads"] != wanted:
             return CommandStatus.RANGE
         q = self._tokens(o["src"], o["stride"], o["tokens"], o["heads"] * kv.head_dim)
-        made, status = self.cache.attend(list(q), o["layer"])
+        made, status = self.cache.attend(list(q), o["layer"], o["place"])
         rows = row_count(o["heads"] * kv.head_dim // len(self.cache.engines))  # of a part
         for t, parts in enumerate(made):
             for n, words in enumerate(parts):

@@ -118,7 +118,8 @@ class _Maker:
         self.requests: list[tuple[Request, Status]] = []
         self.steps: list[Step] = []
         self.layer = 0  # of which the batch has the next positions
-        self.due: list[tuple[Opcode, int]] = []  # commands that the batch is for, and K or V
+        # Commands that the batch is for: K or V, the first place, tokens.
+        self.due: list[tuple[Opcode, int, int, int]] = []
         if config.batch:
             self._open()
             self.rebatch()
@@ -229,8 +230,12 @@ class _Maker:
         assert self.machine.cache is not None
         self.layer = int(rng.integers(config.cache.layers))
         kinds = rng.permutation(len(Kv)).tolist()
-        self.due = [(Opcode.APPEND, kind) for kind in kinds]
-        self.due += [(Opcode.ATTEND, 0)] * int(rng.integers(1, 3))
+        # One command or two of each kind: for the places before ``cut``, and for the others.
+        cut = int(rng.integers(config.batch))
+        parts = [(0, cut), (cut, config.batch - cut)] if cut else [(0, config.batch)]
+        wanted = [(Opcode.APPEND, kind) for kind in kinds]
+        wanted += [(Opcode.ATTEND, 0)] * int(rng.integers(1, 3))
+        self.due = [(*each, *part) for each in wanted for part in parts]
         ahead = dict.fromkeys(range(config.cache.sequences), 0)
         batch: list[Place | None] = []
         for _ in range(config.batch):
@@ -265,15 +270,16 @@ class _Maker:
         """The next command that the batch is for, or any APPEND or ATTEND."""
         rng, config = self.rng, self.config
         kv = config.cache.kv
-        tokens, layer = config.batch, self.layer
+        layer = self.layer
         if self.due and rng.random() < 0.8:
-            opcode, kind = self.due[0]
+            opcode, kind, first, tokens = self.due[0]
         else:
-            tokens = int(rng.integers(1, config.batch + 1))
+            first = int(rng.integers(config.batch))
+            tokens = int(rng.integers(1, config.batch - first + 1))
             layer = int(rng.integers(config.cache.layers))
             opcode = Opcode.APPEND if rng.random() < 0.5 else Opcode.ATTEND
             kind = int(rng.integers(len(Kv)))
-        operands = {"tokens": tokens, "layer": layer}
+        operands = {"tokens": tokens, "layer": layer, "place": first}
         if opcode == Opcode.APPEND:
             row, stride = self._vector(kv.elements, tokens)
             return opcode, operands | {"src": row, "stride": stride, "kv": kind}
@@ -531,8 +537,8 @@ class _Maker:
                 continue
             tag = self.assembler.emit(opcode, operands, check=False)
             self.results.append(Result(tag, COMMANDS[opcode].unit, status))
-            is_due = self.due and opcode == self.due[0][0]
-            if is_due and operands.get("kv", 0) == self.due[0][1]:
+            asked = opcode, *(operands.get(name, 0) for name in ("kv", "place", "tokens"))
+            if self.due and asked == self.due[0]:
                 del self.due[0]
             return
 

@@ -16,7 +16,8 @@ Shown to fail:
 - a status that stays for the next command;
 - ``result`` unseen, or in the place of a bus error;
 - the queries of a head in the order of memory;
-- a range check of src, dst, tokens, layer or heads that is left out or off by one;
+- a range check of src, dst, tokens, place, layer or heads that is left out or off by one;
+- the place of the first token left out, in ``index`` or in ``present``;
 - an APPEND of the host that reaches the cache;
 - a status of the host that counts for a command.
 """
@@ -181,6 +182,7 @@ class Script:
         """Runs a command, and keeps the words of its streams."""
         machine, cache = self.machine, self.cache
         cache.appends, cache.attends = [], []
+        operands = {"place": 0} | operands
         before = machine.vector.clone()
         words = encode(opcode, 0, {}, operands)
         status = machine.step(words).status
@@ -192,6 +194,10 @@ class Script:
             assert make(step, operands, before) == status
         self.steps.append(step)
         return status
+
+    def _places(self, operands: dict) -> list[Place | None]:
+        """Those of the command's tokens."""
+        return self.cache.batch[operands["place"] :][: operands["tokens"]]
 
     def _empty(self) -> dict:
         names = ("command", "status", "row_request", "write", "request", "kv", "attend", "q")
@@ -208,7 +214,7 @@ class Script:
         """Words of the streams; the bits of all tokens' statuses."""
         config, bits = self.config, CommandStatus(0)
         answers = iter(self.cache.appends)
-        for t, place in enumerate(self.cache.batch[: operands["tokens"]]):
+        for t, place in enumerate(self._places(operands)):
             if place is None:
                 continue
             first = operands["src"] + t * operands["stride"]
@@ -242,7 +248,7 @@ class Script:
         """Words of the streams; the bits of all tokens' statuses."""
         rng, bits = self.rng, CommandStatus(0)
         answers = iter(self.cache.attends)
-        places = self.cache.batch[: operands["tokens"]]
+        places = self._places(operands)
         present = [t for t, place in enumerate(places) if place is not None]
         for t, place in enumerate(places):
             to = self._order(operands["dst"] + t * operands["dst_stride"])
@@ -290,6 +296,7 @@ class Script:
         """A command with operands in range, mostly."""
         rng, config = self.rng, self.config
         tokens = int(rng.integers(1, min(config.places, 6) + 1))
+        place = int(rng.integers(config.places - tokens + 1))
         rows = config.vectors.rows
         if rng.random() < 0.6:
             self.batch()
@@ -308,7 +315,7 @@ class Script:
         free = rows // 2 - size - (tokens - 1) * stride
         operands = {
             "src": int(rng.integers(0, free + 1)), "stride": stride, "tokens": tokens,
-            "layer": int(rng.integers(config.cache.layers)),
+            "layer": int(rng.integers(config.cache.layers)), "place": place,
         }  # fmt: skip
         if opcode == Opcode.APPEND:
             self.command(opcode, **operands, kv=int(rng.integers(2)))
@@ -333,6 +340,9 @@ class Script:
             cases = [
                 {"tokens": 0}, {"tokens": 0, "stride": 0}, {"tokens": places + 1}, {"tokens": 255},
                 {"layer": layers - 1}, {"layer": layers}, {"layer": 255},
+                {"place": places - few}, {"place": places - few + 1}, {"place": places},
+                {"place": places - 1, "tokens": 1}, {"place": 255, "tokens": 1},
+                {"place": 255, "tokens": 255}, {"place": 1, "tokens": places},
                 {"tokens": 1, "src": rows - size},
                 {"tokens": 1, "src": rows - size + 1},
             ]  # fmt: skip
@@ -365,16 +375,21 @@ class Script:
                     self.command(opcode, **(right | case))
 
     def placed(self) -> None:
-        """Every pattern of three places with and without tokens; no token at all."""
+        """Every pattern of three places with and without tokens; no token at all.
+
+        They are the first places, or the last.
+        """
         config = self.config
         most = min(3, config.places)
         size = config.attended_rows
-        for pattern in range(1 << most):
+        for pattern in range(2 << most):
+            first = config.places - most if pattern >> most else 0
             for place in range(config.places):
-                # Tokens after those of the command are none of it.
-                is_here = place >= most or pattern >> place & 1
+                # Tokens before and after those of the command are none of it.
+                t = place - first
+                is_here = not 0 <= t < most or pattern >> t & 1
                 self.cache.batch[place] = Place(place % 3, 0) if is_here else None
-            operands = {"src": 0, "stride": 1, "tokens": most, "layer": 0}
+            operands = {"src": 0, "stride": 1, "tokens": most, "layer": 0, "place": first}
             self.command(Opcode.APPEND, **operands, kv=pattern & 1)
             self.command(
                 Opcode.ATTEND, **operands, dst=config.vectors.rows - size * most, dst_stride=size,

@@ -245,6 +245,8 @@ def test_a_layer_without_thresholds() -> None:
     [
         (Opcode.APPEND, {"tokens": 0}),
         (Opcode.APPEND, {"tokens": 4}),
+        (Opcode.APPEND, {"place": 3}),
+        (Opcode.ATTEND, {"place": 2, "tokens": 2}),
         (Opcode.APPEND, {"layer": 2}),
         (Opcode.APPEND, {"src": 253}),
         (Opcode.APPEND, {"tokens": 2, "stride": 300}),
@@ -260,7 +262,7 @@ def test_range(opcode: Opcode, wrong: dict[str, int]) -> None:
     cached.batch[0] = Place(opened(cached), 0)
     machine = Machine(PAGED)
     machine.cache = cached
-    append = {"src": 0, "stride": 4, "tokens": 1, "layer": 1}
+    append = {"src": 0, "stride": 4, "tokens": 1, "layer": 1, "place": 0}
     if opcode == Opcode.APPEND:
         good = append | {"kv": 0}
     else:
@@ -359,7 +361,7 @@ def test_an_append_that_one_engine_refuses() -> None:
     # A memory that fails a READ: NaN of its heads, and words of the others.
     cached.memory[0] = Status.DECODE_ERROR
     operands = {"src": 0, "stride": 0, "tokens": 1, "layer": 1, "dst": 100, "dst_stride": 0,
-                "heads": 6}  # fmt: skip
+                "heads": 6, "place": 0}  # fmt: skip
     machine = Machine(TWO)
     machine.cache = cached
     status = machine.run(encode(Opcode.ATTEND, 0, {}, operands))[0].status
@@ -411,7 +413,8 @@ def test_engines_of_a_machine() -> None:
 def test_queries_of_a_machine(heads: int) -> None:
     """``queries`` above 0 is the one number of query heads."""
     machine = Machine(dataclasses.replace(PAGED, queries=2))
-    operands = {"src": 0, "stride": 0, "tokens": 1, "layer": 0, "dst": 100, "dst_stride": 0}
+    operands = {"src": 0, "stride": 0, "tokens": 1, "layer": 0, "dst": 100, "dst_stride": 0,
+                "place": 0}  # fmt: skip
     result = machine.run(encode(Opcode.ATTEND, 0, {}, operands | {"heads": heads}))[0]
     assert result.status == (CommandStatus(0) if heads == 4 else CommandStatus.RANGE)
 

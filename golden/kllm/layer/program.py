@@ -8,7 +8,7 @@ import dataclasses
 import math
 import operator
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from golden.config import ConfigError
@@ -29,6 +29,7 @@ from golden.kllm.layer.shape import LayerOptions, LayerShape
 from golden.paging.format import Kv
 
 __all__ = [
+    "STAGES",
     "HeadLayout",
     "HeadResults",
     "LayerCommands",
@@ -61,12 +62,16 @@ class LayerProgram:
     words: list[int]
 
 
+STAGES = 4  # of a layer, in which the commands of several groups of tokens take turns
+
+
 class LayerCommands:
     """Emits the commands of one layer.
 
     ``asm`` may have commands of other layers before. ``layout`` says where the memories hold what
     the commands name. ``number``: of the layer, as the cache counts them. ``angles``: cosines and
-    sines of each token, in vectors that stay; None: each layer loads them.
+    sines of each token, in vectors that stay; None: each layer loads them. ``first``: place of the
+    first token in the batch.
     """
 
     def __init__(
@@ -78,11 +83,12 @@ class LayerCommands:
         asm: Assembler,
         number: int = 0,
         angles: Sequence[tuple[Vector, Vector]] | None = None,
+        first: int = 0,
     ):
         self.shape, self.options, self.tokens = shape, options, tokens
         self.asm, self.config = asm, asm.config
         self.place, self.image = layout.place, layout.image
-        self.number, self.angles = number, angles
+        self.number, self.angles, self.first = number, angles, first
 
     # Pieces.
 
@@ -158,11 +164,24 @@ class LayerCommands:
 
     def layer(self, x: Vector, chained: bool) -> None:
         """``x`` holds the tokens, and then what the layer gives; chained: without LOAD and READ."""
-        rotated = self._project(x, chained)
-        self._residual("attention", "o", self._attend(rotated), x)
-        self._mlp(x)
+        for _ in self.stages(x, chained):
+            pass
         if not chained:
             self.asm.read(src=x)
+
+    def stages(self, x: Vector, chained: bool = True) -> Iterator[None]:
+        """The commands of ``layer`` in STAGES parts, each emitted before a value is yielded.
+
+        Those of another group of tokens may come between two parts.
+        """
+        attention = self._attend(self._project(x, chained))
+        yield
+        self._add(x, "o", self._quantized("attention", attention))
+        yield
+        slots = self._glu(x)
+        yield
+        self._add(x, "down", slots)
+        yield
 
     def _project(self, x: Vector, chained: bool) -> Vector:
         """Loads x; q, k, v; rotated q and k, with its offset, are left; v and k go to the cache.
@@ -217,7 +236,7 @@ class LayerCommands:
         """The KV heads of all tokens, which begin at element ``first``, to the pages."""
         elements = self.shape.kv_heads * self.shape.head_size
         x = source.part(first, elements, self.tokens, source.stride)
-        self.asm.append(src=x, layer=self.number, kv=kv)
+        self.asm.append(src=x, layer=self.number, kv=kv, place=self.first)
 
     def _attend(self, rotated: Vector) -> Vector:
         """Attention of all heads by the unit CACHE."""
@@ -225,7 +244,7 @@ class LayerCommands:
         length = shape.heads * shape.head_size
         attention = asm.vector(length, self.tokens)
         q = rotated.part(0, length, self.tokens, rotated.stride)
-        asm.attend(src=q, dst=attention, layer=self.number, heads=shape.heads)
+        asm.attend(src=q, dst=attention, layer=self.number, heads=shape.heads, place=self.first)
         asm.free(rotated)
         return attention
 
@@ -239,18 +258,23 @@ class LayerCommands:
             src, dst = (each.token(t).part(first, heads * size) for each in (made, rotated))
             self.asm.rotary(src=src, dst=dst, cos=cos, sin=sin, heads=heads, head_size=size)
 
-    def _residual(self, name: str, linear: str, value: Vector, x: Vector) -> None:
-        """``x += linear(quantized value)``; frees ``value``."""
-        asm = self.asm
+    def _quantized(self, name: str, value: Vector) -> Slots:
+        """``value`` in slots, whose rows are free then."""
         self._clustering(name)
         slots = self._quantize(name, value)
-        asm.free(value)
+        self.asm.free(value)
+        return slots
+
+    def _add(self, x: Vector, linear: str, slots: Slots) -> None:
+        """``x += linear(slots)``; frees the slots."""
+        asm = self.asm
         made = asm.vector(self.shape.hidden, self.tokens)
         self._linear(linear, slots, made)
         asm.binary(op=Binary.ADD, a=x, b=made, dst=x)
         asm.free(made, slots)
 
-    def _mlp(self, x: Vector) -> None:
+    def _glu(self, x: Vector) -> Slots:
+        """Gate and up of the normed ``x``; their product in slots."""
         asm, shape = self.asm, self.shape
         self._clustering("post")
         slots = self._quantize("post", x)
@@ -286,7 +310,7 @@ class LayerCommands:
                 asm.function(function=Function.SILU, src=gate.token(t), dst=h.token(t))
             asm.binary(op=Binary.MULTIPLY, a=h, b=up, dst=h)
         asm.free(made)
-        self._residual("h", "down", h, x)
+        return self._quantized("h", h)
 
 
 def _epsilon(shape: LayerShape) -> int:
@@ -486,9 +510,7 @@ def head_commands(
             asm.read(src=made)
         if results.place is not None:
             is_last = first + step >= layout.vocabulary
-            asm.top_k(
-                src=made, first=first, place=results.place, begin=first == 0, end=is_last
-            )
+            asm.top_k(src=made, first=first, place=results.place, begin=first == 0, end=is_last)
         asm.free(made)
     asm.free(slots)
 

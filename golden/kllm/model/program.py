@@ -1,6 +1,7 @@
 """The commands that take some tokens through a whole model. Pure Python."""
 
 import dataclasses
+from collections.abc import Iterator
 
 from golden.config import ConfigError
 from golden.kllm.assembler import Assembler, AssemblyError, Vector
@@ -14,6 +15,7 @@ from golden.kllm.layer.program import (
     head_step,
 )
 from golden.kllm.model.layout import HEAD_SHARE, ModelLayout
+from golden.kllm.model.order import group_sizes, stage_order
 
 _ADDRESS_WORD = 4  # of LOAD
 
@@ -110,16 +112,33 @@ def step_program(layout: ModelLayout, tokens: int = 1, logits: int | None = None
             address=first, rows=rows, index=Index.POSITION, limit=shape.context, dst=tables[name]
         )
     angles = [(tables["cos"].token(t), tables["sin"].token(t)) for t in range(tokens)]
-    for number in range(shape.layers):
-        memory = layout.of_layer(number, job)
-        commands = LayerCommands(shape.layer, layout.options, tokens, memory, asm, number, angles)
-        commands.layer(x, chained=True)
+    _layers(layout, job, asm, x, angles)
     asm.free(*tables.values())
     if logits:
         last = Vector(x.row + (tokens - logits) * x.stride, x.length, logits, x.stride)
         results = HeadResults(logits=False, place=tokens - logits)
         head_commands(asm, shape.layer, layout.head, logits, HEAD_SHARE, last, results)
     return StepProgram(layout, tokens, logits, asm.words())
+
+
+def _layers(
+    layout: ModelLayout, job: Job, asm: Assembler, x: Vector, angles: list[tuple[Vector, Vector]]
+) -> None:
+    """The commands of all layers, in which the groups of tokens take turns."""
+    shape, sizes = layout.shape, group_sizes(job.tokens)
+
+    def stages(group: int) -> Iterator[None]:
+        count, first = sizes[group], sum(sizes[:group])
+        own = Vector(x.row + first * x.stride, x.length, count, x.stride)
+        for number in range(shape.layers):
+            yield from LayerCommands(
+                shape.layer, layout.options, count, layout.of_layer(number, job), asm, number,
+                angles[first : first + count], first,
+            ).stages(own)  # fmt: skip
+
+    groups = [stages(group) for group in range(len(sizes))]
+    for group in stage_order(shape, layout.config, sizes):
+        next(groups[group])
 
 
 def pieces(layout: ModelLayout, logits: int) -> list[int]:

@@ -48,16 +48,17 @@ _SMALL = CacheConfig(
 class KllmCache(Block):
     """APPEND and ATTEND of golden.kllm.isa, with the pages and the attention of another block.
 
-    Token t of a command belongs to place t of the batch. A place without a token takes nothing,
-    and ATTEND writes zeros for it.
+    Token t of a command belongs to place ``place + t`` of the batch. A place without a token takes
+    nothing, and ATTEND writes zeros for it.
 
     APPEND gives a request and a vector for each token, and waits for their statuses. ATTEND gives
     an ``attend`` and its queries, and writes ``o``. All attends of a command are one run. Beats of
     ``q`` and ``o`` are rows. Their order is: KV head, beat of a head, query, row of the beat. That
     is the order of memory where a head has one beat.
 
-    The status of a command has the bits of all its tokens. RANGE: no token, more than ``places``,
-    no such layer, rows beyond the memory, or an ATTEND of other than ``heads`` query heads.
+    The status of a command has the bits of all its tokens. RANGE: no token, a place of ``places``
+    and above, no such layer, rows beyond the memory, or an ATTEND of other than ``heads`` query
+    heads.
     Nothing is read then. Words of ``o`` that are ``void`` are not written.
 
     ``host_request`` passes requests of the host. APPEND and READ are not the host's: they become
@@ -184,7 +185,7 @@ class KllmCache(Block):
         later = Signal()  # a further token of the command
         following = range(1, config.places)
         m.d.comb += [
-            self.index.eq(tokens.at),
+            self.index.eq(job.place + tokens.at),
             own.valid.eq(tokens.here & job.is_append),
             own.p.op.eq(Op.APPEND),
             own.p.tag.eq(tokens.at),
@@ -302,6 +303,7 @@ class _Job:
         self.runs = Signal(name="runs")
         self.tokens = Signal(8, name="tokens")
         self.layer = Signal(8, name="layer")
+        self.place = Signal(8, name="place")  # of the first token
         self.present = Signal(config.places, name="tokens_present")
         attend = {
             name: operand(command, Opcode.ATTEND, name)
@@ -327,15 +329,15 @@ class _Job:
                         operand(command, Opcode.ATTEND, name),
                     )
                 )
-                for name in ("tokens", "layer")
+                for name in ("tokens", "layer", "place")
             ),
             last_token.eq(self.tokens - 1),
             self.present.eq(
-                Cat(block.present[place] & (self.tokens > place) for place in range(config.places))
+                (block.present >> self.place) & Cat(self.tokens > n for n in range(config.places))
             ),
             self.outside.eq(
                 (self.tokens == 0)
-                | (self.tokens > config.places)
+                | (self.place + self.tokens > config.places)
                 | outside(self.layer, range(config.cache.layers))
                 | (self.src + span + rows > config.vectors.rows)
                 | (
