@@ -1,10 +1,9 @@
 """``python -m senbazuru.talk.contexts``: cycles of a Verilated layer as the context grows.
 
-Runs one token through two layers after a number of cached tokens. Their K and V are words of the
-embedding, because cycles depend on their outliers alone. Prints what each unit and each kind of
-product costs, per layer. ``--steps`` measures whole steps of the model instead, which no host is
-in, next to their limits and to the simulator's cycles.
-``--page`` rewrites the table of docs/talk.md, and the plot of layers.
+Runs one token through two layers after a number of cached tokens, whose K and V are those of
+senbazuru.talk.history. Prints what each unit and each kind of product costs, per layer. ``--steps``
+measures whole steps of the model instead, which no host is in, next to their limits and to the
+simulator's cycles. ``--page`` rewrites the table of docs/talk.md, and the plot of layers.
 """
 
 import dataclasses
@@ -21,9 +20,6 @@ from senbazuru.talk.options import Options
 from tb.simulate.run import ROOT
 
 if TYPE_CHECKING:
-    from golden.kllm.model.layout import ModelLayout
-    from golden.llm.kllm.pack import ModelPack
-    from senbazuru.talk.driver import Driver
     from sim.kllm.units import Outliers
 
 PAGE = ROOT / "docs" / "talk.md"
@@ -51,15 +47,16 @@ def _measured(options: Options, contexts: list[int]) -> Iterator[tuple[int, int,
     from senbazuru.talk.build import build_host
     from senbazuru.talk.command import image
     from senbazuru.talk.driver import Driver
+    from senbazuru.talk.history import History
     from senbazuru.talk.report import figures
 
     pack = image(options)
     native = build_host(options.config, options.threads)
-    layout = pack.layout
+    layout, history = pack.layout, History(pack)
     layers, cached = layout.shape.layers, 0
     with Driver(native.executable, pack, options.latency) as driver:
         for context in sorted(set(contexts)):
-            _fill(driver, layout, cached, context)
+            history.fill(driver, cached, context)
             cached = context
             program = pass_program(layout, Job(1, context), 0)
             run = driver.run_pass(program, [context + 1])
@@ -79,21 +76,22 @@ def _steps(options: Options, contexts: list[int]) -> Iterator["Step"]:
     from senbazuru.talk.build import build_host
     from senbazuru.talk.command import image
     from senbazuru.talk.driver import Driver
+    from senbazuru.talk.history import History
     from senbazuru.talk.report import limits, predicted
 
     pack = image(options)
     native = build_host(options.config, options.threads)
-    layout = pack.layout
+    layout, history = pack.layout, History(pack)
     with Driver(native.executable, pack, options.latency) as driver:
         driver.run_step(Job(1, 0), [0], 1)
         program = PassProgram(layout, Job(1, 0), driver.step_words(1, 1), 0)
         found = limits(program, layout.config)
         for context in sorted(contexts):
             driver.reset()  # a host's programs count commands from there
-            _fill(driver, layout, 0, context)
+            history.fill(driver, 0, context)
             done = driver.run_step(Job(1, context), [context + 1], 1)
             job = dataclasses.replace(program, job=Job(1, context))
-            shares = outliers(pack, context)
+            shares = history.outliers()
             says = predicted(job, options.config, options.latency, outliers=shares)
             yield Step(context, done.cycles, says, found.ports, found.lanes, shares)
 
@@ -108,56 +106,6 @@ class Step:
     ports: int
     lanes: float
     outliers: "Outliers"
-
-
-def outliers(pack: "ModelPack", context: int) -> "Outliers":
-    """The share of the elements with an entry in their records, of K and V of ``_appends``."""
-    import numpy as np
-    import torch
-
-    from golden.kllm.isa import ROW_BYTES, row_count
-    from golden.oaken.quantize import encode
-    from golden.paging.format import Kv
-    from sim.kllm.units import OUTLIERS
-
-    layout = pack.layout
-    tokens = min(layout.config.batch, context)
-    if not tokens:
-        return OUTLIERS
-    shape = layout.shape.layer
-    row_bytes = ROW_BYTES * row_count(shape.hidden)
-    first = ROW_BYTES * layout.embedding
-    data = np.array(pack.image().data[first : first + tokens * row_bytes])
-    words = data.view("<u2").reshape(tokens, -1)[:, : shape.kv_heads * shape.head_size]
-    x = torch.from_numpy(words.astype(np.int64))
-    k, v = ([encode(x, own).sparse_fraction for own in pack.thresholds[:, kv]] for kv in Kv)
-    return dict(enumerate(zip(k, v, strict=True)))
-
-
-def _fill(driver: "Driver", layout: "ModelLayout", cached: int, context: int) -> None:
-    """Appends K and V of all layers up to ``context`` tokens."""
-    from golden.kllm.layer.layout import Job
-
-    while cached < context:
-        count = min(layout.config.batch, context - cached)
-        driver.set_batch(Job(count, cached))
-        driver.run(_appends(layout, count))
-        cached += count
-
-
-def _appends(layout: "ModelLayout", count: int) -> list[int]:
-    """The program that gives all layers K and V of ``count`` tokens: the embedding's first rows."""
-    from golden.kllm.assembler import Assembler
-    from golden.paging.format import Kv
-
-    asm, shape = Assembler(layout.config), layout.shape.layer
-    x = asm.vector(shape.hidden, count)
-    asm.load(address=layout.embedding, dst=x)
-    for layer in range(layout.shape.layers):
-        for kv in Kv:
-            asm.append(src=x.part(0, shape.kv_heads * shape.head_size, count, x.stride),
-                       layer=layer, kv=kv)  # fmt: skip
-    return asm.words()
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -232,7 +232,10 @@ class Driver:
 
     def _store(self, tokens: int, ids: int) -> int:
         """The row of a step's program, which is written after the data."""
-        image = program_image(self.step_words(tokens, ids), self.layout.config)
+        return self.store(program_image(self.step_words(tokens, ids), self.layout.config))
+
+    def store(self, image: bytes) -> int:
+        """The row from which on the data memory has ``image``, after all that it had before."""
         row, rows = self._free_row, len(image) // ROW_BYTES
         self._send(b"W" + struct.pack("<II", row, rows) + image)
         self._free_row += rows
