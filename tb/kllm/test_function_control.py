@@ -213,7 +213,7 @@ def positions(layout) -> dict[str, tuple[int, int, int]]:
     return found
 
 
-@pytest.mark.telling("0-table1", "3-small")
+@pytest.mark.telling("0-table1", "1-small", "3-small")
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("loaded", [0, 1, 3])
 def test_function_control(name, loaded, seed):

@@ -2,7 +2,7 @@
 
 Shown to fail:
 
-- a word too many asked of a port;
+- a word too many asked of a port, or a read of none;
 - groups that are not replayed;
 - reads at address 0;
 - factors that are not kept for the second group;
