@@ -189,7 +189,7 @@ def _table(found: list[tuple[int, int, dict[str, float]]]) -> str:
         rows.append(f"| {' | '.join(cells)} |")
     more = [each[0] for each in found if each[2][ATTEND] > each[2][LINEAR]]
     if more:
-        rows += ["", f"{ATTEND.capitalize()} pass the {LINEAR} from {min(more)} cached tokens on."]
+        rows += ["", f"{ATTEND} takes more than the {LINEAR} from {min(more)} cached tokens on."]
     return "\n".join([*rows, ""])
 
 
