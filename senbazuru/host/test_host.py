@@ -19,7 +19,14 @@ from golden.oaken.kv_engine import Request
 from golden.paging.format import Op
 from hdl.kllm.room import BLOCKS
 from senbazuru.host.build import build_chip
-from senbazuru.host.engine import Engine, HostError, Policy, Reason, VerilatedChip
+from senbazuru.host.engine import (
+    Engine,
+    HostError,
+    Policy,
+    Reason,
+    VerilatedChip,
+    result_text,
+)
 from senbazuru.host.wanted import Wanted, take
 from tests.kllm import model_example as example
 
@@ -164,11 +171,12 @@ def test_policies_change_no_token(policy, chip, packed, alone):
 def test_ends(chip, packed, alone):
     """A stop, and the end of the context."""
     context = Wanted(prompt(50, example.CONTEXT - 2), 1000)
-    stop = dataclasses.replace(asked()[3][1], stops=(alone[3][1],))
+    stop = dataclasses.replace(asked()[3][1], stops=(alone[3][2],))
     with Engine(chip, image_of(packed)) as engine:
         served(engine, [(0, context), (0, stop)])
     assert (len(context.tokens), context.end.reason) == (2, Reason.LENGTH)
-    assert (stop.tokens, stop.end.reason) == (alone[3][:2], Reason.STOP)
+    until = alone[3].index(alone[3][2]) + 1
+    assert (stop.tokens, stop.end.reason) == (alone[3][:until], Reason.STOP)
 
 
 def test_pages_of_cancelled_requests_come_back(chip, packed):
@@ -228,25 +236,25 @@ def test_a_fault_of_one_request_is_its_own(chip, packed, alone):
 
 @pytest.mark.parametrize(
     ("port", "reason"),
-    [(0, "(MATMUL): BUS_ERROR"), (DATA, "BUS_ERROR"), (DATA + 1, "(CACHE): BUS_ERROR"),
+    [(0, "(MATMUL): BUS_ERROR"), (DATA, "the run: BUS_ERROR"), (DATA + 1, "(CACHE): BUS_ERROR"),
      (DATA + 2, "(CACHE): BUS_ERROR")],
 )  # fmt: skip
 def test_faults_that_pass(port, reason, chip, packed, alone):
-    """Weights, a program, and pages cannot be read, or pages not written, for one step."""
+    """Weights, programs, and pages cannot be read, or pages not written, for one step."""
     layout, timed = packed.layout, asked()[:4]
-    words = {0: [layout.layers[2].image["down"][0] + 7], DATA: [layout.rows + 40]}.get(
-        port, range(0, 64)
-    )
-    failed = []
+    weights = [layout.layers[2].image["down"][0] + 7]
+    programs = range(layout.rows, layout.rows + 6000)  # all of them
+    words = {0: weights, DATA: programs}.get(port, range(64))
 
     def step(number):
-        for word in words:
-            chip.set_error(port, word, number == 3)
+        if number in (3, 4):
+            for word in words:
+                chip.set_error(port, word, number == 3)
 
     with Engine(chip, image_of(packed)) as engine:
         reports = served(engine, timed, step)
-    failed = [each for each in reports if each["failed"]]
-    assert len(failed) == 1 or port == DATA  # of a program that another step has, none fails
+    (failed,) = (each for each in reports if each["failed"])
+    assert reason in result_text(failed["result"])
     assert [each.tokens for _, each in timed] == alone[:4]
 
 
