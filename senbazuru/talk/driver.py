@@ -2,10 +2,11 @@
 
 | request | words after the letter | answer |
 |---|---|---|
+| ``I`` | size, bytes of golden.kllm.model.host_image: once, before all others | ``i`` |
 | ``Q`` | words of a request to the cache | ``q`` |
 | ``B`` | count, words of the batch | |
-| ``W`` | row, rows, their bytes: the host writes data memory | |
-| ``N`` | word of RUN, ids, abort_at, count, words of the batch: a step | ``n`` |
+| ``W`` | size, bytes of rows: the host writes data memory | ``w`` |
+| ``N`` | tokens, ids, abort_at, count, words of the batch: a step | ``n`` |
 | ``E`` | port, word address, 0 or 1: reads or writes of it give SLVERR | |
 | ``R`` | the accelerator is reset | ``r`` |
 | ``P`` | abort_at, stop_at, count, words of a program | ``p`` |
@@ -28,21 +29,13 @@ from types import TracebackType
 import numpy as np
 
 from golden.kllm.engines import Sampling, place_words, request_words
-from golden.kllm.fetch import program_image
-from golden.kllm.isa import (
-    FAILED,
-    ROW_BYTES,
-    RUN_CHECKS,
-    RUN_UNIT,
-    CommandStatus,
-    RunStatus,
-    Unit,
-)
+from golden.kllm.isa import FAILED, RUN_UNIT, CommandStatus, RunStatus, Unit
 from golden.kllm.layer.layout import Job
-from golden.kllm.model.program import PassProgram, step_program
+from golden.kllm.model.host_image import host_image
+from golden.kllm.model.program import PassProgram
 from golden.llm.kllm.pack import ModelPack
 from golden.oaken.kv_engine import Request
-from golden.paging.format import Kv, Op, Status
+from golden.paging.format import Op, Status
 
 _PIPE = 1 << 20  # bytes that a pipe holds, so that a pass is sent before its first answer
 _STATUS_BITS = (1 << 13) - 1
@@ -95,11 +88,9 @@ class Driver:
     """A running host, with one open sequence; use it in a ``with``."""
 
     def __init__(self, executable: Path, pack: ModelPack, latency: int) -> None:
-        self.layout, self._thresholds = pack.layout, pack.thresholds
+        self._programs = pack.step_programs
+        self._image = host_image(self._programs, pack.thresholds.tolist(), most=1)
         self.sequence = 0
-        self._words: dict[tuple[int, int], list[int]] = {}  # of each step, by tokens and ids
-        self._rows: dict[tuple[int, int], int] = {}  # where they are in the data memory
-        self._free_row = pack.layout.rows
         command = [str(executable), str(pack.folder), str(latency)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin is not None
@@ -110,7 +101,9 @@ class Driver:
 
     def __enter__(self) -> "Driver":
         try:
-            self._begin()
+            self._send(b"I" + struct.pack("<I", len(self._image)) + self._image)
+            self._answer(b"i")
+            self.sequence = self.request(Request(Op.OPEN))
         except DriverError:
             self.close()
             raise
@@ -164,7 +157,7 @@ class Driver:
         """Resets the accelerator, which forgets K and V; the other memories keep what they hold."""
         self._send(b"GR")
         self._answer(b"r")
-        self._begin()
+        self.sequence = self.request(Request(Op.OPEN))
 
     def run(
         self, words: Sequence[int], *, abort_at: int = NEVER, stop_at: int = NEVER
@@ -207,48 +200,30 @@ class Driver:
 
         The program is in the data memory. The host writes the batch, and which program.
         """
-        row = self._rows.get((job.tokens, ids))
-        stored = self._store(job.tokens, ids) if row is None else row
-        word = stored | RUN_CHECKS if row is None else stored
-        head = struct.pack("<IIq", word, ids, abort_at)
+        head = struct.pack("<IIq", job.tokens, ids, abort_at)
         self._send(b"N" + head + self._batch(job, tokens, sampling)[1:])
         frame = self._answer(b"n")
-        cycles, written, answer = struct.unpack("<QII", frame[:16])
+        size = struct.calcsize("<QIII")
+        cycles, written, answer, checked = struct.unpack("<QIII", frame[:size])
         status, unit, number = answer & _STATUS_BITS, answer >> 13 & 7, answer >> 16
         if unit != RUN_UNIT:
             name = f"command {number} ({Unit(unit).name}): {CommandStatus(status).name}"
             raise CommandFailed(f"a step: {name}")
         if status & ~(RunStatus.OVERFLOW | RunStatus.SCALE_NONFINITE):
             raise CommandFailed(f"a step: {RunStatus(status).name}")
-        self._rows[job.tokens, ids] = stored  # its check word is right
-        chosen = list(struct.unpack(f"<{ids}I", frame[16:]))
-        return StepRun(cycles, written, chosen, row is None)
+        chosen = list(struct.unpack(f"<{ids}I", frame[size:]))
+        return StepRun(cycles, written, chosen, bool(checked))
 
     def step_words(self, tokens: int, ids: int) -> list[int]:
         """The words of a step's program."""
-        if (tokens, ids) not in self._words:
-            self._words[tokens, ids] = step_program(self.layout, tokens, ids).words
-        return self._words[tokens, ids]
+        return self._programs.words(tokens, ids)
 
-    def _store(self, tokens: int, ids: int) -> int:
-        """The row of a step's program, which is written after the data."""
-        return self.store(program_image(self.step_words(tokens, ids), self.layout.config))
-
-    def store(self, image: bytes) -> int:
-        """The row from which on the data memory has ``image``, after all that it had before."""
-        row, rows = self._free_row, len(image) // ROW_BYTES
-        self._send(b"W" + struct.pack("<II", row, rows) + image)
-        self._free_row += rows
-        return row
+    def store(self, rows: bytes) -> int:
+        """The first row of ``rows`` in the data memory, where nothing else is."""
+        self._send(b"W" + struct.pack("<I", len(rows)) + rows)
+        return int(struct.unpack("<Q", self._answer(b"w"))[0])
 
     # Words.
-
-    def _begin(self) -> None:
-        """The thresholds of each layer, and a sequence."""
-        for layer, sides in enumerate(self._thresholds.tolist()):
-            for kv, words in zip(Kv, sides, strict=True):
-                self.request(Request(Op.THRESHOLDS, layer=layer, kv=kv, thresholds=words))
-        self.sequence = self.request(Request(Op.OPEN))
 
     def _batch(
         self, job: Job, tokens: Sequence[int] = (), sampling: Sampling | None = None

@@ -1,10 +1,14 @@
-"""Block -> Verilog -> Verilator -> executable with a C++ main; kept as tb.simulate.run does."""
+"""Block -> Verilog -> Verilator -> a program around it, or a library; kept as tb.simulate.run does.
+
+``build_library`` makes a library of C++ files alone.
+"""
 
 import dataclasses
 import hashlib
 import importlib.metadata
 import importlib.util
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import filelock
@@ -23,9 +27,13 @@ _COMPILED = (
 )  # fmt: skip
 
 
+# Programs and libraries share a model, so its objects fit both.
+_POSITION = ("-fPIC", "-fno-semantic-interposition")
+
+
 @dataclasses.dataclass(frozen=True)
 class Native:
-    """A compiled program around one design."""
+    """A compiled program around one design, or a library for other programs."""
 
     executable: Path
     design: Delivery
@@ -61,6 +69,8 @@ def build_native(
     main: Path,
     *,
     name: str = TOP,
+    sources: tuple[Path, ...] = (),
+    shared: bool = False,
     constants: dict[str, int] | None = None,
     macros: dict[str, str] | None = None,
     separate: tuple[type[Block], ...] = (),
@@ -69,10 +79,11 @@ def build_native(
     """Compile ``block`` with the program ``main``, or find both in the cache.
 
     ``main`` includes "hdl_ports.h" (``ports_header``). It sees ``constants`` as constexpr unsigned
-    and ``macros``, such as "EACH(X)", as they are. Modules of the classes in ``separate`` are
-    compiled once, however many instances the design has. The model evaluates on ``threads``
-    threads, which should be processors that nothing else uses. A program that does not compile
-    raises RuntimeError with the compiler's words.
+    and ``macros``, such as "EACH(X)", as they are. ``sources`` are its other files and headers.
+    ``shared``: the result is a library, ``main`` its first file. Modules of the classes in
+    ``separate`` are compiled once, however many instances the design has. The model evaluates on
+    ``threads`` threads, which should be processors that nothing else uses. A program that does not
+    compile raises RuntimeError with the compiler's words.
     """
     design = package(convert(block, name))
     header = ports_header(design)
@@ -85,24 +96,39 @@ def build_native(
     files = {
         "hdl_ports.h": header,
         "native.h": (_HERE / "native.h").read_text(),
-        "main.cpp": main.read_text(),
+        **{each.name: each.read_text() for each in (main, *sources)},
     }
-    executable = f"V{design.name}"
-    directory = _directory("native", model.name, *files.values())
+    include = _include()
+    folders = [f"-I{each}" for each in (model, include, include / "vltstd")]
+    archives = [str(model / archive) for archive in _archives(design, modules)]
+    made = f"lib{design.name}.so" if shared else f"V{design.name}"
+    return Native(_linked(made, files, shared, folders, archives), design)
+
+
+def build_library(name: str, sources: tuple[Path, ...]) -> Path:
+    """Compile C++ files, of which some may be headers, to the library ``name``, as above."""
+    return _linked(f"lib{name}.so", {each.name: each.read_text() for each in sources}, True)
+
+
+def _linked(
+    name: str, files: dict[str, str], shared: bool,
+    folders: Sequence[str] = (), archives: Sequence[str] = (),
+) -> Path:  # fmt: skip
+    """The path of a program, or of a library, of these files; compiled unless it is there."""
+    options = [*_COMPILED, *(("-shared", *_POSITION) if shared else ())]
+    texts = [text for item in sorted(files.items()) for text in item]
+    directory = _directory("native", name, *options, *archives, *texts)
     with filelock.FileLock(directory / "lock"):
-        if not is_whole(directory, executable):
+        if not is_whole(directory, name):
             (directory / "complete").unlink(missing_ok=True)
             with made_aside(directory) as part:
                 for file, text in files.items():
                     (part / file).write_text(text)
-                link = [str(model / archive) for archive in _archives(design, modules)]
-                include = _include()
-                folders = [f"-I{each}" for each in (model, include, include / "vltstd")]
-                compiler = ["g++", *_COMPILED, *folders]
-                compiler += ["main.cpp", *link, "-pthread", "-o", executable]
-                _run(compiler, part, tool_environment())
-            mark_whole(directory, executable)
-    return Native(directory / executable, design)
+                compiled = [file for file in files if file.endswith(".cpp")]
+                command = ["g++", *options, *folders, *compiled, *archives]
+                _run([*command, "-pthread", "-o", name], part, tool_environment())
+            mark_whole(directory, name)
+    return directory / name
 
 
 def _include() -> Path:
@@ -123,6 +149,7 @@ def _build_model(design: Delivery, separate: tuple[str, ...], threads: int) -> P
     """The folder of a design's Verilated classes, compiled; programs of all kinds share it."""
     arguments = [
         "--cc", "-O3", "--no-assert", "--x-assign", "unique", "--x-initial", "unique",
+        "-CFLAGS", " ".join(_POSITION),
         *(f"-Wno-{rule}" for rule in LINT_WAIVERS),
         # Verilator sees no path through a module of its own, and takes any to be there.
         *(["--hierarchical", "-Wno-UNOPTFLAT"] if separate else []),

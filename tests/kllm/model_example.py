@@ -39,12 +39,12 @@ def checkpoint(head_dim: int = 32) -> Checkpoint:
     return Checkpoint(LlamaForCausalLM(config).eval(), None, "random")
 
 
-def paged(head_dim: int = 32, engines: int = 1) -> MachineConfig:
-    """The small machine with a unit CACHE for the heads of ``checkpoint``."""
+def paged(head_dim: int = 32, engines: int = 1, **sizes: int) -> MachineConfig:
+    """The small machine with a unit CACHE for the heads of ``checkpoint``; sizes: of its cache."""
     machine = MachineConfig.parse(MACHINES["small_cache"], PAGED)
     assert isinstance(machine, MachineConfig)
     kv = dataclasses.replace(machine.cache.kv, head_dim=head_dim)
-    cache = dataclasses.replace(machine.cache, kv=kv)
+    cache = dataclasses.replace(machine.cache, kv=kv, **sizes)
     return dataclasses.replace(machine, cache=cache, engines=engines)
 
 
@@ -62,11 +62,11 @@ def quantized(
 
 
 @functools.cache
-def image(head_dim: int = 32, layers: int = LAYERS, engines: int = 1) -> ModelImage:
-    """The image of the small machine with a unit CACHE for these heads."""
+def image(head_dim: int = 32, layers: int = LAYERS, engines: int = 1, **sizes: int) -> ModelImage:
+    """The image of the small machine with a unit CACHE for these heads; sizes: of its cache."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return compile_model(*quantized(paged(head_dim, engines), head_dim, layers))
+        return compile_model(*quantized(paged(head_dim, engines, **sizes), head_dim, layers))
 
 
 @functools.cache
@@ -85,11 +85,14 @@ def tokenizer() -> Tokenizer:
 
 def packed(
     folder: Path, head_dim: int = 32, end: Sequence[int] = (), speaks: bool = False,
-    engines: int = 1,
+    engines: int = 1, layers: int = LAYERS, **sizes: int,
 ) -> pack.ModelPack:  # fmt: skip
-    """Written to a folder and read back; end: tokens that end a text; speaks: has a tokenizer."""
+    """Written to a folder and read back; end: tokens that end a text; speaks: has a tokenizer.
+
+    sizes: of the machine's cache.
+    """
     model = {"name": "random", "end": list(end)}
     given = types.SimpleNamespace(backend_tokenizer=tokenizer()) if speaks else None
-    made = image(head_dim, engines=engines)
+    made = image(head_dim, layers, engines, **sizes)
     pack.write(folder, made, model, {"tool": "test"}, given)
     return pack.load(folder, made.layout.config)

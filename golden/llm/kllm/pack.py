@@ -13,6 +13,7 @@ Programs are not stored: golden.kllm.model.program makes them from the manifest'
 import argparse
 import contextlib
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -32,6 +33,7 @@ from golden.kllm.layer.quantized import QuantizedLayer, quantize_layer
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 from golden.kllm.layer.weights import layer_weights
 from golden.kllm.model.compiler import ModelImage, compile_model
+from golden.kllm.model.host_image import StepPrograms
 from golden.kllm.model.layout import CONTEXT_MAX, ModelLayout, ModelShape, model_layout
 from golden.kllm.model.program import check_model
 from golden.kllm.model.quantized import Head, QuantizedModel
@@ -69,6 +71,11 @@ class ModelPack:
     def thresholds(self) -> torch.Tensor:
         """(layers, 2, 4) FP16 words of the pages."""
         return torch.tensor(self.manifest.layout["thresholds"])
+
+    @functools.cached_property
+    def step_programs(self) -> StepPrograms:
+        """Programs of steps, which are made when they are needed."""
+        return StepPrograms(self.layout)
 
     @property
     def identity(self) -> str:

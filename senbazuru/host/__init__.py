@@ -1,0 +1,1 @@
+"""The host of a KLLM accelerator: many requests share its steps (docs/host-library.md)."""

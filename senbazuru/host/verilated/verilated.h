@@ -1,0 +1,26 @@
+/* A Verilated accelerator as a chip of senbazuru.h. */
+#ifndef SENBAZURU_VERILATED_H
+#define SENBAZURU_VERILATED_H
+
+#include "senbazuru.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* folder: of golden.llm.pack --all; its files are mapped and stay as they are. latency: of all
+ * memories, in cycles. SZR_CHIP: `why` has one line, ended by a zero byte. */
+int szr_verilated_open(const char *folder, uint32_t latency, szr_backend *backend, char *why,
+                       size_t room);
+void szr_verilated_close(szr_backend *backend);
+/* Reads of a word of a port's memory give SLVERR, or no longer. Ports are those of the weights,
+ * then the data memory, each engine's reads of pages, and each one's writes. */
+int szr_verilated_set_error(szr_backend *backend, uint32_t port, uint64_t word, int is_set);
+/* The line of the last SZR_CHIP or SZR_SILENT; "" where there was none. */
+const char *szr_verilated_why(const szr_backend *backend);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
