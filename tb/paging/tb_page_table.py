@@ -134,6 +134,27 @@ async def initialisation(dut):
     assert result.cycles["command"] == [INITIALISATION]
 
 
+def where_of(command) -> tuple[int, int, int, int]:
+    return command.sequence, command.layer, command.kv, command.slot
+
+
+def pages_walked(table: PageTable, command) -> int | None:
+    """The pages that a command of a table with forks walks over."""
+    if not config.forks:
+        return None
+    if command.op == PageOp.FREE_STREAM:
+        return pages_of(table, command)
+    return table.shareable if command.op == PageOp.FORK_STREAM else 0
+
+
+def pages_of(table: PageTable, command) -> int:
+    """Pages of the stream that ``command`` names, if there is such a stream."""
+    sequence, layer, _, slot = where_of(command)
+    if sequence >= config.sequences or layer >= config.layers or slot >= SLOTS:
+        return 0
+    return len(list(table.chain(*where_of(command))))
+
+
 @cocotb.test()
 async def cycles(dut):
     """Each command is answered, and the next one taken, within the cycles of the block's timing."""
@@ -151,14 +172,15 @@ async def cycles(dut):
         took = answered[n] - given[n]
         assert timing.latency <= took <= timing.latency_max, command
         extended = table.extended if command.op == PageOp.ABORT else 0
-        before, freed, alone = table.free_pages, 0, 0
+        freed, alone = 0, 0
+        walked = pages_walked(table, command)
+        before = pages_of(table, command) if command.op == PageOp.TRIM_STREAM else 0
         table.command(command)
         if command.op == PageOp.TRIM_STREAM and answer.status == Status.OK:
-            where = command[PageCommand._fields.index("sequence") :][:4]
-            is_alone = len(list(table.chain(*where))) < 2
-            freed, alone = table.free_pages - before, 2 * is_alone
+            pages = pages_of(table, command)
+            freed, alone = before - pages, 2 * (pages < 2)
         name = PageOp(command.op).name if command.op in set(PageOp) else ""
-        expected = page_table_cycles(name, SLOTS, extended=extended, freed=freed)
+        expected = page_table_cycles(name, SLOTS, extended=extended, freed=freed, walked=walked)
         if answer.status == Status.OK:
             assert took == expected - alone, command
             seen.setdefault(PageOp(command.op).name, set()).add(took)

@@ -30,6 +30,8 @@ from tb.simulate.run import simulate
 
 CONFIGS = {
     "soak": BLOCKS["paging_mmu"].configs["soak"],
+    # Sequences share pages.
+    "forks": BLOCKS["paging_mmu"].configs["forks"],
     # Four words to a page, and queues longer than that: chains are walked as fast as they can be.
     "short_pages": PagingMmuConfig(
         cache=CacheConfig(
@@ -113,7 +115,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.telling("short_pages", "one_of_each")
+@pytest.mark.telling("short_pages", "one_of_each", "forks")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_mmu(name, seed):
     simulate(

@@ -71,6 +71,17 @@ CONFIGS = {
         ),
         sequences=3, layers=1, pages=60, page_bytes=256, max_tokens=60,
     ),
+    # Few sequences with few pages share and part all the time.
+    "forks_small": golden.paging.config.CacheConfig(
+        kv=VectorRecords(
+            heads=1, per_head=(_kind("a", 20, 20), _kind("b", 3, 90)), per_vector=(),
+        ),
+        sequences=3, layers=2, pages=40, page_bytes=256, max_tokens=60, forks=True,
+    ),
+    "forks_variable": golden.paging.config.CacheConfig(
+        kv=VectorRecords(heads=1, per_head=(_kind("a", 2, 128),), per_vector=()),
+        sequences=9, layers=1, pages=60, page_bytes=256, max_tokens=200, forks=True,
+    ),
     # Only variable records: no slot has an offset.
     "variable": golden.paging.config.CacheConfig(
         kv=VectorRecords(heads=2, per_head=(_kind("a", 2, 50),), per_vector=()),
@@ -79,7 +90,7 @@ CONFIGS = {
 }  # fmt: skip
 
 
-@pytest.mark.telling("small", "odd", "smallest", "kinds", "variable")
+@pytest.mark.telling("small", "odd", "forks", "forks_small", "smallest", "kinds", "variable")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_page_table(name, seed):
     simulate(PagingPageTable(CONFIGS[name]), "tb.paging.tb_page_table", seed=seed)
