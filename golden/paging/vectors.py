@@ -219,8 +219,15 @@ class Traffic:
         yield from self._vacate(child)
 
     def _level(self, sequence):
-        """Appends until all vectors have equally many tokens, if that takes few."""
+        """Appends until all vectors have equally many tokens, if that takes few.
+
+        Sometimes pages of the first slot are full then.
+        """
+        config = self.config
         target = max(self.tokens[sequence, *each] for each in self.used)
+        full, rest = divmod(config.page_bytes, config.kv.kind(0).most)
+        if not rest and self.rng.random() < 0.5:
+            target = min(-(-max(target, 1) // full) * full, config.max_tokens)
         if sum(target - self.tokens[sequence, *each] for each in self.used) > 60:
             return
         for vector in self.used:

@@ -596,8 +596,8 @@ def race_script(config, seed, rounds=8):
 def fork_script(config, seed):
     """A prompt and its children: each reads the prompt and its own tokens, trims and frees.
 
-    Shown to fail: a child without its parent's start; a child that does not count as open; a FORK
-    that waits for no APPEND.
+    Shown to fail: a child that does not count as open; a FORK that waits for no APPEND. Not found:
+    a child without its parent's start, which reads scales more often.
     """
     script = Script(config, seed)
     rng, cache = script.rng, config.cache

@@ -825,7 +825,9 @@ async def children_of_one_prompt(dut, flow):
     - a child that is not known;
     - a FREE that gives all pages back.
     """
-    tokens = min(CACHE.max_tokens - 8, 45)
+    # Calm: the pages of records of one size are full, so children have no page of theirs yet.
+    full = CACHE.page_bytes // KV.kind(0).most
+    tokens = min(CACHE.max_tokens - 8, full if flow == "calm" else 45)
     host, shadow = await prompt(dut, "prompt", tokens)
     flow = {"calm": CALM, "rough": ROUGH, "storm": STORM}[flow]
     host.stall |= dict.fromkeys(host.stall, flow["stall"]) if flow is not STORM else flow["stall"]
@@ -996,7 +998,9 @@ async def copies_and_appends_take_turns(dut):
     order = [request.op for request, _, _ in shadow.results]
     place = order.index(Op.FORK)
     after = len(order) - 1 - place
-    assert order[place - 3 : place].count(Op.APPEND) >= 2, "no APPEND while a FORK copies"
+    appends = order[:place].count(Op.APPEND) - tokens * len(VECTORS)
+    dut._log.info(f"{appends} APPENDs end during a FORK, {after} requests after it")
+    assert appends >= partial_streams(shadow.open[0]) // 2, "no APPEND while a FORK copies"
     assert after > len(VECTORS), "the FORK came last"
     await free_all(host, shadow)
 

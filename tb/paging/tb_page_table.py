@@ -76,6 +76,50 @@ async def well_behaved(dut):
     assert free_pages(dut) == traffic.table.free_pages
 
 
+@cocotb.test(skip=not config.forks)
+async def a_tip_comes_back(dut):
+    """A child drops its tip, which then becomes a page of its own."""
+    bench = await start(dut)
+    traffic = Traffic(config, bench.rng("tips"), misuse=0.0)
+    table, pairs = traffic.table, []
+    full = config.page_bytes // config.kv.kind(0).most
+    children = back = 0
+
+    def append(sequence, count):
+        for _ in range(count):
+            for vector in traffic.used:
+                if not traffic.is_full and traffic.tokens[sequence, *vector] < config.max_tokens:
+                    pairs.extend(traffic._append(sequence, vector))
+        traffic.is_full = False
+
+    def tokens_of(sequence):
+        return [traffic.tokens[sequence, *vector] for vector in traffic.used]
+
+    for _ in range(40):
+        pairs += traffic._open()
+        parent = traffic.answer.sequence
+        append(parent, full + bench.rng("tokens").randrange(full))
+        pairs += traffic._fork(parent)
+        same = [each for each in traffic.start if tokens_of(each) == tokens_of(parent)]
+        for child in [each for each in same if each != parent][:1]:
+            children += 1
+            pairs += traffic._free(parent)
+            chains = [(child, *vector, slot) for vector in traffic.used for slot in range(SLOTS)]
+            tips = [next(iter(table.chain(*each)), None) for each in chains]
+            for _ in range(6):
+                append(child, full)
+                pairs += traffic._trim(child, min(tokens_of(child)))
+                pairs += traffic._read(child)
+                now = [list(table.chain(*each)) for each in chains]
+                back += sum(tip in chain[1:] for tip, chain in zip(tips, now, strict=True))
+        for sequence in sorted(traffic.start):
+            pairs += traffic._free(sequence)
+    await ask(bench, pairs)
+    dut._log.info(f"{children} children, {back} tips came back")
+    assert children
+    assert free_pages(dut) == config.pages
+
+
 @cocotb.test()
 async def junk(dut):
     """Commands of random bits: an answer to each, and all pages still there."""

@@ -147,6 +147,21 @@ def test_smollm2(seed):
     )
 
 
+@pytest.mark.parametrize("page_bytes", [1024, 4096])
+def test_a_prompt_is_forked(page_bytes, seed):
+    """Three layers of SmolLM2-135M and 400 tokens: the log has the figures of the MMU's page."""
+    cache = CacheConfig(
+        kv=KvShape(heads=3, head_dim=64, order="token"),
+        sequences=9, layers=3, pages=1024, page_bytes=page_bytes, forks=True,
+    )  # fmt: skip
+    simulate(
+        PagingMmu(PagingMmuConfig(cache=cache, data_bits=512)),
+        "tb.paging.tb_mmu_forks",
+        params={"tokens": 400},
+        seed=seed,
+    )
+
+
 def test_reads_use_the_bandwidth(seed):
     """32 READs of 256 tokens: at least 0.90 of the words that memory can give."""
     (found,) = measure(ONE_HEAD, [TARGET], seed)["reads"]

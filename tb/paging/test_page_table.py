@@ -74,7 +74,7 @@ CONFIGS = {
     # Few sequences with few pages share and part all the time.
     "forks_small": golden.paging.config.CacheConfig(
         kv=VectorRecords(
-            heads=1, per_head=(_kind("a", 20, 20), _kind("b", 3, 90)), per_vector=(),
+            heads=1, per_head=(_kind("a", 32, 32), _kind("b", 3, 90)), per_vector=(),
         ),
         sequences=3, layers=2, pages=40, page_bytes=256, max_tokens=60, forks=True,
     ),
