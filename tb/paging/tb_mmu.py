@@ -822,8 +822,8 @@ async def children_of_one_prompt(dut, flow):
     - a copy to another page, or from another one;
     - a copy of one byte less;
     - NEXT of another stream;
-    - a child that is not known;
-    - a FREE that gives all pages back.
+    - a child that is not known, or a status that names its parent;
+    - a FORK that ends after its first copy.
     """
     # Calm: the pages of records of one size are full, so children have no page of theirs yet.
     full = CACHE.page_bytes // KV.kind(0).most

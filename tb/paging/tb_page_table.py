@@ -78,7 +78,11 @@ async def well_behaved(dut):
 
 @cocotb.test(skip=not config.forks)
 async def a_tip_comes_back(dut):
-    """A child drops its tip, which then becomes a page of its own."""
+    """A child drops its tip, which then becomes a page of its own.
+
+    An entry that keeps its tip then is right too: the page is the last when it comes back, and its
+    follower is written anew.
+    """
     bench = await start(dut)
     traffic = Traffic(config, bench.rng("tips"), misuse=0.0)
     table, pairs = traffic.table, []

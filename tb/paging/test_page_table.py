@@ -16,6 +16,18 @@ Shown to fail:
 - a start that falls or outlives its sequence;
 - a sequence closed during its transaction.
 
+With forks:
+
+- a shared page that goes back, or a page that nobody has and that does not;
+- a count that falls by two, or that reset leaves;
+- a page that is not full shared, or a copy without its first token;
+- NEXT that follows the parent's link after the tip;
+- a commit that changes the link of the tip, or does not write the page after it;
+- a child without its parent's start, its tokens, or its count of pages;
+- a child that may be forked, and a sequence opened later that may not;
+- a FORK of some of the tokens, or without a page for a copy;
+- a parent that is trimmed meanwhile.
+
 In ``kinds``: low bits that select another kind, a variable record per vector taken as fixed.
 """
 

@@ -143,7 +143,6 @@ def test_children_have_what_their_parent_had(seed):
     Shown to fail:
 
     - a copy of too few bytes;
-    - pages walked as those of another stream;
     - a failed FORK whose child stays.
     """
     rng = random.Random(seed)
