@@ -100,7 +100,7 @@ class Requests:
         if op == Op.OPEN:
             self._send(Request(op, tag))
             return
-        opening = bool(shadow.under_way(Op.OPEN))
+        opening = bool(shadow.under_way(Op.OPEN) or shadow.under_way(Op.FORK))
         if rng.random() < self.wrong / 3 and not opening:
             unknown = [n for n in range(256) if n not in shadow.open]
             near = [n for n in unknown if n < CACHE.sequences + 2]
