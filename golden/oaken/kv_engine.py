@@ -73,6 +73,10 @@ class KvEngine:
     TRIM        tokens below ``token`` are forgotten, in all layers. SEQUENCE_UNKNOWN,
                 BEYOND_LENGTH: some vector of the sequence has fewer.
     FREE        the sequence and its pages. SEQUENCE_UNKNOWN.
+    FORK        -> sequence: a new one, which has the first ``token`` tokens of another: all that it
+                has. SEQUENCE_UNKNOWN, BAD_REQUEST: it is itself the child of a FORK. TABLE_FULL,
+                BEYOND_LENGTH, TOKEN_ORDER: some vector is longer. OUT_OF_PAGES. Without
+                ``forks`` of the cache no such op.
 
     In order token, ``head`` and ``heads`` of a READ name whole groups; its words come group by
     group, and of each group token by token.
@@ -124,6 +128,8 @@ class KvEngine:
             Op.FREE: self._free,
             Op.THRESHOLDS: self._set_thresholds,
         }
+        if self.config.forks:
+            handlers[Op.FORK] = self._fork
         run = handlers.get(request.op)
         answer = run(request) if run else Status.BAD_REQUEST
         return Answer(answer, request.sequence) if isinstance(answer, Status) else answer
@@ -249,12 +255,34 @@ class KvEngine:
         self._open[request.sequence] = start
         return Status.OK
 
-    def _free(self, request: Request) -> Status:
-        if request.sequence not in self._open:
-            return Status.SEQUENCE_UNKNOWN
+    def _fork(self, request: Request) -> Answer | Status:
+        begun = self._pages(PageOp.FORK, request)
+        if begun.status != Status.OK:
+            return begun.status
+        found = PageResponse(skip=1)
+        while found.skip:
+            found = self._pages(PageOp.FORK_STREAM, request)
+        status, child = found.status or request.memory, begun.sequence
+        if status != Status.OK:
+            self._give_back(request._replace(sequence=child))
+            return status
+        self._pages(PageOp.FORK_END, request)
+        self._open[child] = self._open[request.sequence]
+        for (sequence, layer, kv), vector in list(self._vectors.items()):
+            if sequence == request.sequence:
+                copy = _Vector([*vector.records], [*vector.words])
+                self._vectors[child, layer, kv] = copy
+        return Answer(Status.OK, child)
+
+    def _give_back(self, request: Request) -> None:
         self._pages(PageOp.CLOSE, request)
         self._streams(PageOp.FREE_STREAM, request)
         self._pages(PageOp.VACATE, request)
+
+    def _free(self, request: Request) -> Status:
+        if request.sequence not in self._open:
+            return Status.SEQUENCE_UNKNOWN
+        self._give_back(request)
         del self._open[request.sequence]
         self._vectors = {
             key: vector for key, vector in self._vectors.items() if key[0] != request.sequence

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from golden.config import Config, Range, bounded, declared, nested, power_of_two
+from golden.config import Config, Range, bounded, declared, flag, nested, power_of_two
 
 BYTES_MAX = 4095  # bytes of a record: 12 bits
 STREAMS_MAX = 1 << 20  # words of one RAM
@@ -124,6 +124,7 @@ class CacheConfig(Config):
     pages: int = 4096  # pages of memory, as many as records of a vector or more, 1..2**20
     page_bytes: int = power_of_two(4096, 256, 65536, "bytes of a page")
     max_tokens: int = bounded(4096, 1, 1 << 20, "longest sequence")
+    forks: bool = flag(False, "FORK: sequences may share pages")
 
     def __post_init__(self) -> None:
         self._check_range("pages", self.kv.slots, 1 << 20)  # else no token finds room

@@ -15,6 +15,7 @@ class Op(enum.IntEnum):
     TRIM = 3  # forget the tokens before ``token``, all layers
     FREE = 4  # the sequence and all its pages
     THRESHOLDS = 5  # of (layer, K or V)
+    FORK = 6  # a new sequence with the tokens of another; the status carries its number
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -45,6 +46,9 @@ class PageOp(enum.IntEnum):
     ABORT = 10  # the pages that the transaction has taken go back
     READ = 11  # where the records of a stream up to ``token`` - 1 are
     NEXT = 12  # the page after ``page`` in its chain
+    FORK = 13  # a vacant sequence begins as the child of another
+    FORK_STREAM = 14  # the child's next stream: it shares full pages, and has the last one anew
+    FORK_END = 15  # the child is open
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -56,17 +60,18 @@ class Status(enum.IntEnum):
     """The end of a request; the first that applies, in this order."""
 
     OK = 0
-    BAD_REQUEST = 1  # unknown op; layer, head or heads beyond the configuration; no heads
-    TABLE_FULL = 2  # OPEN: all sequences are open
+    # Unknown op; layer, head or heads beyond the configuration; no heads. FORK of a child, at last.
+    BAD_REQUEST = 1
+    TABLE_FULL = 2  # OPEN: all sequences are open. FORK: the same, after SEQUENCE_UNKNOWN
     SEQUENCE_UNKNOWN = 3  # never opened, or already free
     THRESHOLDS = 4  # not finite, not in order, missing, or changed while a sequence is open
-    TOKEN_ORDER = 5  # APPEND: ``token`` is not the next position
+    TOKEN_ORDER = 5  # APPEND: ``token`` is not the next position. FORK: some vector is longer
     LENGTH_LIMIT = 6  # APPEND: beyond the configuration's max_tokens
-    BEYOND_LENGTH = 7  # READ, TRIM: beyond what is written
+    BEYOND_LENGTH = 7  # READ, TRIM, FORK: beyond what is written
     EMPTY = 8  # READ: no token left between the trimmed start and ``token``
     VECTOR_LENGTH = 9  # APPEND: the vector has another length than the request says
     NONFINITE = 10  # APPEND: NaN or infinity in the vector
-    OUT_OF_PAGES = 11  # APPEND: rolled back
+    OUT_OF_PAGES = 11  # APPEND, FORK: rolled back
     SLAVE_ERROR = 12  # some beat was answered SLVERR
     DECODE_ERROR = 13  # some beat was answered DECERR
     MALFORMED = 14  # READ: what memory gave is no record
@@ -79,6 +84,7 @@ _OPERANDS: dict[Op, tuple[str, ...]] = {
     Op.TRIM: ("sequence", "token"),
     Op.FREE: ("sequence",),
     Op.THRESHOLDS: ("layer", "kv", "thresholds"),
+    Op.FORK: ("sequence", "token"),
 }
 _PAGE_OPERANDS: dict[PageOp, tuple[str, ...]] = {
     PageOp.OPEN: (),
@@ -93,5 +99,8 @@ _PAGE_OPERANDS: dict[PageOp, tuple[str, ...]] = {
     PageOp.COMMIT: (),
     PageOp.ABORT: (),
     PageOp.READ: ("sequence", "layer", "kv", "slot", "token"),
-    PageOp.NEXT: ("page",),
+    PageOp.NEXT: ("sequence", "layer", "kv", "slot", "page"),  # without forks only ``page``
+    PageOp.FORK: ("sequence", "token"),
+    PageOp.FORK_STREAM: (),
+    PageOp.FORK_END: (),
 }

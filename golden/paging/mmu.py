@@ -112,7 +112,9 @@ class Mmu:
         if request.op == Op.TRIM:
             return Answer(self._trim(request), request.sequence)
         if request.op == Op.FREE:
-            return Answer(self._free(request), request.sequence)
+            return Answer(self._free(request.sequence), request.sequence)
+        if request.op == Op.FORK:
+            return self._fork(request)
         return Answer(Status.BAD_REQUEST, request.sequence)
 
     def _table(self, op: PageOp, **fields) -> PageResponse:
@@ -127,14 +129,40 @@ class Mmu:
             for slot in range(config.kv.slots)
         ]
 
-    def _free(self, request: Request) -> Status:
-        sequence = request.sequence
+    def _free(self, sequence: int) -> Status:
         if status := self._table(PageOp.CLOSE, sequence=sequence).status:
             return status
         self._bounds.pop(sequence, None)
         for each in self._streams():
             self._table(PageOp.FREE_STREAM, sequence=sequence, **each)
         return self._table(PageOp.VACATE, sequence=sequence).status
+
+    def _fork(self, request: Request) -> Answer:
+        """Each stream in turn: all are tried, so the worst response of all copies tells."""
+        begun = self._table(PageOp.FORK, sequence=request.sequence, token=request.token)
+        if begun.status:
+            return Answer(begun.status, request.sequence)
+        found, worst = PageResponse(skip=1), 0
+        while found.skip:
+            found = self._table(PageOp.FORK_STREAM)
+            if found.bytes:
+                worst = max(worst, self._copy(found.page, found.page2, found.bytes))
+        if status := found.status or _error(worst):
+            self._free(begun.sequence)
+            return Answer(status, request.sequence)
+        self._table(PageOp.FORK_END)
+        return Answer(Status.OK, begun.sequence)
+
+    def _copy(self, source: int, target: int, count: int) -> int:
+        """A page's first ``count`` bytes; returns the worst response."""
+        size, page_bytes = self.word_bytes, self.config.page_bytes
+        worst = 0
+        for at in range(0, count, size):
+            old, new = source * page_bytes + at, target * page_bytes + at
+            worst = max(worst, self.respond(old, False), self.respond(new, True))
+        old, new = source * page_bytes, target * page_bytes
+        self.memory[new : new + count] = self.memory[old : old + count]
+        return worst
 
     def _trim(self, request: Request) -> Status:
         config, named = self.config, {"sequence": request.sequence, "token": request.token}
@@ -191,29 +219,27 @@ class Mmu:
         if request.layer >= config.layers or not request.heads or end > kv.parts:
             return Answer(Status.BAD_REQUEST, request.sequence)
 
+        named = {"sequence": request.sequence, "layer": request.layer, "kv": request.kv}
+
         def find(slot: int) -> PageResponse:
-            return self._table(
-                PageOp.READ,
-                sequence=request.sequence,
-                layer=request.layer,
-                kv=request.kv,
-                slot=slot,
-                token=request.token,
-            )
+            return self._table(PageOp.READ, slot=slot, token=request.token, **named)
+
+        def words(slot: int, place: PageResponse) -> tuple[Word, ...]:
+            return self._words(place, {"slot": slot, **named})
 
         first = find(0)
         if first.status:
             return Answer(first.status, request.sequence)
         own = {kind.name: find(kv.slot(kind.name)) for kind in kv.per_vector}
-        transfers = {name: self._words(place) for name, place in own.items()}
+        transfers = {name: words(kv.slot(name), place) for name, place in own.items()}
         heads = []
         for head in range(request.head, end):
             places = {kind.name: find(kv.slot(kind.name, head)) for kind in kv.per_head}
             skips = {field: (places | own)[name].skip for name, field in kv.skips.items()}
-            words = {name: self._words(place) for name, place in places.items()}
-            heads.append(HeadRead(head, self._tokens(request), skips, words))
-        given = [*transfers.values(), *(each for head in heads for each in head.transfers.values())]
-        worst = max(words[-1].error for words in given)
+            given = {name: words(kv.slot(name, head), place) for name, place in places.items()}
+            heads.append(HeadRead(head, self._tokens(request), skips, given))
+        every = [*transfers.values(), *(each for head in heads for each in head.transfers.values())]
+        worst = max(each[-1].error for each in every)
         return Answer(_error(worst), request.sequence, tuple(heads), transfers)
 
     def _tokens(self, request: Request) -> int:
@@ -221,15 +247,15 @@ class Mmu:
         start = self._table(PageOp.SET_START, sequence=request.sequence).skip
         return request.token - start
 
-    def _words(self, place: PageResponse) -> tuple[Word, ...]:
-        """The words of a transfer along its chain."""
+    def _words(self, place: PageResponse, named: dict[str, int]) -> tuple[Word, ...]:
+        """The words of a transfer along the chain of the stream that is named."""
         size, page_bytes = self.word_bytes, self.config.page_bytes
         page, offset, left = place.page, place.offset, place.bytes
         words: list[Word] = []
         worst = 0
         while left:
             if offset == page_bytes:
-                page, offset = self._table(PageOp.NEXT, page=page).page, 0
+                page, offset = self._table(PageOp.NEXT, page=page, **named).page, 0
             first = offset % size
             address = page * page_bytes + offset - first
             end = min(size, first + left)

@@ -7,6 +7,7 @@ command has one answer. A refused command changes nothing. Fields that an answer
 
 import dataclasses
 import enum
+import itertools
 import typing
 from collections.abc import Iterator
 
@@ -43,6 +44,7 @@ class _State(enum.IntEnum):
     VACANT = 0
     OPEN = 1
     CLOSING = 2
+    FORKING = 3
 
 
 @dataclasses.dataclass
@@ -50,11 +52,13 @@ class _Sequence:
     state: _State = _State.VACANT
     start: int = 0  # tokens below are forgotten
     pages: int = 0  # in the chains of its streams
+    is_child: bool = False  # made by FORK
 
 
 @dataclasses.dataclass
 class _Page:
     next: int  # in its stream's chain or in the free list; of the last one: unspecified
+    sharers: int = 0  # streams that have it in their chains, but one
     first_token: int = 0  # whose record is the first that starts in this page
     offset: int = 0  # byte where it starts
 
@@ -66,6 +70,8 @@ class _Stream:
     pages: int = 0
     bytes: int = 0  # from the first record that starts in page `first` on
     end: int = 0  # bytes used in page `last`
+    tip: int | None = None  # of a child: last page that it has from its parent
+    own: int = 0  # of a child: the page after `tip`, once it has one
 
 
 @dataclasses.dataclass
@@ -83,6 +89,14 @@ class _Transaction:
     kv: int
     token: int
     log: list[_Taken] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class _Fork:
+    parent: int
+    child: int
+    token: int
+    done: int = 0  # streams that the child has
 
 
 class PageTable:
@@ -112,11 +126,26 @@ class PageTable:
                  Records of variable size: all bytes of the chain; its first ``skip`` records are
                  before start.
                  BEYOND_LENGTH, EMPTY. BAD_REQUEST: TRIM_STREAM has not followed SET_START.
-    NEXT         -> page: the one after ``page`` in its chain.
+    NEXT         -> page: the one after ``page`` in the chain of the stream. A table without forks
+                 looks at ``page`` alone.
+    FORK         -> sequence: the lowest vacant one, which becomes a child of ``sequence`` and has
+                 its start. CLOSE undoes what has been done. Until FORK_END no other op knows the
+                 child. BAD_REQUEST: no forks, a fork under way, the sequence is a child itself.
+                 TABLE_FULL. BEYOND_LENGTH: above max_tokens.
+    FORK_STREAM  -> page, page2, bytes, skip: the child's next stream, in order of vectors and
+                 slots. It has the full pages of the parent's stream. Where the last one is not
+                 full, ``page2`` is a page for the first ``bytes`` bytes of that ``page``, which the
+                 client copies. ``bytes`` 0: none. ``skip``: streams still to come.
+                 BAD_REQUEST: no fork under way, no stream to come. BEYOND_LENGTH, TOKEN_ORDER:
+                 the vector has fewer tokens than FORK said, or more. OUT_OF_PAGES.
+    FORK_END     the child is open. BAD_REQUEST: no fork under way, streams still to come.
+
+    A page goes back when the last stream that has it lets it go. While forks are allowed,
+    FREE_STREAM gives pages back one by one, the first of the chain first.
 
     BAD_REQUEST: an op names a layer or slot beyond the configuration. SEQUENCE_UNKNOWN: an op names
     a sequence that is not open (FREE_STREAM, VACATE: not closing). BAD_REQUEST: CLOSE or
-    TRIM_STREAM of the transaction's sequence.
+    TRIM_STREAM of the transaction's sequence, or of the parent while a fork is under way.
 
     The first status that applies is the answer, in this order:
 
@@ -138,6 +167,7 @@ class PageTable:
         self._free_head = 0
         self._free_pages = config.pages
         self._transaction: _Transaction | None = None
+        self._fork_now: _Fork | None = None
 
     @property
     def free_pages(self) -> int:
@@ -154,11 +184,20 @@ class PageTable:
 
     def chain(self, sequence: int, layer: int, kv: int, slot: int) -> Iterator[int]:
         """Pages of a stream, first to last; for tests."""
-        stream = self._streams[self.config.stream_index(sequence, layer, kv, slot)]
-        page = stream.first
-        for _ in range(stream.pages):
-            yield page
-            page = self._pages[page].next
+        yield from self._walk(self._streams[self.config.stream_index(sequence, layer, kv, slot)])
+
+    def sharers(self, page: int) -> int:
+        """Streams that have ``page``, but one; for tests."""
+        return self._pages[page].sharers
+
+    @property
+    def shareable(self) -> int:
+        """Pages that the next FORK_STREAM shares, if it succeeds; for tests."""
+        fork, each = self._fork_now, self.config.streams // self.config.sequences
+        if fork is None or fork.done == each:
+            return 0
+        stream = self._streams[fork.parent * each + fork.done]
+        return stream.pages - (stream.pages > 0 and stream.end < self.config.page_bytes)
 
     def free_chain(self) -> Iterator[int]:
         """The free list, next to be taken first; for tests."""
@@ -191,6 +230,9 @@ class PageTable:
     def _is_appending(self, sequence: int) -> bool:
         return self._transaction is not None and self._transaction.sequence == sequence
 
+    def _is_forked(self, sequence: int) -> bool:
+        return self._fork_now is not None and self._fork_now.parent == sequence
+
     def _vector(self, command: PageCommand) -> int:
         return self.config.vector_index(command.sequence, command.layer, command.kv)
 
@@ -201,14 +243,17 @@ class PageTable:
     def _open(self, command):
         for number, sequence in enumerate(self._sequences):
             if sequence.state == _State.VACANT:
-                sequence.state, sequence.start = _State.OPEN, 0
+                sequence.state, sequence.start, sequence.is_child = _State.OPEN, 0, False
                 return PageResponse(sequence=number)
         return Status.TABLE_FULL
 
     def _close(self, command):
-        if status := self._check(command):
+        fork = self._fork_now
+        if fork and fork.child == command.sequence:
+            self._fork_now = None
+        elif status := self._check(command):
             return status
-        if self._is_appending(command.sequence):
+        elif self._is_appending(command.sequence) or self._is_forked(command.sequence):
             return Status.BAD_REQUEST
         self._sequences[command.sequence].state = _State.CLOSING
         return Status.OK
@@ -217,7 +262,12 @@ class PageTable:
         if status := self._check(command, _State.CLOSING, layer=True, slot=True):
             return status
         stream = self._stream(command)
-        if stream.pages:
+        if self.config.forks:
+            for page in list(self._walk(stream)):
+                self._let_go(page)
+            self._sequences[command.sequence].pages -= stream.pages
+            stream.tip = None
+        elif stream.pages:
             self._pages[stream.last].next = self._free_head
             self._free_head = stream.first
             self._free_pages += stream.pages
@@ -254,26 +304,29 @@ class PageTable:
         if status := self._check(command, layer=True, slot=True):
             return status
         sequence = self._sequences[command.sequence]
-        if self._is_appending(command.sequence) or command.token > sequence.start:
+        is_held = self._is_appending(command.sequence) or self._is_forked(command.sequence)
+        if is_held or command.token > sequence.start:
             return Status.BAD_REQUEST
         stream = self._stream(command)
         while stream.pages > 1:
             old = stream.first
-            new = self._pages[old].next
+            new = self._after(stream, old)
             if self._pages[new].first_token > command.token:
                 break
             stream.first = new
+            if old == stream.tip:
+                stream.tip = None
             stream.pages -= 1
             stream.bytes -= self.config.page_bytes - self._pages[old].offset
             stream.bytes -= self._pages[new].offset
             sequence.pages -= 1
-            self._release(old)
+            self._let_go(old)
         return PageResponse(skip=self._bound(command, stream))
 
     def _bound(self, command: PageCommand, stream: _Stream) -> int:
         """The first token of the second page; a page still to come starts with a token to come."""
         if stream.pages > 1:
-            return self._pages[self._pages[stream.first].next].first_token
+            return self._pages[self._after(stream, stream.first)].first_token
         return self._tokens[self._vector(command)]
 
     def _begin(self, command):
@@ -324,7 +377,11 @@ class PageTable:
             if entry.page is None:
                 continue
             if stream.pages:
-                self._pages[stream.last].next = entry.page
+                # The link of the tip is the parent's.
+                if stream.last == stream.tip:
+                    stream.own = entry.page
+                else:
+                    self._pages[stream.last].next = entry.page
                 stream.end -= config.page_bytes
             else:
                 stream.first = entry.page
@@ -368,13 +425,105 @@ class PageTable:
         size = count * record
         if offset == self.config.page_bytes:
             # The page was full when all its tokens were trimmed: the records start in the next.
-            return PageResponse(page=page.next, bytes=size, skip=count)
+            follower = self._after(stream, stream.first)
+            return PageResponse(page=follower, bytes=size, skip=count)
         return PageResponse(page=stream.first, offset=offset, bytes=size, skip=count)
 
     def _next(self, command):
         if command.page >= self.config.pages:
             return Status.BAD_REQUEST
-        return PageResponse(page=self._pages[command.page].next)
+        if not self.config.forks:
+            return PageResponse(page=self._pages[command.page].next)
+        if status := self._check(command, layer=True, slot=True):
+            return status
+        return PageResponse(page=self._after(self._stream(command), command.page))
+
+    def _fork(self, command):
+        if not self.config.forks:
+            return Status.BAD_REQUEST
+        if status := self._check(command):
+            return status
+        parent = self._sequences[command.sequence]
+        if self._fork_now or parent.is_child:
+            return Status.BAD_REQUEST
+        states = [sequence.state for sequence in self._sequences]
+        if _State.VACANT not in states:
+            return Status.TABLE_FULL
+        if command.token > self.config.max_tokens:
+            return Status.BEYOND_LENGTH
+        child = states.index(_State.VACANT)
+        self._sequences[child] = _Sequence(_State.FORKING, parent.start, is_child=True)
+        self._fork_now = _Fork(command.sequence, child, command.token)
+        return PageResponse(sequence=child)
+
+    def _fork_stream(self, command):
+        fork, config = self._fork_now, self.config
+        each = config.streams // config.sequences
+        if fork is None or fork.done == each:
+            return Status.BAD_REQUEST
+        parent = self._streams[fork.parent * each + fork.done]
+        vectors = [sequence * 2 * config.layers for sequence in (fork.parent, fork.child)]
+        vectors = [first + fork.done // config.kv.slots for first in vectors]
+        if tokens := self._tokens[vectors[0]] - fork.token:
+            return Status.TOKEN_ORDER if tokens > 0 else Status.BEYOND_LENGTH
+        is_partial = parent.pages > 0 and parent.end < config.page_bytes
+        if is_partial and not self._free_pages:
+            return Status.OUT_OF_PAGES
+        copy = self._copied(parent.last) if is_partial else 0
+        shared = [*itertools.islice(self._walk(parent), parent.pages - is_partial)]
+        for page in shared:
+            self._pages[page].sharers += 1
+        child = dataclasses.replace(parent)
+        if is_partial:
+            child.last = child.own = copy
+        if shared:
+            child.tip = shared[-1]
+        else:
+            child.first = copy
+        self._streams[fork.child * each + fork.done] = child
+        self._sequences[fork.child].pages += child.pages
+        fork.done += 1
+        if fork.done % config.kv.slots == 0:
+            self._tokens[vectors[1]] = fork.token
+        left = each - fork.done
+        if not is_partial:
+            return PageResponse(skip=left)
+        return PageResponse(page=parent.last, page2=copy, bytes=parent.end, skip=left)
+
+    def _copied(self, page: int) -> int:
+        """Takes a page for the records of ``page``."""
+        new = self._free_head
+        self._free_head = self._pages[new].next
+        self._free_pages -= 1
+        self._pages[new].first_token = self._pages[page].first_token
+        self._pages[new].offset = self._pages[page].offset
+        return new
+
+    def _fork_end(self, command):
+        fork, config = self._fork_now, self.config
+        if fork is None or fork.done < config.streams // config.sequences:
+            return Status.BAD_REQUEST
+        self._sequences[fork.child].state = _State.OPEN
+        self._fork_now = None
+        return Status.OK
+
+    def _after(self, stream: _Stream, page: int) -> int:
+        """The page after ``page`` in the chain of ``stream``."""
+        return stream.own if page == stream.tip else self._pages[page].next
+
+    def _walk(self, stream: _Stream) -> Iterator[int]:
+        """Pages of ``stream``, first to last."""
+        page = stream.first
+        for _ in range(stream.pages):
+            yield page
+            page = self._after(stream, page)
+
+    def _let_go(self, page: int) -> None:
+        """A stream has ``page`` no more."""
+        if self._pages[page].sharers:
+            self._pages[page].sharers -= 1
+        else:
+            self._release(page)
 
     def _release(self, page: int) -> None:
         self._pages[page].next = self._free_head

@@ -4,15 +4,21 @@ from golden.paging.config import RecordShape
 from golden.timing import Timing
 
 
-def page_table_cycles(op: str, slots: int, *, extended: int = 0, freed: int = 0) -> int:
+def page_table_cycles(
+    op: str, slots: int, *, extended: int = 0, freed: int = 0, walked: int | None = None
+) -> int:
     """Cycles from a command that succeeds to its answer; a refused one takes no longer.
 
     ``extended``: slots that an ABORT gives back. ``freed``: pages that a TRIM_STREAM gives back;
-    where one page is left, it takes 2 cycles less than this.
+    where one page is left, it takes 2 cycles less than this. ``walked``: None in a table without
+    forks. Else the pages that a FREE_STREAM lets go or a FORK_STREAM shares.
     """
     fixed = {"READ": 5, "TRIM_CHECK": 3, "BEGIN": 3, "EXTEND": 3, "FREE_STREAM": 3}
     by_size = {"COMMIT": 2 + slots, "ABORT": 2 + extended, "TRIM_STREAM": 5 + 2 * freed}
-    return (fixed | by_size).get(op, 2)
+    by_walk = {}
+    if walked is not None:
+        by_walk = {"NEXT": 3, "FREE_STREAM": 3 + walked, "FORK_STREAM": 3 + max(walked, 1)}
+    return (fixed | by_size | by_walk).get(op, 2)
 
 
 def mmu(kv: RecordShape, beats: tuple[int, ...]) -> Timing:

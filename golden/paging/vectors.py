@@ -27,8 +27,10 @@ class Traffic:
         self.used = [every[-1], every[0], *between][:vectors]
         self.tokens: dict[tuple[int, int, int], int] = {}
         self.start: dict[int, int] = {}
-        self.closing: set[int] = set()
+        self.closing: set[int] = set()  # and the child of a fork under way
         self.is_full = False  # the last append was refused
+        self.is_appending = False
+        self.parent: int | None = None  # of a fork under way
 
     def pairs(self, count: int) -> list[tuple[PageCommand, PageResponse]]:
         """Makes at least ``count`` pairs; they end between two operations."""
@@ -60,14 +62,17 @@ class Traffic:
                 "bytes": rng.choice([0, 1, config.kv.kinds[-1].most, rng.getrandbits(12)]),
                 "page": rng.choice([rng.getrandbits(20), config.pages % (1 << 20)]),
             }
-            command = PageCommand(rng.choice([*PageOp, 13, 15]), **fields)
+            command = PageCommand(rng.choice([*PageOp, PageOp.FORK, PageOp.FORK_END]), **fields)
             if self._is_harmless(command):
                 yield command, self.table.command(command)
 
     def _is_harmless(self, command) -> bool:
         """Whether the command disturbs no operation in flight, should golden not refuse it."""
         is_known = command.sequence in self.start
-        return command.op in (PageOp.READ, PageOp.NEXT, PageOp.TRIM_CHECK, 13, 15) or (
+        if command.op in (PageOp.FORK, PageOp.FORK_STREAM, PageOp.FORK_END):
+            is_safe = not is_known if command.op == PageOp.FORK else self.parent is None
+            return is_safe or not self.config.forks
+        return command.op in (PageOp.READ, PageOp.NEXT, PageOp.TRIM_CHECK) or (
             command.op in (PageOp.CLOSE, PageOp.SET_START, PageOp.FREE_STREAM, PageOp.VACATE)
             and not is_known
             and command.sequence not in self.closing
@@ -81,6 +86,9 @@ class Traffic:
             yield from self._open()
             return
         sequence = rng.choice(sorted(self.start))
+        if config.forks and rng.random() < 0.3:
+            yield from self._fork(sequence)
+            return
         kind = rng.random()
         if self.is_full:
             kind = 0.6 + 0.4 * kind  # no append
@@ -125,6 +133,13 @@ class Traffic:
             self.is_full = True
             return
         give_up = rng.randrange(config.kv.slots) if rng.random() < 0.1 else None
+        self.is_appending = True
+        yield from self._records(sequence, where, token, give_up)
+        self.is_appending = False
+
+    def _records(self, sequence, where, token, give_up):
+        """The records of a transaction, and its end."""
+        rng, config = self.rng, self.config
         for slot in range(config.kv.slots):
             if rng.random() < 0.02:
                 yield from self._in_between(sequence)
@@ -153,17 +168,87 @@ class Traffic:
             return
         yield from self._ask(PageOp.COMMIT)
         assert self.answer.status == Status.OK
-        self.tokens[sequence, layer, kv] += 1
+        self.tokens[sequence, where["layer"], where["kv"]] += 1
 
     def _in_between(self, sequence):
         """Yields operations that may happen during a transaction."""
         yield from self._read(self.rng.choice(sorted(self.start)))
         other = self.rng.choice(sorted(self.start))
-        if other != sequence:
+        if other not in (sequence, self.parent):
             if self.rng.random() < 0.3:
                 yield from self._free(other)
             else:
                 yield from self._trim(other)
+        if self.config.forks and self.parent is None and self.rng.random() < 0.2:
+            yield from self._fork(self.rng.choice(sorted(self.start)))
+
+    def _fork(self, parent):
+        """A child of ``parent``; of a few the fork is given up, or refused in the middle."""
+        rng, config = self.rng, self.config
+        if not self.is_appending and rng.random() < 0.9:
+            yield from self._level(parent)
+        token = self.tokens[parent, *rng.choice(self.used)]
+        if rng.random() < 0.1:
+            token = rng.choice([token + 1, max(token - 1, 0), rng.getrandbits(21)])
+        yield from self._ask(PageOp.FORK, sequence=parent, token=token)
+        if self.answer.status != Status.OK:
+            return
+        child, streams = self.answer.sequence, config.streams // config.sequences
+        self.closing.add(child)
+        self.parent = parent
+        give_up = rng.randrange(2 * streams) if rng.random() < 0.3 else streams
+        for n in range(streams):
+            if rng.random() < 0.05:
+                yield from self._during_fork(parent)
+            if n == give_up:
+                break
+            yield from self._ask(PageOp.FORK_STREAM)
+            if self.answer.status != Status.OK:
+                break
+        else:
+            yield from self._ask(PageOp.FORK_END)
+            assert self.answer.status == Status.OK
+            self.closing.remove(child)
+            self.start[child] = self.start[parent]
+            for each in self.used:
+                self.tokens[child, *each] = token
+            self.parent = None
+            return
+        yield from self._ask(PageOp.CLOSE, sequence=child)
+        self.parent = None
+        yield from self._vacate(child)
+
+    def _level(self, sequence):
+        """Appends until all vectors have equally many tokens, if that takes few.
+
+        Sometimes pages of the first slot are full then.
+        """
+        config = self.config
+        target = max(self.tokens[sequence, *each] for each in self.used)
+        full, rest = divmod(config.page_bytes, config.kv.kind(0).most)
+        if not rest and self.rng.random() < 0.5:
+            target = min(-(-max(target, 1) // full) * full, config.max_tokens)
+        if sum(target - self.tokens[sequence, *each] for each in self.used) > 60:
+            return
+        for vector in self.used:
+            while self.tokens[sequence, *vector] < target and not self.is_full:
+                yield from self._append(sequence, vector)
+
+    def _during_fork(self, parent):
+        """Yields operations that may happen while a fork is under way, and some that may not."""
+        rng = self.rng
+        yield from self._read(rng.choice(sorted(self.start)))
+        layer, kv = rng.choice(self.used)
+        yield from self._ask(PageOp.FORK_END)
+        yield from self._ask(PageOp.CLOSE, sequence=parent)
+        where = {"sequence": parent, "layer": layer, "kv": kv, "slot": 0}
+        yield from self._ask(PageOp.TRIM_STREAM, **where, token=0)
+        yield from self._ask(PageOp.FORK, sequence=rng.choice(sorted(self.start)), token=0)
+        other = rng.choice(sorted(self.start))
+        if not self.is_appending and (other != parent or rng.random() < 0.2):
+            yield from self._append(other)
+        elif not self.is_appending and rng.random() < 0.3:
+            yield from self._open()
 
     def _read(self, sequence):
         rng, config = self.rng, self.config
@@ -177,7 +262,10 @@ class Traffic:
             )
             answer = self.answer
             for _ in range((answer.offset + answer.bytes - 1) // config.page_bytes):
-                yield from self._ask(PageOp.NEXT, page=self.answer.page)
+                yield from self._ask(
+                    PageOp.NEXT, sequence=sequence, layer=layer, kv=kv, slot=slot,
+                    page=self.answer.page,
+                )  # fmt: skip
 
     def _fill_pages(self, sequence):
         """The last dense pages are full, all their tokens trimmed, then further tokens come."""
@@ -219,7 +307,6 @@ class Traffic:
         assert self.answer.status == Status.OK
 
     def _free(self, sequence):
-        rng, config = self.rng, self.config
         yield from self._ask(PageOp.CLOSE, sequence=sequence)
         assert self.answer.status == Status.OK
         del self.start[sequence]
@@ -229,6 +316,11 @@ class Traffic:
             self.closing.remove(sequence)
             return
         yield from self._ask(PageOp.CLOSE, sequence=sequence)
+        yield from self._vacate(sequence)
+
+    def _vacate(self, sequence):
+        """The streams of a closing sequence, and its end."""
+        rng, config = self.rng, self.config
         for layer, kv in self.used:
             for slot in range(config.kv.slots):
                 yield from self._ask(

@@ -52,6 +52,10 @@ class OakenAttentionArrayConfig(Config):
     engines: int = bounded(2, 2, 16, "attention engines")
     part: OakenAttentionConfig = nested(_part, "each, with its KV heads", OakenAttentionConfig)
 
+    def __post_init__(self) -> None:
+        if self.cache.forks:  # a FORK that fails in one engine would leave a child in others
+            self._refuse("part.engine.mmu.cache.forks", "False")
+
     @property
     def cache(self) -> CacheConfig:
         """The cache of one engine."""

@@ -139,7 +139,8 @@ class OakenKvEngine(Block):
       heads and of more than ``scale_tokens`` tokens is split into heads. Each of these reads the
       scales again.
     - TRIM and FREE wait for the APPENDs and READs that came before them, and for none that came
-      after them.
+      after them. So does FORK, where the cache has ``forks``: a new sequence has the tokens of
+      another.
     - THRESHOLDS wait until no APPEND and no READ waits. THRESHOLDS(layer, kv) holds until the next
       one. It is refused unless all thresholds are finite, no sequence is open, and
       OUTER_LOW < INNER_LOW <= 0 <= INNER_HIGH < OUTER_HIGH.
@@ -293,8 +294,14 @@ class OakenKvEngine(Block):
             is_quiet=~Cat(each.count != 0 for each in (appending, reading)).any(),
             is_split=tracker.is_split,
             closed=closed,
+            forked=statuses.o.valid
+            & statuses.o.ready
+            & (ended.op == Op.FORK)
+            & (ended.status == Status.OK),
         )
-        trims, is_changing = self._control(m, controls, table, gate, requests.i[2], own_ends)
+        trims, parents, is_changing = self._control(
+            m, controls, table, gate, requests.i[2], own_ends
+        )
         m.d.comb += tracker.is_changing.eq(is_changing)
 
         is_read = Signal()
@@ -324,6 +331,11 @@ class OakenKvEngine(Block):
             m.d.comb += trims.o.ready.eq(taken)
         with m.If(taken & (ended.status == Status.OK)):
             starts.follow(m, ended, trims.o.p)
+        if parents:
+            with m.If(ended.op == Op.FORK):
+                m.d.comb += parents.o.ready.eq(taken)
+                with m.If(taken & (ended.status == Status.OK)):
+                    starts.copy(m, ended.sequence, parents.o.p)
 
         ends = arbiter(m, "ends", STATUS_LAYOUT, 3)
         for source, sink in zip((tracker.status, other_ends.o, own_ends.o), ends.i, strict=True):
@@ -475,7 +487,8 @@ class OakenKvEngine(Block):
     def _control(self, m: Module, requests, table, gate: "_Gate", sink, own_ends):
         """OPEN, TRIM and FREE to ``sink``; THRESHOLDS and what is no request to ``own_ends``.
 
-        Returns the queue of the tokens of TRIMs in flight, and whether a TRIM or FREE is offered.
+        Returns the queues of the tokens of TRIMs and of the parents of FORKs in flight, and whether
+        a TRIM, FREE or FORK is offered. Without forks there is no second queue.
         """
         config = self.config
         request = requests.o.p
@@ -497,9 +510,14 @@ class OakenKvEngine(Block):
         # An OPEN that is in flight counts as open: if it fails, others are.
         opened = Signal(_COUNT_BITS)
         m.d.sync += opened.eq(opened + (sent & (request.op == Op.OPEN)) - gate.closed)
+        if config.cache.forks:
+            # Its parent is open until then: a FREE of it ends later.
+            with m.If(gate.forked):
+                m.d.sync += opened.eq(opened + (sent & (request.op == Op.OPEN)) + 1)
 
         trims = queue(m, "trims", TOKEN_BITS, 2)
         m.d.comb += trims.i.p.eq(request.token)
+        parents = queue(m, "parents", 8, 2) if config.cache.forks else None
         with m.If(requests.o.valid):
             with m.Switch(request.op):
                 with m.Case(Op.OPEN):
@@ -510,6 +528,14 @@ class OakenKvEngine(Block):
                         sink.valid.eq(~gate.is_after & trims.i.ready & ~gate.is_split),
                         trims.i.valid.eq(sent & (request.op == Op.TRIM)),
                     ]
+                if parents:
+                    with m.Case(Op.FORK):
+                        m.d.comb += [
+                            is_changing.eq(sink.valid),
+                            sink.valid.eq(~gate.is_after & parents.i.ready & ~gate.is_split),
+                            parents.i.valid.eq(sent),
+                            parents.i.p.eq(request.sequence),
+                        ]
                 with m.Case(Op.THRESHOLDS):
                     # While no sequence is open, only requests that will be refused can be waiting;
                     # none of them may be looked up with words that are being changed.
@@ -523,7 +549,7 @@ class OakenKvEngine(Block):
                             table.write(m, request)
                 with m.Default():
                     m.d.comb += [own_ends.i.valid.eq(1), status.eq(Status.BAD_REQUEST)]
-        return trims, is_changing
+        return trims, parents, is_changing
 
 
 class _Gate(NamedTuple):
@@ -533,6 +559,7 @@ class _Gate(NamedTuple):
     is_quiet: Value  # no APPEND and no READ waits
     is_split: Value  # pieces of a READ are offered to the MMU
     closed: Value  # an OPEN has failed or a FREE has ended well
+    forked: Value  # a FORK has ended well
 
 
 class _Starts:
@@ -552,6 +579,12 @@ class _Starts:
                     m.d.sync += word.eq(token)
                 with m.Elif(ended.op == Op.FREE):
                     m.d.sync += word.eq(0)
+
+    def copy(self, m: Module, child, parent) -> None:
+        """The start of ``parent`` is that of ``child`` too."""
+        for k, word in enumerate(self.words):
+            with m.If(child == k):
+                m.d.sync += word.eq(self.of(parent))
 
 
 class _Look:

@@ -11,6 +11,9 @@ from hdl.ports import Payload
 TOKEN_BITS = 21  # positions 0..2**20
 BYTES_BITS = 12  # of the number of bytes of a record
 
+# States of a sequence of the page table.
+VACANT, OPEN, CLOSING, FORKING = range(4)
+
 # One request to the cache; fields that an op does not use are ignored.
 REQUEST_LAYOUT = Payload(
     op=(4, "golden.paging.format.Op", Op),

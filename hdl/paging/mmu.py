@@ -24,6 +24,7 @@ from hdl.paging.layouts import (
     word_layout,
 )
 from hdl.paging.mmu_control import PagingMmuControl, PagingMmuControlConfig
+from hdl.paging.mmu_copier import PagingMmuCopier, PagingMmuCopierConfig
 from hdl.paging.mmu_reader import Outlet, PagingMmuReader, PagingMmuReaderConfig, outlets
 from hdl.paging.mmu_writer import PagingMmuWriter, PagingMmuWriterConfig
 from hdl.paging.page_table import (
@@ -38,12 +39,12 @@ from hdl.stream.link import link, link_members
 from hdl.stream.queue import Queue, queue
 from hdl.stream.skid import skid
 
-CHANGES = 4  # TRIMs and FREEs that are accepted and not yet complete
+CHANGES = 4  # TRIMs, FREEs and FORKs that are accepted and not yet complete
 KINDS_MAX = 16  # of records: each has a stream
 # Names of ports and parts of an MMU or of its reader, which no kind of record may have.
 _MEMBERS = ("request", "status", "base", "free_pages", "idle", "record", "w", "info", "axi", "i",
             "clk", "rst", "config", "elaborate", "texts", "kinds", "commands",
-            "registers")  # fmt: skip
+            "registers", "copy_burst", "copy_word")  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,11 +102,20 @@ class PagingMmuNumbers(Config):
             reads=self.reads,
             beats=self.beats,
             kv_apart=self.kv_apart,
+            forks=self.cache.forks,
         )
 
     @property
     def writer(self) -> PagingMmuWriterConfig:
-        return PagingMmuWriterConfig(**self._shape, appends=self.appends)
+        return PagingMmuWriterConfig(**self._shape, appends=self.appends, forks=self.cache.forks)
+
+    @property
+    def copier(self) -> PagingMmuCopierConfig:
+        """Two bursts of a page are read ahead."""
+        reader = self.reader.channel(self.cache.kv.kinds[0])
+        depth = max(4, 2 * min(self.burst_beats, reader.boundary_words))
+        channel = dataclasses.replace(reader, depth=depth, reads=1, forks=False)
+        return PagingMmuCopierConfig(channel=channel, port=self.writer.port)
 
     @property
     def control(self) -> PagingMmuControlConfig:
@@ -116,6 +126,7 @@ class PagingMmuNumbers(Config):
             slots=cache.kv.slots,
             max_tokens=cache.max_tokens,
             waiting=CHANGES,
+            forks=cache.forks,
         )
 
     @property
@@ -170,8 +181,11 @@ class PagingMmu(Block):
       fails. ``record`` and ``w`` are taken for every APPEND, refused or not; 0 bytes have no words.
     - READ: the MMU requests a burst only when its words have room, so no consumer stops another's
       words. Its status comes with the last word; words with errors come in full number.
-    - TRIM and FREE wait for the READs and APPENDs of their sequence. From its dispatch on, a FREE
-      makes later requests for the sequence SEQUENCE_UNKNOWN; during a TRIM they wait.
+    - FORK, where the cache has ``forks``, gives a new sequence the tokens of another. They have its
+      full pages in common. The last page of each stream is copied, where it is not full. A child
+      has no children itself.
+    - TRIM, FREE and FORK wait for the READs and APPENDs of their sequence. From its dispatch on, a
+      FREE makes later requests for the sequence SEQUENCE_UNKNOWN; during a TRIM or FORK they wait.
     - ``status`` may stall for ever: accepted READs still get their words.
 
     1 word per cycle when READs follow one another and ``burst_beats * outstanding`` and the queues
@@ -205,6 +219,24 @@ class PagingMmu(Block):
             beats=(8, 8, 4),
         ),
         "smollm2": PagingMmuConfig(cache=PagingPageTable.configs["smollm2"]),
+        "forks": PagingMmuConfig(
+            cache=CacheConfig(
+                kv=records(2, 8, (1, 17)),
+                sequences=6,
+                layers=1,
+                pages=96,
+                page_bytes=256,
+                max_tokens=64,
+                forks=True,
+            ),
+            data_bits=64,
+            address_bits=32,
+            burst_beats=8,
+            outstanding=3,
+            reads=3,
+            appends=2,
+            beats=(8, 8, 4),
+        ),
         # Llama-2-7B in MILLION's codes, 4 bits of each element: no kind but one.
         "million": PagingMmuConfig(
             cache=CacheConfig(
@@ -285,6 +317,8 @@ class PagingMmu(Block):
         link_members(m, self, parts.writer, ("record", "w"))
         pass_channels(m, parts.reader.axi, self.axi)
         pass_channels(m, parts.writer.axi, self.axi)
+        if config.cache.forks:
+            self._elaborate_copies(m, parts)
         is_set_up = self._elaborate_table(m, parts)
         is_waiting = self._elaborate_status(m, parts)
         is_dispatching = self._elaborate_dispatch(m, parts, is_set_up)
@@ -294,6 +328,24 @@ class PagingMmu(Block):
             self.idle.eq(is_set_up & ~is_under_way),
         ]
         return m
+
+    def _elaborate_copies(self, m: Module, parts: "_Parts") -> None:
+        """Pages that a FORK copies, through the reader's port and the writer's."""
+        reader, writer, control = parts.reader, parts.writer, parts.control
+        copier = add(m, "copier", PagingMmuCopier(self.config.copier))
+        link(m, control.copy, copier.i)
+        link(m, copier.burst, reader.copy_burst)
+        link(m, reader.copy_word, copier.word)
+        link(m, copier.command, writer.copy)
+        link(m, copier.w, writer.copy_w)
+        m.d.comb += [
+            copier.base.eq(self.base),
+            copier.is_writing.eq(writer.is_copying),
+            copier.copied.eq(writer.copied),
+            copier.forget.eq(control.forget),
+            control.is_copied.eq(copier.is_idle),
+            control.copied.eq(copier.worst),
+        ]
 
     def _elaborate_table(self, m: Module, parts: "_Parts"):
         """Commands of all parts in turn to the page table; returns whether it is ready."""
@@ -366,20 +418,32 @@ class PagingMmu(Block):
         targets = [
             (reads, parts.reader.i, (Op.READ,)),
             (appends, parts.writer.i, (Op.APPEND,)),
-            (changes, parts.control.i, (Op.TRIM, Op.FREE)),
+            (changes, parts.control.i, self._changing),
         ]
         is_here, given = self._elaborate_targets(m, targets, request, is_good, may)
         m.d.comb += [sink.p.status.eq(refusal) for _, sink, _ in targets]
         m.d.comb += parts.control.i.p.is_free.eq(request.op == Op.FREE)
+        if config.cache.forks:
+            m.d.comb += parts.control.i.p.is_fork.eq(request.op == Op.FORK)
         opens, open_given = self._elaborate_open(m, parts, request, may & is_here)
         m.d.comb += entry.o.ready.eq(given | open_given)
         frees = changes.enters & is_good & (request.op == Op.FREE)
+        ended = parts.control.status
+        forked = ended.valid & ended.ready & (ended.p.op == Op.FORK) & (ended.p.status == Status.OK)
         for sequence in range(config.cache.sequences):
-            with m.If(opens & (parts.open_response.p.sequence == sequence)):
+            is_new = opens & (parts.open_response.p.sequence == sequence)
+            if config.cache.forks:
+                is_new = is_new | (forked & (parts.control.status.p.sequence == sequence))
+            with m.If(is_new):
                 m.d.sync += known[sequence].eq(1)
             with m.Elif(frees & (request.sequence == sequence)):
                 m.d.sync += known[sequence].eq(0)
         return entry.o.valid | reads.is_used | appends.is_used | changes.is_used
+
+    @property
+    def _changing(self) -> tuple[Op, ...]:
+        """Requests that change a whole sequence; they are carried out in order."""
+        return (Op.TRIM, Op.FREE, Op.FORK) if self.config.cache.forks else (Op.TRIM, Op.FREE)
 
     def _elaborate_refusal(self, m: Module, request, known, refusal, changes: "_Ring"):
         """Drive ``refusal`` of a request; returns whether it waits for a TRIM in flight."""
@@ -406,12 +470,16 @@ class PagingMmu(Block):
                     & ((op == Op.APPEND) | ((request.heads != 0) & (head_end <= cache.kv.parts)))
                 )
                 m.d.comb += is_named.eq(has_shape)
-            with m.Case(Op.TRIM, Op.FREE):
+            with m.Case(*self._changing):
                 m.d.comb += [has_shape.eq(1), is_named.eq(1)]
         with m.If(~has_shape):
             m.d.comb += refusal.eq(Status.BAD_REQUEST)
         with m.Elif(~is_known):
             m.d.comb += refusal.eq(Status.SEQUENCE_UNKNOWN)
+        if cache.forks:
+            # Changes come one after the other in any case. A FORK takes long: others shall go on.
+            is_change = Cat(op == each for each in self._changing).any()
+            return is_named & is_known & is_trimming & ~is_change
         return is_named & is_known & is_trimming
 
     def _elaborate_targets(self, m: Module, targets, request, is_good, may):

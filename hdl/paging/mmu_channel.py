@@ -7,7 +7,7 @@ from amaranth.lib import data, stream
 
 from golden.axi.format import PAGE_BYTES as AXI_BOUNDARY
 from golden.axi.format import Resp
-from golden.config import Config, bounded, power_of_two
+from golden.config import Config, bounded, flag, power_of_two
 from golden.paging.format import PageOp
 from hdl.block import Block
 from hdl.kinds import NUMBER, index_of
@@ -19,13 +19,20 @@ from hdl.stream.queue import queue
 
 _RAM_FROM = 32  # words of a queue from which on it is a RAM
 
-# Consecutive bytes along a chain of pages.
-TRANSFER_LAYOUT = Payload(
-    page=(20, "first page", index_of("pages")),
-    offset=(17, "first byte within the page, below page_bytes", index_of("bytes")),
-    bytes=(32, "bytes along the chain of pages, 1 or more", NUMBER),
-    final=(1, "the last transfer of its READ on this channel"),
-)
+# The stream that a command of the page table names.
+STREAM_FIELDS = ("sequence", "layer", "kv", "slot")
+
+
+def transfer_layout(forks: bool) -> data.StructLayout:
+    """Consecutive bytes along a chain of pages; with forks the chain depends on the stream."""
+    stream = {name: PAGE_COMMAND_LAYOUT.parts[name] for name in STREAM_FIELDS} if forks else {}
+    return Payload(
+        page=(20, "first page", index_of("pages")),
+        offset=(17, "first byte within the page, below page_bytes", index_of("bytes")),
+        bytes=(32, "bytes along the chain of pages, 1 or more", NUMBER),
+        final=(1, "the last transfer of its READ on this channel"),
+        **stream,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,6 +45,7 @@ class PagingMmuChannelConfig(Config):
     burst_beats: int = bounded(64, 1, 256, "words of the longest burst")
     depth: int = bounded(256, 4, 4096, "words of the queue")
     reads: int = bounded(8, 1, 16, "READs under way")
+    forks: bool = flag(False, "NEXT names the stream")
 
     @property
     def word_bytes(self) -> int:
@@ -99,7 +107,9 @@ class PagingMmuChannel(Block):
         super().__init__(
             config,
             {
-                "transfer": In(stream.Signature(TRANSFER_LAYOUT), "Bytes along a chain of pages."),
+                "transfer": In(
+                    stream.Signature(transfer_layout(config.forks)), "Bytes along a chain of pages."
+                ),
                 "base": In(config.address_bits, "Byte address of page 0.", index_of("bytes")),
                 "command": Out(stream.Signature(PAGE_COMMAND_LAYOUT), "NEXT, to the page table."),
                 "response": In(stream.Signature(PAGE_RESPONSE_LAYOUT), "Its answers."),
@@ -160,6 +170,13 @@ class PagingMmuChannel(Block):
             m.d.sync += [awaiting.eq(0), has_follower.eq(1), follower.eq(self.response.p.page)]
 
         transfer = self.transfer.p
+        named = {}
+        if config.forks:
+            named = {
+                name: Signal.like(transfer[name], name=f"its_{name}", reset_less=True)
+                for name in STREAM_FIELDS
+            }
+            m.d.comb += [self.command.p[name].eq(its) for name, its in named.items()]
         span = Signal(34)  # bytes from the start of the first word to the transfer's end
         m.d.comb += span.eq(transfer.offset[:size] + transfer.bytes)
 
@@ -198,6 +215,7 @@ class PagingMmuChannel(Block):
                     first.eq(transfer.offset[:size]),
                     end.eq((span - 1)[:size] + 1),
                     final.eq(transfer.final),
+                    *(its.eq(transfer[name]) for name, its in named.items()),
                 ]
                 with m.If(self.transfer.valid):
                     m.next = "SIZE"

@@ -8,7 +8,7 @@ import operator
 from amaranth import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 
-from golden.config import Config, bounded, nested
+from golden.config import Config, bounded, flag, nested
 from golden.paging.config import RecordKind, RecordShape, VectorRecords
 from golden.paging.format import Kv, Op, PageOp, Status
 from hdl.axi.read_port import AxiReadPort, AxiReadPortConfig
@@ -17,7 +17,12 @@ from hdl.block import Block
 from hdl.children import add
 from hdl.kinds import BITS, NUMBER, index_of
 from hdl.paging.layouts import STATUS_LAYOUT, TOKEN_BITS, info_layout, word_layout
-from hdl.paging.mmu_channel import TRANSFER_LAYOUT, PagingMmuChannel, PagingMmuChannelConfig
+from hdl.paging.mmu_channel import (
+    STREAM_FIELDS,
+    PagingMmuChannel,
+    PagingMmuChannelConfig,
+    transfer_layout,
+)
 from hdl.paging.page_table import PAGE_COMMAND_LAYOUT, PAGE_RESPONSE_LAYOUT
 from hdl.ports import In, Out, Payload
 from hdl.stream.arbiter import arbiter
@@ -73,6 +78,7 @@ class PagingMmuLookupConfig(Config):
     kv: RecordShape = nested(VectorRecords, kind=RecordShape)
     kind: str = "dense"  # one of kv's kinds per head
     reads: int = bounded(8, 1, 16, "READs under way")
+    forks: bool = flag(False, "a transfer names its stream")
 
     def __post_init__(self) -> None:
         self._check_choice("kind", tuple(kind.name for kind in self.kv.per_head))
@@ -93,7 +99,8 @@ class PagingMmuLookup(Block):
                 "command": Out(stream.Signature(PAGE_COMMAND_LAYOUT), "READ, to the page table."),
                 "response": In(stream.Signature(PAGE_RESPONSE_LAYOUT), "Its answers."),
                 "transfer": Out(
-                    stream.Signature(TRANSFER_LAYOUT), "Where each head's records lie."
+                    stream.Signature(transfer_layout(config.forks)),
+                    "Where each head's records lie.",
                 ),
             },
         )
@@ -102,7 +109,8 @@ class PagingMmuLookup(Block):
         m = Module()
         kv = self.config.kv
         requests = queue(m, "requests", READ_LAYOUT, self.config.reads)
-        transfers = queue(m, "transfers", TRANSFER_LAYOUT, 2)
+        layout = transfer_layout(self.config.forks)
+        transfers = queue(m, "transfers", layout, 2)
         link(m, self.i, requests.i)
         link(m, transfers.o, self.transfer)
         request = requests.o.p
@@ -120,7 +128,7 @@ class PagingMmuLookup(Block):
             self.command.p.token.eq(request.token),
             self.response.ready.eq(1),
         ]
-        transfer = Signal(TRANSFER_LAYOUT, reset_less=True)
+        transfer = Signal(layout, reset_less=True)
         m.d.comb += transfers.i.p.eq(transfer)
         with m.FSM():
             with m.State("ASK"):
@@ -134,6 +142,8 @@ class PagingMmuLookup(Block):
                     transfer.bytes.eq(self.response.p.bytes),
                     transfer.final.eq(is_final),
                 ]
+                if self.config.forks:
+                    m.d.sync += [transfer[f].eq(self.command.p[f]) for f in STREAM_FIELDS]
                 with m.If(self.response.valid):
                     m.next = "GIVE"
             with m.State("GIVE"):
@@ -160,6 +170,7 @@ class PagingMmuReaderConfig(Config):
     reads: int = 8
     beats: tuple[int, ...] = (256, 128, 64)
     kv_apart: bool = False
+    forks: bool = False
 
     @property
     def outlets(self) -> tuple["Outlet", ...]:
@@ -180,6 +191,7 @@ class PagingMmuReaderConfig(Config):
             burst_beats=self.burst_beats,
             depth=self.beats[self.kv.kinds.index(kind)],
             reads=self.reads,
+            forks=self.forks,
         )
 
     @property
@@ -225,6 +237,12 @@ class PagingMmuReader(Block):
             **{each.name: Out(word, _outlet_meaning(each)) for each in config.outlets},
             "axi": Out(config.read_signature, "AXI4 read manager."),
         }
+        if config.forks:
+            any_channel = config.channel(config.kv.kinds[0])
+            members["copy_burst"] = In(
+                stream.Signature(any_channel.burst_layout), "FORK: words to be copied."
+            )
+            members["copy_word"] = Out(stream.Signature(any_channel.i_layout), "These words.")
         clients = len(config.clients)
         members["command"] = Out(
             stream.Signature(PAGE_COMMAND_LAYOUT),
@@ -247,7 +265,11 @@ class PagingMmuReader(Block):
         parts = {"tag": 8, "sequence": 8, "status": 4} | ({"kv": 1} if config.kv_apart else {})
         ends = queue(m, "ends", data.StructLayout(parts), config.reads)
         self._elaborate_front(m, channels, lookups, ends)
-        self._elaborate_memory(m, list(channels.values()))
+        # Each asks for words, and takes them.
+        users = [(channel.burst, channel.i) for channel in channels.values()]
+        if config.forks:
+            users.append((self.copy_burst, self.copy_word))
+        self._elaborate_memory(m, users)
         self._elaborate_status(m, channels, ends)
         return m
 
@@ -261,7 +283,9 @@ class PagingMmuReader(Block):
 
     def _elaborate_lookup(self, m: Module, outlet: Outlet, channel):
         config = self.config
-        shape = PagingMmuLookupConfig(kv=config.kv, kind=outlet.kind.name, reads=config.reads)
+        shape = PagingMmuLookupConfig(
+            kv=config.kv, kind=outlet.kind.name, reads=config.reads, forks=config.forks
+        )
         lookup = add(m, f"{outlet.name}_finder", PagingMmuLookup(shape))
         self._join_client(m, lookup, f"{outlet.name}_lookup")
         link(m, lookup.transfer, channel.transfer)
@@ -278,12 +302,13 @@ class PagingMmuReader(Block):
         infos = queue(m, "infos", info_layout(kv), 4)
         link(m, self.i, requests.i)
         link(m, infos.o, self.info)
+        layout = transfer_layout(config.forks)
         owned = {}  # transfers of records that the vector has once
         for each in config.outlets:
             if each.kind in kv.per_vector:
-                owned[each] = queue(m, f"{each.name}_transfers", TRANSFER_LAYOUT, config.reads)
+                owned[each] = queue(m, f"{each.name}_transfers", layout, config.reads)
                 link(m, owned[each].o, channels[each].transfer)
-        front = _front(kv, requests.o.p)
+        front = _front(kv, requests.o.p, layout)
         request = front.request
         once, by_head = _plan(kv)
         self._elaborate_command(m, front, [*once, *by_head])
@@ -384,19 +409,27 @@ class PagingMmuReader(Block):
                     transfer.bytes.eq(response.p.bytes),
                     transfer.final.eq(1),
                 ]
+                if self.config.forks:
+                    given = front.request
+                    m.d.sync += [
+                        transfer.sequence.eq(given.sequence),
+                        transfer.layer.eq(given.layer),
+                        transfer.kv.eq(given.kv),
+                        transfer.slot.eq(self.config.kv.slot(step.kind.name)),
+                    ]
             with m.If(response.valid):
                 m.next = after.state if isinstance(after, _Step) else after
                 if step.is_once:
                     with m.If(response.p.status != Status.OK):
                         m.next = "REFUSE"
 
-    def _elaborate_memory(self, m: Module, channels) -> None:
-        """Bursts of the channels in turn through one port; their words back to the channels."""
+    def _elaborate_memory(self, m: Module, users) -> None:
+        """Bursts of the users in turn through one port; their words back to them."""
         config = self.config
-        burst_layout = channels[0].burst.p.shape()
-        turns = arbiter(m, "turns", burst_layout, len(channels))
-        for channel, turn in zip(channels, turns.i, strict=True):
-            link(m, channel.burst, turn)
+        burst_layout = users[0][0].p.shape()
+        turns = arbiter(m, "turns", burst_layout, len(users))
+        for (burst, _), turn in zip(users, turns.i, strict=True):
+            link(m, burst, turn)
         port = add(m, "port", AxiReadPort(config.port))
         # A burst in the port and its registers waits here as well: two more than are outstanding.
         depth = config.outstanding + 4
@@ -418,7 +451,7 @@ class PagingMmuReader(Block):
         place, source = places.o.p.place, places.o.p.source
         is_first = Signal(init=1)  # word of its burst
         step = Signal()
-        sinks = [channel.i for channel in channels]
+        sinks = [sink for _, sink in users]
         m.d.comb += [
             port.o.ready.eq(Array(sink.ready for sink in sinks)[source] & places.o.valid),
             step.eq(port.o.valid & port.o.ready),
@@ -535,11 +568,9 @@ class _Front:
     skips: dict[str, Signal]  # by variable kind
 
 
-def _front(kv: RecordShape, request) -> _Front:
+def _front(kv: RecordShape, request, layout) -> _Front:
     names = [kind.name for kind in kv.per_vector]
-    transfers = {
-        name: Signal(TRANSFER_LAYOUT, name=f"{name}_transfer", reset_less=True) for name in names
-    }
+    transfers = {name: Signal(layout, name=f"{name}_transfer", reset_less=True) for name in names}
     status = Signal(4, reset_less=True)
     tokens = Signal(TOKEN_BITS, reset_less=True)
     skips = {name: Signal(TOKEN_BITS, name=f"skip_{name}", reset_less=True) for name in kv.skips}

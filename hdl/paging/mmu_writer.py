@@ -5,7 +5,8 @@ import dataclasses
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config
+from golden.axi.format import Resp
+from golden.config import Config, flag
 from golden.paging.config import RecordShape, VectorRecords
 from golden.paging.format import Kv, Op, PageOp, Status
 from hdl.axi.signature import Axi4Write, axi4_write, pass_channels
@@ -20,6 +21,7 @@ from hdl.stream.link import link
 from hdl.stream.queue import queue
 
 _WRITES_AHEAD = 16  # bursts: the answers to an APPEND's records are waited for together
+_COPIES_AHEAD = 8  # pages: the same of a FORK's
 
 APPEND_LAYOUT = Payload(
     tag=(8, "comes back with the status", BITS),
@@ -41,6 +43,12 @@ class PagingMmuWriterConfig(Config):
     page_bytes: int = 4096
     burst_beats: int = 64
     appends: int = 4
+    forks: bool = flag(False, "pages are copied")
+
+    @property
+    def length_bits(self) -> int:
+        """Bits of the bytes of a write: a record, or what a page has."""
+        return max(BYTES_BITS, self.page_bytes.bit_length() if self.forks else 0)
 
     @property
     def port(self) -> AxiWritePortConfig:
@@ -49,7 +57,7 @@ class PagingMmuWriterConfig(Config):
             data_bits=self.data_bits,
             burst_beats=self.burst_beats,
             outstanding=_WRITES_AHEAD,
-            length_bits=BYTES_BITS,
+            length_bits=self.length_bits,
         )
 
     @property
@@ -65,9 +73,21 @@ class PagingMmuWriter(Block):
     not place is dropped, with all after it. COMMIT and ABORT follow the answers to all writes:
     pages that go back have no write in flight. The words of one record move while the
     next are placed.
+
+    With ``forks`` it also copies pages, between two APPENDs: a command of ``copy`` and its words of
+    ``copy_w``. While APPENDs wait, they and copies take turns. ``is_copying`` falls when all writes
+    of copies are answered; ``copied`` is then the worst answer since the copying began.
     """
 
     def __init__(self, config: PagingMmuWriterConfig):
+        copies = {}
+        if config.forks:
+            copies = {
+                "copy": In(stream.Signature(config.port.command_layout), "Where a page's copy is."),
+                "copy_w": In(stream.Signature(config.port.i_layout), "Its bytes."),
+                "is_copying": Out(1, "Some write of a copy is not answered."),
+                "copied": Out(Payload(resp=(2, "worst response of the copies", Resp)), "Answers."),
+            }
         super().__init__(
             config,
             {
@@ -82,6 +102,7 @@ class PagingMmuWriter(Block):
                 "command": Out(stream.Signature(PAGE_COMMAND_LAYOUT), "To the page table."),
                 "response": In(stream.Signature(PAGE_RESPONSE_LAYOUT), "Its answers."),
                 "axi": Out(config.write_signature, "AXI4 write manager."),
+                **copies,
             },
         )
 
@@ -105,6 +126,8 @@ class PagingMmuWriter(Block):
             self._place(m, append)
             self._write(m, port, verdicts, append, is_rest)
             self._end(m, requests, verdicts, append, writes)
+            if self.config.forks:
+                self._copy(m, port, requests, writes)
         return m
 
     def _elaborate_words(self, m: Module, port, verdicts) -> None:
@@ -117,7 +140,8 @@ class PagingMmuWriter(Block):
         ]
 
     def _elaborate_answers(self, m: Module, port) -> "_Writes":
-        owed = Signal(range(2 * self.config.kv.slots + 1))
+        most = 2 * self.config.kv.slots
+        owed = Signal(range((max(most, _COPIES_AHEAD) if self.config.forks else most) + 1))
         worst = Signal(2)
         written = Signal()
         answered = Signal()
@@ -129,7 +153,7 @@ class PagingMmuWriter(Block):
         m.d.sync += owed.eq(owed + written - answered)
         with m.If(answered):
             m.d.sync += worst.eq(worst | port.done.p.resp)  # 2 | 3 is 3
-        return _Writes(owed, worst)
+        return _Writes(owed, worst, Signal(name="is_turn") if self.config.forks else None)
 
     def _elaborate_command(self, m: Module, append: "_Append") -> None:
         """The fields of every command to the page table, and of the status."""
@@ -184,6 +208,11 @@ class PagingMmuWriter(Block):
                 m.next = "BEGIN"
                 with m.If(append.request.status != Status.OK):
                     m.next = "RECORD"
+            if self.config.forks:
+                with m.If(requests.o.valid):
+                    m.d.sync += writes.is_turn.eq(0)
+                with m.If(self.copy.valid & ~(requests.o.valid & writes.is_turn)):
+                    m.next = "COPY"
         with m.State("BEGIN"):
             m.d.comb += [append.op.eq(PageOp.BEGIN), command.valid.eq(1)]
             with m.If(command.ready):
@@ -275,6 +304,38 @@ class PagingMmuWriter(Block):
                 m.d.comb += requests.o.ready.eq(1)
                 m.next = "START"
 
+    def _copy(self, m: Module, port, requests, writes: "_Writes") -> None:
+        """Copies of pages, until an APPEND waits or none is left."""
+        owed = writes.owed
+        in_copy = Signal()
+        in_wait = Signal()
+        m.d.comb += [self.is_copying.eq(in_copy | in_wait), self.copied.resp.eq(writes.worst)]
+        with m.State("COPY"):
+            m.d.comb += [
+                in_copy.eq(1),
+                port.command.valid.eq(self.copy.valid),
+                port.command.payload.eq(self.copy.payload),
+                self.copy.ready.eq(port.command.ready),
+            ]
+            with m.If(self.copy.valid & self.copy.ready):
+                m.next = "COPY_WORDS"
+        with m.State("COPY_WORDS"):
+            m.d.comb += [
+                in_copy.eq(1),
+                port.i.valid.eq(self.copy_w.valid),
+                port.i.payload.eq(self.copy_w.payload),
+                self.copy_w.ready.eq(port.i.ready),
+            ]
+            with m.If(self.copy_w.valid & self.copy_w.ready & self.copy_w.p.last):
+                m.next = "COPIED"
+        with m.State("COPIED"):
+            m.d.comb += in_wait.eq(1)
+            m.d.sync += writes.is_turn.eq(1)
+            with m.If(self.copy.valid & ~requests.o.valid & (owed != _COPIES_AHEAD)):
+                m.next = "COPY"
+            with m.Elif(owed == 0):
+                m.next = "START"
+
 
 @dataclasses.dataclass(frozen=True)
 class _Writes:
@@ -282,6 +343,7 @@ class _Writes:
 
     owed: Signal  # not answered
     worst: Signal  # of their answers
+    is_turn: Signal | None  # a copy was the last; where there are forks
 
 
 @dataclasses.dataclass(frozen=True)

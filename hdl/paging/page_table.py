@@ -17,7 +17,8 @@ from hdl.children import add
 from hdl.kinds import NUMBER, index_of
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
-from hdl.paging.layouts import TOKEN_BITS
+from hdl.paging.layouts import CLOSING, OPEN, TOKEN_BITS, VACANT
+from hdl.paging.page_forks import Forks, forks, sharers
 from hdl.ports import In, Out, Payload
 
 PAGE_BITS = 20  # pages 0..2**20 - 1
@@ -47,9 +48,6 @@ PAGE_RESPONSE_LAYOUT = Payload(
     sequence=(8, "OPEN: the new sequence", index_of("sequences")),
 )
 
-# States of a sequence.
-VACANT, OPEN, CLOSING = range(3)
-
 
 class _Words:
     """Words of the tables of one configuration."""
@@ -64,6 +62,8 @@ class _Words:
                 "offset": bits_for(config.kv.record_bytes_max - 1),  # byte where it starts
             }
         )
+        # Of a child: the last page that it has from its parent, if any, and the page after it.
+        of_child = {"has_tip": 1, "tip": page, "own": page} if config.forks else {}
         self.entry = data.StructLayout(
             {
                 "first": page,
@@ -72,6 +72,7 @@ class _Words:
                 # From the first record that starts in page ``first`` on.
                 "bytes": bits_for(min(longest, config.pages * config.page_bytes)),
                 "end": bits_for(config.page_bytes),  # bytes used in ``last``; no pages: all
+                **of_child,
             }
         )
         self.log = data.StructLayout(
@@ -167,6 +168,13 @@ class PagingPageTable(Block):
         COMMIT                                   2 + slots
         ABORT                                    2, and 1 per slot extended
 
+    With ``forks`` several sequences may have a page. It goes back when the last one lets it go:
+
+        FORK, FORK_END                           2
+        NEXT                                     3
+        FREE_STREAM                              3, and 1 per page of the stream
+        FORK_STREAM                              3, and 1 per page that is shared, at least 1
+
     The next command is taken in the cycle of the answer, before it has been taken. After reset
     ``command.ready`` is low for max(pages, streams) cycles, in which all tables are written.
     No combinational path leads from an input to an output.
@@ -185,6 +193,15 @@ class PagingPageTable(Block):
             pages=8,
             page_bytes=256,
             max_tokens=40,
+        ),
+        "forks": CacheConfig(
+            kv=records(1, 40, (1, 60)),
+            sequences=5,
+            layers=1,
+            pages=60,
+            page_bytes=256,
+            max_tokens=60,
+            forks=True,
         ),
     }
 
@@ -211,10 +228,12 @@ class PagingPageTable(Block):
         The next command comes with the answer.
         """
         slots = self.config.kv.slots
+        pages = self.config.pages
         longest = max(
             page_table_cycles("COMMIT", slots),
             page_table_cycles("ABORT", slots, extended=slots),
-            page_table_cycles("TRIM_STREAM", slots, freed=max(self.config.pages - 2, 0)),
+            page_table_cycles("TRIM_STREAM", slots, freed=max(pages - 2, 0)),
+            page_table_cycles("FREE_STREAM", slots, walked=pages if self.config.forks else None),
         )
         return Timing(
             latency=2,
@@ -236,6 +255,7 @@ class PagingPageTable(Block):
             "entries": MemoryConfig(depth=config.streams, width=words.entry.size),
             "tokens": MemoryConfig(depth=config.vectors, width=words.token),
             "log": MemoryConfig(depth=config.kv.slots, width=words.log.size),
+            **({"sharers": sharers(config)} if config.forks else {}),
         }
 
     def elaborate(self, platform) -> Module:
@@ -247,7 +267,12 @@ class PagingPageTable(Block):
             self._decode(m, t)
             self._trim_check(m, t)
             self._begin(m, t)
-            self._free_stream(m, t)
+            if t.forks:
+                t.forks.next_page(m, t)
+                t.forks.free_stream(m, t)
+                t.forks.fork_stream(m, t)
+            else:
+                self._free_stream(m, t)
             self._extend(m, t)
             self._commit(m, t)
             self._abort(m, t)
@@ -262,6 +287,8 @@ class PagingPageTable(Block):
             m.d.sync += at.eq(at + 1)
             with m.If(at < config.pages):
                 t.put(rams.chain, at, Mux(at == config.pages - 1, 0, at + 1))
+                if t.forks:
+                    t.put(rams.sharers, at, 0)
             with m.If(at < config.streams):
                 t.put(rams.entries, at, t.empty)
             with m.If(at < config.vectors):
@@ -304,6 +331,8 @@ class PagingPageTable(Block):
                 self._decode_vector(m, t)
                 self._decode_stream(m, t, of_slot)
                 self._decode_transaction(m, t, of_slot)
+                if t.forks:
+                    t.forks.decode(m, t, of_slot)
                 with m.Default():
                     t.finish(Status.BAD_REQUEST)
 
@@ -316,16 +345,24 @@ class PagingPageTable(Block):
                 lowest = t.sequences.lowest
                 finish(sequence=lowest)
                 m.d.sync += [states[lowest].eq(OPEN), starts[lowest].eq(0)]
+                if t.forks:
+                    m.d.sync += t.forks.children[lowest].eq(0)
             with m.Else():
                 finish(Status.TABLE_FULL)
         with m.Case(PageOp.CLOSE):
-            with m.If(~t.given.is_open):
+            is_open = t.given.is_open
+            if t.forks:
+                is_open = is_open | t.forks.is_child(t)
+            with m.If(~is_open):
                 finish(Status.SEQUENCE_UNKNOWN)
-            with m.Elif(t.is_own_transaction):
+            with m.Elif(t.is_held):
                 finish(Status.BAD_REQUEST)
             with m.Else():
                 finish()
                 m.d.sync += states[sequence].eq(CLOSING)
+                if t.forks:
+                    with m.If(t.forks.is_child(t)):
+                        m.d.sync += t.forks.active.eq(0)
         with m.Case(PageOp.VACATE):
             with m.If(~t.given.is_closing):
                 finish(Status.SEQUENCE_UNKNOWN)
@@ -345,6 +382,8 @@ class PagingPageTable(Block):
                 finish(skip=Mux(rises, token, starts[sequence]))
                 with m.If(rises):
                     m.d.sync += starts[sequence].eq(command.token)
+        if t.forks:
+            return  # NEXT looks at its stream
         with m.Case(PageOp.NEXT):
             with m.If(command.page < t.config.pages):
                 finish(page=t.rams.chain.read_data)
@@ -386,7 +425,7 @@ class PagingPageTable(Block):
                 finish(Status.BAD_REQUEST)
             with m.Elif(~is_open):
                 finish(Status.SEQUENCE_UNKNOWN)
-            with m.Elif(t.is_own_transaction | (command.token > starts[sequence])):
+            with m.Elif(t.is_held | (command.token > starts[sequence])):
                 finish(Status.BAD_REQUEST)
             with m.Else():
                 get(entries, of_slot)
@@ -532,10 +571,13 @@ class PagingPageTable(Block):
                 after.bytes.eq(entry.bytes + logged.bytes),
                 after.end.eq(entry.end + logged.bytes - filled),
             ]
+            has_link = entry.pages != 0
+            if t.forks:
+                has_link = t.forks.commit(m, t)
             put(rams.entries, index, after)
             with m.If(logged.taken):
                 m.d.sync += owned[to.sequence].eq(owned[to.sequence] + 1)
-                with m.If(entry.pages != 0):
+                with m.If(has_link):
                     put(chain, entry.last, logged.page)
             m.d.sync += [slot.eq(slot + 1), index.eq(index + 1)]
             with m.If(slot == slots - 1):
@@ -593,7 +635,7 @@ class PagingPageTable(Block):
             with branch(offset > page_bytes):
                 t.finish(Status.BAD_REQUEST)
             with m.Elif(offset == page_bytes):
-                t.finish(page=rams.chain.read_data, bytes=size, skip=count)
+                t.finish(page=t.follower(entry, entry.first), bytes=size, skip=count)
             with m.Else():
                 t.finish(page=entry.first, offset=offset, bytes=size, skip=count)
 
@@ -603,12 +645,12 @@ class PagingPageTable(Block):
         entry, info, owned = rams.entry, rams.info, t.sequences.owned
         finish, sequence = t.finish, t.given.sequence
         tokens = rams.tokens.read_data  # a page that comes later starts with such a token, or later
-        left = Signal(t.words.entry, reset_less=True)  # the entry while pages go back
+        left = t.left
         with m.State("TRIM_STREAM"):
             m.d.sync += left.eq(entry)
             with m.If(entry.pages > 1):
                 t.get(rams.infos, entry.first)
-                t.get(rams.chain, entry.first)
+                t.get_link(entry.first)
                 m.next = "LOOK"
             with m.Else():
                 finish(skip=tokens)
@@ -616,8 +658,9 @@ class PagingPageTable(Block):
         second = Signal(t.words.page, reset_less=True)
         old_offset = Signal.like(info.offset, reset_less=True)  # of page ``left.first``
         with m.State("LOOK"):
-            m.d.sync += [second.eq(rams.chain.read_data), old_offset.eq(info.offset)]
-            t.get(rams.infos, rams.chain.read_data)
+            follower = t.follower(left, left.first)
+            m.d.sync += [second.eq(follower), old_offset.eq(info.offset)]
+            t.get(rams.infos, follower)
             m.next = "DROP"
 
         with m.State("DROP"):
@@ -631,13 +674,15 @@ class PagingPageTable(Block):
                     after.bytes.eq(left.bytes - page_bytes + old_offset - info.offset),
                     after.end.eq(left.end),
                 ]
+                if t.forks:
+                    t.forks.trim(m, t)
                 m.d.sync += [left.eq(after), owned[sequence].eq(owned[sequence] - 1)]
-                t.release(left.first)
+                t.let_go(left.first)
                 t.put(rams.entries, t.given.index, after)
                 with m.If(left.pages == 2):
                     finish(skip=tokens)
                 with m.Else():
-                    t.get(rams.chain, second)
+                    t.get_link(second)
                     m.next = "LOOK"
 
 
@@ -650,6 +695,7 @@ class _Rams:
     entries: Memory1R1W  # the streams
     tokens: Memory1R1W  # of each vector
     log: Memory1R1W  # what the open transaction adds to each slot
+    sharers: Memory1R1W | None  # of each page, where there are forks
     info: data.View
     entry: data.View
     logged: data.View
@@ -719,6 +765,8 @@ class _Machine:
     done: Signal  # the command ends with ``answer``
     answer: Signal
     after: Signal  # the entry as it becomes
+    left: Signal  # TRIM_STREAM: the entry while pages go back
+    forks: Forks | None
 
     @property
     def empty(self):
@@ -730,6 +778,18 @@ class _Machine:
         """Whether the open transaction is of the command's sequence."""
         transaction = self.transaction
         return transaction.appending & (transaction.sequence == self.given.sequence)
+
+    @property
+    def is_held(self):
+        """Whether the command's sequence may not change, but for what is under way."""
+        if self.forks:
+            return self.is_own_transaction | self.forks.is_parent(self)
+        return self.is_own_transaction
+
+    def follower(self, entry, page):
+        """The page after ``page`` in the chain of ``entry``, whose link was read."""
+        link = self.rams.chain.read_data
+        return self.forks.follower(entry, page, link) if self.forks else link
 
     def finish(self, status=Status.OK, **fields) -> None:
         """End the command with this answer."""
@@ -744,6 +804,19 @@ class _Machine:
 
     def get(self, memory, address) -> None:
         self.m.d.comb += [memory.read_en.eq(1), memory.read_addr.eq(address)]
+
+    def get_link(self, page) -> None:
+        """Read what follows ``page``, and who else has it."""
+        self.get(self.rams.chain, page)
+        if self.forks:
+            self.get(self.rams.sharers, page)
+
+    def let_go(self, page) -> None:
+        """A stream has ``page`` no more, whose sharers were read."""
+        if self.forks:
+            self.forks.let_go(self.m, self, page)
+        else:
+            self.release(page)
 
     def release(self, page) -> None:
         """Push ``page``."""
@@ -768,16 +841,18 @@ def _machine(m: Module, table: PagingPageTable) -> _Machine:
     with m.If(done):
         m.d.sync += [table.response.valid.eq(1), table.response.payload.eq(answer)]
     after = Signal(words.entry)
+    left = Signal(words.entry, reset_less=True)
     free = _Free(free_head, free_pages)
     return _Machine(
-        m, config, words, rams, free, sequences, transaction, given, done, answer, after
-    )
+        m, config, words, rams, free, sequences, transaction, given, done, answer, after, left,
+        forks(config, words) if config.forks else None,
+    )  # fmt: skip
 
 
 def _rams(m: Module, words: _Words, memories: dict[str, MemoryConfig]) -> _Rams:
     found = {name: add(m, name, Memory1R1W(shape)) for name, shape in memories.items()}
     return _Rams(
-        **found,
+        **({"sharers": None} | found),
         info=data.View(words.info, found["infos"].read_data),
         entry=data.View(words.entry, found["entries"].read_data),
         logged=data.View(words.log, found["log"].read_data),

@@ -7,7 +7,7 @@ import time
 
 from golden import command
 from hdl.arguments import whole
-from tb.formal import pages, streams, swap
+from tb.formal import forks, pages, streams, swap
 from tb.formal.prove import Proof, Result, check
 
 
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=whole(), default=min(4, os.cpu_count() or 1))
     parser.add_argument("--long", action="store_true", help="proofs that take minutes, too")
     options = parser.parse_args(arguments)
-    rooms = streams, swap, pages
+    rooms = streams, swap, pages, forks
     proofs = [proof for room in rooms for proof in room.PROOFS]
     proofs += [proof for room in rooms for proof in room.DEFECTS]
     chosen: list[Proof] = [

@@ -844,8 +844,8 @@ DEFECTS = [
     _defect(
         "commit",
         "_commit",
-        "with m.If(entry.pages != 0): put(chain, entry.last, logged.page)",
-        "with m.If(entry.pages > 1):\n    put(chain, entry.last, logged.page)",
+        "with m.If(has_link): put(chain, entry.last, logged.page)",
+        "with m.If(has_link & (entry.pages > 1)):\n    put(chain, entry.last, logged.page)",
         "a second page is not linked to the first",
         8,
         "COMMIT",

@@ -132,6 +132,14 @@ async def errors(dut, p):
     await host.script("errors", p_idle=p, p_stall=p)
 
 
+@cocotb.test(skip="forks" not in SCRIPTS)
+@cocotb.parametrize(p=[0.0, 0.4])
+async def forks(dut, p):
+    """A prompt and its children: what each reads, and the statuses of FORK."""
+    host = await Host(dut, f"forks {p}").start()
+    await host.script("forks", p_idle=p, p_stall=p)
+
+
 @cocotb.test(skip="window" not in SCRIPTS)
 async def windows_are_not_split(dut):
     """The bursts of READs after TRIMs, at and around ``scale_tokens``."""

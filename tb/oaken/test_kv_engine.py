@@ -90,6 +90,18 @@ CONFIGS = {
         ),
         lanes=8, scale_tokens=6, queue=3,
     ),
+    # Sequences share pages.
+    "forks": OakenKvEngineConfig(
+        mmu=PagingMmuConfig(
+            cache=CacheConfig(
+                kv=KvShape(heads=4, head_dim=32, block=16),
+                sequences=4, layers=2, pages=260, page_bytes=256, max_tokens=40, forks=True,
+            ),
+            data_bits=128, burst_beats=8, outstanding=4, reads=2, appends=2,
+            dense_beats=16, sparse_beats=16, scale_beats=8,
+        ),
+        lanes=8, scale_tokens=6, queue=3,
+    ),
     "token_one_head": OakenKvEngineConfig(
         mmu=PagingMmuConfig(
             cache=CacheConfig(
@@ -157,7 +169,7 @@ def statuses_script(config, seed):
         for side in range(2):
             if (layer, side) not in ((0, 0), other):
                 script.set_thresholds(layer, side, some_thresholds(rng))
-    for op in range(6, 16):
+    for op in range(6 + cache.forks, 16):
         assert script.request(op).status == Status.BAD_REQUEST
     assert script.append(0, 0, 0, 0) == Status.SEQUENCE_UNKNOWN
     assert script.append(0, *other, 0) == Status.SEQUENCE_UNKNOWN
@@ -581,6 +593,77 @@ def race_script(config, seed, rounds=8):
     return script.done()
 
 
+def fork_script(config, seed):
+    """A prompt and its children: each reads the prompt and its own tokens, trims and frees.
+
+    Shown to fail: a child that does not count as open; a FORK that waits for no APPEND. Not found:
+    a child without its parent's start, which reads scales more often.
+    """
+    script = Script(config, seed)
+    rng, cache = script.rng, config.cache
+    vectors = [(layer, side) for layer in range(cache.layers) for side in range(2)]
+    for where in vectors:
+        script.set_thresholds(*where)
+    script.wait()
+    assert script.fork(0, 0).status == Status.SEQUENCE_UNKNOWN
+    assert script.set_thresholds(0, 0) == Status.OK  # nothing is open
+    parent = script.open()
+    script.wait()
+
+    def append(sequence, first, count):
+        for token in range(first, first + count):
+            for where in vectors:
+                assert script.append(sequence, *where, token) == Status.OK
+
+    def read(sequence, tokens):
+        for where in vectors:
+            assert script.read(sequence, *where, tokens) == Status.OK
+
+    tokens = config.scale_tokens + 8
+    append(parent, 0, tokens)
+    script.wait()
+    assert script.trim(parent, 3) == Status.OK
+    # A FORK after the last APPENDs of its parent, whose statuses nobody has awaited.
+    append(parent, tokens, 1)
+    tokens += 1
+    child = script.fork(parent, tokens)
+    assert child.status == Status.OK
+    script.wait()
+    for sequence in (parent, child.sequence):
+        read(sequence, tokens)
+        append(sequence, tokens, 2)
+    script.wait()
+    for sequence in (child.sequence, parent):
+        read(sequence, tokens + 2)
+    assert script.fork(parent, tokens).status == Status.TOKEN_ORDER
+    assert script.fork(parent, tokens + 3).status == Status.BEYOND_LENGTH
+    assert script.fork(child.sequence, tokens + 2).status == Status.BAD_REQUEST
+    script.wait()
+    for response, status in FAILURES:
+        script.fault(*WHOLE, response)
+        assert script.fork(parent, tokens + 2, memory=status).status == status
+        script.wait()
+    others = [script.fork(parent, tokens + 2).sequence for _ in range(cache.sequences - 2)]
+    assert script.fork(parent, tokens + 2).status == Status.TABLE_FULL
+    script.wait()
+    assert script.set_thresholds(0, 0) == Status.THRESHOLDS
+    assert script.free(parent) == Status.OK
+    script.wait()
+    for sequence in (child.sequence, *others):
+        read(sequence, tokens + 2)
+    script.wait()
+    assert script.trim(others[0], tokens) == Status.OK
+    script.wait()
+    for sequence in rng.sample([child.sequence, *others], 1 + len(others)):
+        read(sequence, tokens + 2)
+        script.wait()
+        assert script.free(sequence) == Status.OK
+        script.wait()
+    assert script.golden.free_pages == cache.pages
+    assert script.set_thresholds(0, 0) == Status.OK
+    return script.done()
+
+
 @functools.cache
 def scripts(name, seed):
     config = CONFIGS[name]
@@ -599,12 +682,14 @@ def scripts(name, seed):
         found["rates"] = rates_script(config, seed)
     if name == "small":
         found["window"] = window_script(config, seed)
+    if config.cache.forks:
+        found["forks"] = fork_script(config, seed)
     if name in ("small", "token"):
         found["race"] = race_script(config, seed)
     return found
 
 
-@pytest.mark.telling("small", "token", "token_wide")
+@pytest.mark.telling("small", "token", "token_wide", "forks")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_kv_engine(name, seed):
     params = {"scripts": scripts(name, seed)}

@@ -8,7 +8,7 @@ from golden.paging.format import Op, PageOp, Status
 from golden.paging.mmu import Mmu, Request, Word
 from golden.paging.timing import page_table_cycles
 from hdl.paging.mmu import CHANGES
-from hdl.paging.mmu_control import mmu_trim_cycles
+from hdl.paging.mmu_control import mmu_fork_cycles, mmu_trim_cycles
 from tb.axi.support.host import base_of
 from tb.bench import config, params
 from tb.contract import block_timing
@@ -23,6 +23,7 @@ from tb.paging.support.mmu_host import (
 )
 
 CACHE, KV = config.cache, config.cache.kv
+FORKS = (Op.FORK,) if config.cache.forks else ()
 CALM = {"idle": 0.0, "stall": 0.0, "latency": (1, 1)}
 ROUGH = {"idle": 0.4, "stall": 0.4, "latency": (1, 60)}
 STORM = {
@@ -65,6 +66,13 @@ def spoiled(rng: random.Random, records: list[bytes]) -> list[bytes]:
     return records
 
 
+def token_of(shadow: Shadow, sequence, vector) -> int:
+    """Tokens that a vector has when all APPENDs under way have ended well."""
+    if sequence is None:
+        return 0
+    return len(sequence.vectors[vector]) + len(shadow.under_way(Op.APPEND, sequence, vector))
+
+
 class Requests:
     """Random requests that leave to chance what may be: no READ of tokens that may be absent."""
 
@@ -80,17 +88,19 @@ class Requests:
         shadow, rng = self.shadow, self.rng
         if shadow.queued:
             return
-        op = rng.choices(
-            [Op.OPEN, Op.APPEND, Op.READ, Op.TRIM, Op.FREE, -1], [1, 60, 25, 2, 0.7, 1]
-        )[0]
+        ops = {Op.OPEN: 1, Op.APPEND: 60, Op.READ: 25, Op.TRIM: 2, Op.FREE: 0.7, -1: 1}
+        if CACHE.forks:
+            ops |= {Op.FORK: 5, Op.FREE: 3}
+        op = rng.choices([*ops], [*ops.values()])[0]
         tag = rng.getrandbits(8)
         if op == -1:
-            self._send(Request(rng.randrange(Op.THRESHOLDS, 16), tag, rng.getrandbits(8)))
+            unknown = [each for each in range(Op.THRESHOLDS, 16) if each not in ops]
+            self._send(Request(rng.choice(unknown), tag, rng.getrandbits(8)))
             return
         if op == Op.OPEN:
             self._send(Request(op, tag))
             return
-        opening = bool(shadow.under_way(Op.OPEN))
+        opening = bool(shadow.under_way(Op.OPEN) or shadow.under_way(Op.FORK))
         if rng.random() < self.wrong / 3 and not opening:
             unknown = [n for n in range(256) if n not in shadow.open]
             near = [n for n in unknown if n < CACHE.sequences + 2]
@@ -119,6 +129,14 @@ class Requests:
         request = Request(op, tag, number, layer, kv)
         if op == Op.FREE:
             self._send(request)
+        elif op == Op.FORK:
+            self._send(
+                request._replace(
+                    token=rng.getrandbits(21)
+                    if is_wrong
+                    else token_of(shadow, sequence, self.vectors[0])
+                )
+            )
         elif op == Op.TRIM:
             shortest = min(
                 len(sequence.vectors[layer, kv]) if sequence else 4
@@ -199,7 +217,7 @@ async def traffic(dut, flow, chance):
     count = params["requests"] // (1 if flow == "calm" else 3)
     await run_requests(host, shadow, requests, count)
     # Places that fail may fail every READ of a few sequences.
-    needed = [(op, Status.OK) for op in (Op.OPEN, Op.APPEND, Op.READ)]
+    needed = [(op, Status.OK) for op in (Op.OPEN, Op.APPEND, Op.READ, *FORKS)]
     while not all(shadow.counts[each] for each in needed):
         assert requests.sent < 10 * count, f"{dict(shadow.counts)}"
         await run_requests(host, shadow, requests, requests.sent + 20)
@@ -215,6 +233,8 @@ class Sequential:
         self.host, self.golden = host, golden
         self.statuses, self.got = [], {name: [] for name in ("info", *CHANNELS)}
         self.opened = 0  # number that the latest OPEN gave
+        self.written: set[int] = set()  # pages
+        host.written = lambda page: self.written.add(page)
         host.events["status"] = self.statuses.append
         for name, found in self.got.items():
             host.events[name] = found.append
@@ -259,6 +279,9 @@ class Sequential:
         assert int(host.dut.free_pages.value) == self.golden.free_pages
         if request.op == Op.OPEN:
             self.opened = answer.sequence
+        shared = [page for page in self.written if self.golden.table.sharers(page)]
+        assert not shared, f"{request} writes shared pages {shared}"
+        self.written.clear()
         return answer.status
 
 
@@ -275,13 +298,16 @@ async def one_at_a_time(dut, flow, chance):
     shapes = [(layer, kv) for layer in range(CACHE.layers) for kv in range(2)]
     shapes = rng.sample(shapes, min(len(shapes), 4))
     for _ in range(params["requests"] // 2):
-        op = rng.choices([0, 1, 2, 3, 4, 5, 9], [1, 60, 20, 3, 0.5, 0.5, 0.5])[0]
+        ops = {0: 1, 1: 60, 2: 20, 3: 3, 4: 0.5, 5: 0.5, 9: 0.5} | dict.fromkeys(FORKS, 5)
+        op = rng.choices([*ops], [*ops.values()])[0]
         op = op if sequences or rng.random() < 0.1 else Op.OPEN
         number = rng.choice(list(sequences)) if sequences else 0
         if rng.random() < 0.02:
             number = rng.choice([CACHE.sequences, CACHE.sequences - 1, 255])
         layer, kv = rng.choice(shapes)
         vectors = sequences.get(number, {})
+        if FORKS and op == Op.APPEND and rng.random() < 0.8:  # a FORK wants all of one length
+            layer, kv = min(shapes, key=lambda each: vectors.get(each, 0))
         token = vectors.get((layer, kv), 0)
         if rng.random() < 0.05:
             token = rng.choice([token + 1, 0, rng.getrandbits(21)])
@@ -300,9 +326,9 @@ async def one_at_a_time(dut, flow, chance):
         before = set(sequences)
         status = await bench.run(request, records)
         counts[op, status] = counts.get((op, status), 0) + 1
-        if op == Op.OPEN and status == Status.OK:
+        if op in (Op.OPEN, *FORKS) and status == Status.OK:
             new = next(n for n in range(CACHE.sequences) if n not in before)
-            sequences[new] = {}
+            sequences[new] = {} if op == Op.OPEN else dict(vectors)
         elif op == Op.FREE and status == Status.OK:
             del sequences[number]
         elif op == Op.APPEND and status == Status.OK:
@@ -748,6 +774,264 @@ async def trims(dut):
     dut._log.info(f"TRIMs: {counts}")
     assert all(counts.values())
     assert int(dut.free_pages.value) == CACHE.pages
+
+
+VECTORS = [(layer, kv) for layer in range(CACHE.layers) for kv in range(2)]
+
+
+async def prompt(dut, name: str, tokens: int, **flow) -> tuple[Host, Shadow]:
+    """Sequence 0 with ``tokens`` tokens in every vector."""
+    host = await start(dut, name, **flow)
+    shadow = Shadow(host)
+    shadow.send(Request(Op.OPEN))
+    await host.until(lambda: shadow.is_done)
+    append_to(shadow, host.rng, 0, 0, tokens)
+    await host.until(lambda: shadow.is_done)
+    return host, shadow
+
+
+def append_to(shadow: Shadow, rng: random.Random, sequence: int, first: int, count: int) -> None:
+    for token in range(first, first + count):
+        for layer, kv in VECTORS:
+            request = Request(Op.APPEND, 0, sequence, layer, kv, token=token)
+            shadow.send(request, random_records(rng, KV))
+
+
+def read_all(shadow: Shadow, sequence: int, token: int) -> None:
+    for layer, kv in VECTORS:
+        shadow.send(Request(Op.READ, 0, sequence, layer, kv, 0, KV.heads, token))
+
+
+def partial_streams(sequence) -> int:
+    """Streams of a sequence whose last page is not full."""
+    sizes = [
+        sum(len(records[slot]) for records in vector)
+        for vector in sequence.vectors.values()
+        for slot in range(KV.slots)
+    ]
+    return sum(size % CACHE.page_bytes != 0 for size in sizes)
+
+
+@cocotb.test(skip=not CACHE.forks)
+@cocotb.parametrize(flow=["calm", "rough", "storm"])
+async def children_of_one_prompt(dut, flow):
+    """All children share the prompt's pages, whoever goes first, and each goes on alone.
+
+    Shown to fail:
+
+    - a copy to another page, or from another one;
+    - a copy of one byte less;
+    - NEXT of another stream;
+    - a child that is not known, or a status that names its parent;
+    - a FORK that ends after its first copy.
+    """
+    # Calm: the pages of records of one size are full, so children have no page of theirs yet.
+    full = CACHE.page_bytes // KV.kind(0).most
+    tokens = min(CACHE.max_tokens - 8, full if flow == "calm" else 45)
+    host, shadow = await prompt(dut, "prompt", tokens)
+    flow = {"calm": CALM, "rough": ROUGH, "storm": STORM}[flow]
+    host.stall |= dict.fromkeys(host.stall, flow["stall"]) if flow is not STORM else flow["stall"]
+    host.idle |= dict.fromkeys(host.idle, flow["idle"]) if flow is not STORM else flow["idle"]
+    host.latency = flow["latency"]
+    free, copies = int(dut.free_pages.value), partial_streams(shadow.open[0])
+    children = CACHE.sequences - 1
+    for n in range(children):
+        shadow.send(Request(Op.FORK, n, 0, token=tokens))
+    await host.until(lambda: shadow.is_done)
+    assert shadow.counts[Op.FORK, Status.OK] == children
+    assert int(dut.free_pages.value) == free - children * copies
+    for token, sequence, status in (
+        (tokens, 0, Status.TABLE_FULL),
+        (tokens, 1, Status.BAD_REQUEST),
+        (tokens, CACHE.sequences, Status.SEQUENCE_UNKNOWN),
+    ):
+        shadow.send(Request(Op.FORK, 0, sequence, token=token))
+        await host.until(lambda: shadow.is_done)
+        assert shadow.results[-1][1] == status
+    for sequence in shadow.open:
+        append_to(shadow, host.rng, sequence, tokens, 1 + sequence % 3)
+    await host.until(lambda: shadow.is_done)
+    for sequence in shadow.open:
+        read_all(shadow, sequence, tokens + 1)
+        if sequence % 2 == 0:
+            shadow.send(Request(Op.TRIM, 0, sequence, token=tokens - sequence))
+    shadow.send(Request(Op.FREE, 0, 0))
+    for sequence in range(1, children + 1):
+        read_all(shadow, sequence, tokens + 1)
+    await host.until(lambda: shadow.is_done)
+    order = host.rng.sample([*shadow.open], len(shadow.open))
+    for n, sequence in enumerate(order):
+        shadow.send(Request(Op.FREE, 0, sequence))
+        if n % 2:
+            shadow.send(Request(Op.OPEN))
+        for other in order[n + 1 :]:
+            read_all(shadow, other, tokens + 1)
+        await host.until(lambda: shadow.is_done)
+    await free_all(host, shadow)
+
+
+@cocotb.test(skip=not CACHE.forks)
+@cocotb.parametrize(op=[Op.APPEND, Op.READ])
+async def a_fork_waits_for_its_parent(dut, op):
+    """It begins after the READs and APPENDs of its parent, which wait for it if they come later.
+
+    Requests for others go on.
+    """
+    tokens = min(CACHE.max_tokens - 8, 10)
+    host, shadow = await prompt(dut, "waits", tokens)
+    shadow.send(Request(Op.OPEN))
+    await host.until(lambda: shadow.is_done)
+    append_to(shadow, host.rng, 1, 0, 2)
+    await host.until(lambda: shadow.is_done)
+    port, chances = {Op.APPEND: ("record", host.idle), Op.READ: (CHANNELS[0], host.stall)}[op]
+    chances[port] = 1.0
+    if op == Op.APPEND:
+        append_to(shadow, host.rng, 0, tokens, 1)
+        await host.until(lambda: len(shadow.under_way(Op.APPEND)) == min(len(VECTORS), 2))
+        tokens += 1
+    else:
+        read_all(shadow, 0, tokens)
+    shadow.send(Request(Op.FORK, 0, 0, token=tokens))
+    shadow.send(Request(Op.OPEN))
+    if op == Op.APPEND and len(VECTORS) <= config.appends:
+        read_all(shadow, 1, 2)
+    done, free = len(shadow.results), int(dut.free_pages.value)
+    for _ in range(4):
+        read_all(shadow, 0, tokens)
+    for _ in range(600):
+        await host.step()
+    results = shadow.results[done:]
+    assert not any(request.op == Op.FORK for request, _, _ in results), "a FORK before its turn"
+    if len(VECTORS) <= config.appends:
+        assert any(request.op == Op.OPEN for request, _, _ in results)
+        assert len(shadow.queued) > 2 * len(VECTORS), "a READ of the parent went ahead"
+    assert int(dut.free_pages.value) == free
+    chances[port] = 0.0
+    await host.until(lambda: shadow.is_done)
+    assert shadow.counts[Op.FORK, Status.OK] == 1
+    await free_all(host, shadow)
+
+
+@cocotb.test(skip=not CACHE.forks)
+async def a_fork_that_fails_changes_nothing(dut):
+    """Errors on reads and writes of copies, no page left, other lengths: all is as before.
+
+    Shown to fail:
+
+    - an error of a read that is forgotten;
+    - an error of a write that is forgotten, or that stays for the next FORK;
+    - pages that go back before the answers;
+    - a child that stays.
+    """
+    tokens = min(CACHE.max_tokens - 8, 10)
+    host, shadow = await prompt(dut, "fails", tokens, latency=(30, 60))
+    free = int(dut.free_pages.value)
+
+    async def fork(status: Status, token: int) -> None:
+        shadow.send(Request(Op.FORK, 0, 0, token=token))
+        least = free
+        while not shadow.is_done:
+            now = int(dut.free_pages.value)
+            assert now <= least or not host.writes_under_way, "a page back before its answers"
+            least = min(now, least)
+            await host.step()
+        assert shadow.results[-1][1] == status
+        if status:
+            assert int(dut.free_pages.value) == free
+            read_all(shadow, 0, tokens)
+            await host.until(lambda: shadow.is_done)
+            return
+        child = shadow.results[-1][2]
+        assert child == 1, "the number of a child that failed is not vacant"
+        read_all(shadow, child, tokens)
+        shadow.send(Request(Op.FREE, 0, child))
+        await host.until(lambda: shadow.is_done)
+
+    for worst, status in ((2, Status.SLAVE_ERROR), (3, Status.DECODE_ERROR)):
+        for is_write in (False, True):
+            for which in (0, 1, partial_streams(shadow.open[0]) - 1):
+                seen: list[int] = []
+
+                def respond(address, kind, seen=seen, is_write=is_write, which=which, worst=worst):
+                    page = address // CACHE.page_bytes
+                    if kind == is_write and page not in seen:
+                        seen.append(page)
+                    is_bad = kind == is_write and page == dict(enumerate(seen)).get(which)
+                    return worst if is_bad else 0
+
+                host.respond = respond
+                shadow.send(Request(Op.FORK, 0, 0, token=tokens))
+                await host.until(lambda: shadow.is_done)
+                assert shadow.results[-1][1] == status
+                assert int(dut.free_pages.value) == free
+                host.respond = lambda address, is_write: 0
+                await fork(Status.OK, tokens)
+    await fork(Status.BEYOND_LENGTH, tokens + 1)
+    await fork(Status.BEYOND_LENGTH, (1 << 21) - 1)
+    await fork(Status.TOKEN_ORDER, tokens - 1)
+    append_to(shadow, host.rng, 0, tokens, 1)
+    await host.until(lambda: shadow.is_done)
+    free, tokens = int(dut.free_pages.value), tokens + 1
+    await fork(Status.OK, tokens)
+    # The rest of the pages for others: all sequences but the parent and one.
+    for sequence in range(1, CACHE.sequences - 1):
+        shadow.send(Request(Op.OPEN))
+        await host.until(lambda: shadow.is_done)
+        append_to(shadow, host.rng, sequence, 0, CACHE.max_tokens)
+    await host.until(lambda: shadow.is_done)
+    free = int(dut.free_pages.value)
+    assert free < partial_streams(shadow.open[0]), "choose a configuration with fewer pages"
+    await fork(Status.OUT_OF_PAGES, tokens)
+    await free_all(host, shadow)
+
+
+@cocotb.test(skip=not CACHE.forks)
+async def copies_and_appends_take_turns(dut):
+    """Neither keeps the other from the writer."""
+    tokens = min(CACHE.max_tokens - 8, 10)
+    host, shadow = await prompt(dut, "turns", tokens, latency=(20, 20))
+    shadow.send(Request(Op.OPEN))
+    await host.until(lambda: shadow.is_done)
+    shadow.send(Request(Op.FORK, 0, 0, token=tokens))
+    append_to(shadow, host.rng, 1, 0, tokens)
+    await host.until(lambda: shadow.is_done)
+    order = [request.op for request, _, _ in shadow.results]
+    place = order.index(Op.FORK)
+    after = len(order) - 1 - place
+    appends = order[:place].count(Op.APPEND) - tokens * len(VECTORS)
+    dut._log.info(f"{appends} APPENDs end during a FORK, {after} requests after it")
+    assert appends >= partial_streams(shadow.open[0]) // 2, "no APPEND while a FORK copies"
+    assert after > len(VECTORS), "the FORK came last"
+    await free_all(host, shadow)
+
+
+@cocotb.test(skip=not CACHE.forks)
+async def fork_cycles(dut):
+    """A FORK takes no more cycles than its page says, with nothing else in flight."""
+    tokens = min(CACHE.max_tokens - 8, 45)
+    host, shadow = await prompt(dut, "cycles", tokens, **CALM)
+    golden = Mmu(CACHE, config.data_bits)
+    golden.request(Request(Op.OPEN))
+    for (layer, kv), records in shadow.open[0].vectors.items():
+        for token, each in enumerate(records):
+            golden.request(Request(Op.APPEND, 0, 0, layer, kv, token=token), each)
+    golden.request(Request(Op.FORK, 0, 0, token=tokens))
+    streams = [(layer, kv, slot) for layer, kv in VECTORS for slot in range(KV.slots)]
+    shared = [
+        sum(golden.table.sharers(page) for page in golden.table.chain(0, *stream))
+        for stream in streams
+    ]
+    for latency in (1, 40):
+        host.latency = (latency, latency)
+        before = len(host.moved["axi__w"])
+        shadow.send(Request(Op.FORK, 0, 0, token=tokens))
+        await host.until(lambda: shadow.is_done)
+        took = host.moved["status"][-1] - host.moved["request"][-1]
+        words, pages = len(host.moved["axi__w"]) - before, partial_streams(shadow.open[0])
+        most = mmu_fork_cycles(shared, pages, words, latency)
+        dut._log.info(f"FORK: {took} of {most} cycles, {words} words of {pages} pages")
+        assert took <= most
+    await free_all(host, shadow)
 
 
 @cocotb.test()

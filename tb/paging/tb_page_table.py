@@ -76,6 +76,54 @@ async def well_behaved(dut):
     assert free_pages(dut) == traffic.table.free_pages
 
 
+@cocotb.test(skip=not config.forks)
+async def a_tip_comes_back(dut):
+    """A child drops its tip, which then becomes a page of its own.
+
+    An entry that keeps its tip then is right too: the page is the last when it comes back, and its
+    follower is written anew.
+    """
+    bench = await start(dut)
+    traffic = Traffic(config, bench.rng("tips"), misuse=0.0)
+    table, pairs = traffic.table, []
+    full = config.page_bytes // config.kv.kind(0).most
+    children = back = 0
+
+    def append(sequence, count):
+        for _ in range(count):
+            for vector in traffic.used:
+                if not traffic.is_full and traffic.tokens[sequence, *vector] < config.max_tokens:
+                    pairs.extend(traffic._append(sequence, vector))
+        traffic.is_full = False
+
+    def tokens_of(sequence):
+        return [traffic.tokens[sequence, *vector] for vector in traffic.used]
+
+    for _ in range(40):
+        pairs += traffic._open()
+        parent = traffic.answer.sequence
+        append(parent, full + bench.rng("tokens").randrange(full))
+        pairs += traffic._fork(parent)
+        same = [each for each in traffic.start if tokens_of(each) == tokens_of(parent)]
+        for child in [each for each in same if each != parent][:1]:
+            children += 1
+            pairs += traffic._free(parent)
+            chains = [(child, *vector, slot) for vector in traffic.used for slot in range(SLOTS)]
+            tips = [next(iter(table.chain(*each)), None) for each in chains]
+            for _ in range(6):
+                append(child, full)
+                pairs += traffic._trim(child, min(tokens_of(child)))
+                pairs += traffic._read(child)
+                now = [list(table.chain(*each)) for each in chains]
+                back += sum(tip in chain[1:] for tip, chain in zip(tips, now, strict=True))
+        for sequence in sorted(traffic.start):
+            pairs += traffic._free(sequence)
+    await ask(bench, pairs)
+    dut._log.info(f"{children} children, {back} tips came back")
+    assert children
+    assert free_pages(dut) == config.pages
+
+
 @cocotb.test()
 async def junk(dut):
     """Commands of random bits: an answer to each, and all pages still there."""
@@ -134,6 +182,27 @@ async def initialisation(dut):
     assert result.cycles["command"] == [INITIALISATION]
 
 
+def where_of(command) -> tuple[int, int, int, int]:
+    return command.sequence, command.layer, command.kv, command.slot
+
+
+def pages_walked(table: PageTable, command) -> int | None:
+    """The pages that a command of a table with forks walks over."""
+    if not config.forks:
+        return None
+    if command.op == PageOp.FREE_STREAM:
+        return pages_of(table, command)
+    return table.shareable if command.op == PageOp.FORK_STREAM else 0
+
+
+def pages_of(table: PageTable, command) -> int:
+    """Pages of the stream that ``command`` names, if there is such a stream."""
+    sequence, layer, _, slot = where_of(command)
+    if sequence >= config.sequences or layer >= config.layers or slot >= SLOTS:
+        return 0
+    return len(list(table.chain(*where_of(command))))
+
+
 @cocotb.test()
 async def cycles(dut):
     """Each command is answered, and the next one taken, within the cycles of the block's timing."""
@@ -151,14 +220,15 @@ async def cycles(dut):
         took = answered[n] - given[n]
         assert timing.latency <= took <= timing.latency_max, command
         extended = table.extended if command.op == PageOp.ABORT else 0
-        before, freed, alone = table.free_pages, 0, 0
+        freed, alone = 0, 0
+        walked = pages_walked(table, command)
+        before = pages_of(table, command) if command.op == PageOp.TRIM_STREAM else 0
         table.command(command)
         if command.op == PageOp.TRIM_STREAM and answer.status == Status.OK:
-            where = command[PageCommand._fields.index("sequence") :][:4]
-            is_alone = len(list(table.chain(*where))) < 2
-            freed, alone = table.free_pages - before, 2 * is_alone
+            pages = pages_of(table, command)
+            freed, alone = before - pages, 2 * (pages < 2)
         name = PageOp(command.op).name if command.op in set(PageOp) else ""
-        expected = page_table_cycles(name, SLOTS, extended=extended, freed=freed)
+        expected = page_table_cycles(name, SLOTS, extended=extended, freed=freed, walked=walked)
         if answer.status == Status.OK:
             assert took == expected - alone, command
             seen.setdefault(PageOp(command.op).name, set()).add(took)

@@ -30,6 +30,8 @@ from tb.simulate.run import simulate
 
 CONFIGS = {
     "soak": BLOCKS["paging_mmu"].configs["soak"],
+    # Sequences share pages.
+    "forks": BLOCKS["paging_mmu"].configs["forks"],
     # Four words to a page, and queues longer than that: chains are walked as fast as they can be.
     "short_pages": PagingMmuConfig(
         cache=CacheConfig(
@@ -113,7 +115,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.telling("short_pages", "one_of_each")
+@pytest.mark.telling("short_pages", "one_of_each", "forks")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_mmu(name, seed):
     simulate(
@@ -142,6 +144,21 @@ def test_smollm2(seed):
     cases = [*TRAFFIC, "changes_wait_in_every_place"]  # places that traffic leaves to chance
     simulate(
         PagingMmu(config), "tb.paging.tb_mmu", params={"requests": 300}, seed=seed, testcase=cases
+    )
+
+
+@pytest.mark.parametrize("page_bytes", [1024, 4096])
+def test_a_prompt_is_forked(page_bytes, seed):
+    """Three layers of SmolLM2-135M and 400 tokens: the log has the figures of the MMU's page."""
+    cache = CacheConfig(
+        kv=KvShape(heads=3, head_dim=64, order="token"),
+        sequences=9, layers=3, pages=1024, page_bytes=page_bytes, forks=True,
+    )  # fmt: skip
+    simulate(
+        PagingMmu(PagingMmuConfig(cache=cache, data_bits=512)),
+        "tb.paging.tb_mmu_forks",
+        params={"tokens": 400},
+        seed=seed,
     )
 
 

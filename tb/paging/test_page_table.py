@@ -16,6 +16,18 @@ Shown to fail:
 - a start that falls or outlives its sequence;
 - a sequence closed during its transaction.
 
+With forks:
+
+- a shared page that goes back, or a page that nobody has and that does not;
+- a count that falls by two, or that reset leaves;
+- a page that is not full shared, or a copy without its first token;
+- NEXT that follows the parent's link after the tip;
+- a commit that changes the link of the tip, or does not write the page after it;
+- a child without its parent's start, its tokens, or its count of pages;
+- a child that may be forked, and a sequence opened later that may not;
+- a FORK of some of the tokens, or without a page for a copy;
+- a parent that is trimmed meanwhile.
+
 In ``kinds``: low bits that select another kind, a variable record per vector taken as fixed.
 """
 
@@ -71,6 +83,17 @@ CONFIGS = {
         ),
         sequences=3, layers=1, pages=60, page_bytes=256, max_tokens=60,
     ),
+    # Few sequences with few pages share and part all the time.
+    "forks_small": golden.paging.config.CacheConfig(
+        kv=VectorRecords(
+            heads=1, per_head=(_kind("a", 32, 32), _kind("b", 3, 90)), per_vector=(),
+        ),
+        sequences=3, layers=2, pages=40, page_bytes=256, max_tokens=60, forks=True,
+    ),
+    "forks_variable": golden.paging.config.CacheConfig(
+        kv=VectorRecords(heads=1, per_head=(_kind("a", 2, 128),), per_vector=()),
+        sequences=9, layers=1, pages=60, page_bytes=256, max_tokens=200, forks=True,
+    ),
     # Only variable records: no slot has an offset.
     "variable": golden.paging.config.CacheConfig(
         kv=VectorRecords(heads=2, per_head=(_kind("a", 2, 50),), per_vector=()),
@@ -79,7 +102,7 @@ CONFIGS = {
 }  # fmt: skip
 
 
-@pytest.mark.telling("small", "odd", "smallest", "kinds", "variable")
+@pytest.mark.telling("small", "odd", "forks", "forks_small", "smallest", "kinds", "variable")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_page_table(name, seed):
     simulate(PagingPageTable(CONFIGS[name]), "tb.paging.tb_page_table", seed=seed)

@@ -18,10 +18,12 @@ from golden.paging.format import Kv, Op, Status
 HEADS, DIM, QUERIES, MOST = 4, 16, 2, 20
 
 
-def filled(groups: int, tokens: int = 9) -> tuple[Attention, dict[Kv, torch.Tensor]]:
+def filled(groups: int, tokens: int = 9, **more) -> tuple[Attention, dict[Kv, torch.Tensor]]:
     """A cache with one sequence, and the vectors that were appended to its K and V."""
     kv = KvShape(heads=HEADS, head_dim=DIM, block=16, order="token", groups=groups)
-    config = CacheConfig(kv=kv, sequences=2, layers=1, pages=80, page_bytes=512, max_tokens=MOST)
+    config = CacheConfig(
+        kv=kv, sequences=2, layers=1, pages=80, page_bytes=512, max_tokens=MOST, **more
+    )
     cache, rng, vectors = Attention(config), random.Random(5), {}
     for side in Kv:
         cache.request(Request(Op.THRESHOLDS, kv=side, thresholds=THRESHOLDS))
@@ -39,6 +41,20 @@ def queries(spread: float = 0.25) -> torch.Tensor:
     rng = random.Random(7)
     words = [rng.gauss(0, spread) for _ in range(HEADS * QUERIES * DIM)]
     return torch.tensor(fp16(words)).reshape(HEADS, QUERIES, DIM)
+
+
+def test_children_attend_as_their_parent():
+    """Two children of one prompt and the prompt itself: equal words, then each its own."""
+    cache, _ = filled(2, forks=True)
+    q = queries()
+    alone = cache.attend(q, 0, 0, 9)
+    child = cache.request(Request(Op.FORK, token=9)).sequence
+    assert torch.equal(cache.attend(q, child, 0, 9).words, alone.words)
+    for side in Kv:
+        request = Request(Op.APPEND, child, kv=side, token=9, vector=fp16([1.0] * HEADS * DIM))
+        assert cache.request(request).status == Status.OK
+    assert not torch.equal(cache.attend(q, child, 0, 10).words, alone.words)
+    assert torch.equal(cache.attend(q, 0, 0, 9).words, alone.words)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])

@@ -1,5 +1,6 @@
 """The KV cache's functional model against the arithmetic alone, and its order of statuses."""
 
+import dataclasses
 import random
 
 import pytest
@@ -103,6 +104,48 @@ def test_the_first_status_of_several():
         if status != Status.OK:
             assert cache.free_pages == before
             assert cache.request(Request(Op.READ, heads=1, token=4)).status == Status.BEYOND_LENGTH
+
+
+def test_a_child_reads_what_its_parent_had():
+    """The words are shared up to the FORK; each goes on alone, and outlives the other."""
+    config = dataclasses.replace(CACHE, layers=1, sequences=3, forks=True)
+    cache = KvEngine(config)
+    for kv in (0, 1):
+        cache.request(Request(Op.THRESHOLDS, kv=kv, thresholds=THRESHOLDS))
+    cache.request(Request(Op.OPEN))
+
+    def append(sequence: int, kv: int, token: int, seed: int) -> None:
+        words = vector(random.Random(seed), KV.elements)
+        request = Request(Op.APPEND, sequence, kv=kv, token=token, vector=words)
+        assert cache.request(request).status == Status.OK
+
+    def words(sequence: int, kv: int, token: int):
+        return cache.request(Request(Op.READ, sequence, kv=kv, heads=2, token=token)).words
+
+    fork = Request(Op.FORK, token=25)
+    for token in range(25):
+        for kv in (0, 1):
+            append(0, kv, token, 2 * token + kv)
+    cache.request(Request(Op.TRIM, token=2))
+    free = cache.free_pages
+    assert cache.request(fork._replace(memory=Status.SLAVE_ERROR)).status == Status.SLAVE_ERROR
+    assert cache.free_pages == free
+    for token, status in ((26, Status.BEYOND_LENGTH), (24, Status.TOKEN_ORDER)):
+        assert cache.request(fork._replace(token=token)).status == status
+    before = [words(0, kv, 25) for kv in (0, 1)]
+    used = config.pages - free
+    assert cache.request(fork).sequence == 1
+    assert 0 < free - cache.free_pages < used  # the full pages are shared
+    assert cache.request(fork._replace(sequence=1)).status == Status.BAD_REQUEST
+    for sequence in (0, 1):
+        for kv in (0, 1):
+            append(sequence, kv, 25, 100 + sequence)
+    assert words(0, 0, 26) != words(1, 0, 26)
+    cache.request(Request(Op.FREE))
+    assert [words(1, kv, 25) for kv in (0, 1)] == before
+    assert cache.request(Request(Op.FREE, 1)).status == Status.OK
+    assert cache.free_pages == config.pages
+    assert engine().request(fork).status == Status.BAD_REQUEST
 
 
 def test_thresholds_stay_while_something_is_open():

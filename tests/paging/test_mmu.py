@@ -8,6 +8,7 @@ Shown to fail:
 - the first response instead of the worst.
 """
 
+import dataclasses
 import random
 
 import pytest
@@ -63,7 +64,7 @@ def check_read(mmu: Mmu, request: Request, records: list[list[bytes]], start: in
 def owned_pages(mmu: Mmu) -> list[int]:
     return [
         page
-        for sequence in range(CONFIG.sequences)
+        for sequence in range(mmu.config.sequences)
         for layer in range(CONFIG.layers)
         for kv in range(2)
         for slot in range(KV.slots)
@@ -130,6 +131,103 @@ def test_what_was_appended_is_read(data_bits, seed):
     for number in list(cache):
         assert mmu.request(Request(Op.FREE, sequence=number)).status == Status.OK
     assert mmu.free_pages == CONFIG.pages
+
+
+FORKS = dataclasses.replace(CONFIG, forks=True, sequences=5)
+VECTORS = [(layer, kv) for layer in range(2) for kv in range(2)]
+
+
+def test_children_have_what_their_parent_had(seed):
+    """Sequences part and go on, are trimmed and freed in any order; each reads its own records.
+
+    Shown to fail:
+
+    - a copy of too few bytes;
+    - a failed FORK whose child stays.
+    """
+    rng = random.Random(seed)
+    mmu = Mmu(FORKS, 64)
+    cache: dict[int, dict] = {}
+    children: set[int] = set()
+    counts = dict.fromkeys(Status, 0)
+    for _ in range(1500):
+        op = rng.choices(
+            [Op.OPEN, Op.APPEND, Op.READ, Op.TRIM, Op.FREE, Op.FORK], [1, 30, 20, 4, 2, 8]
+        )[0]
+        if op == Op.OPEN or not cache:
+            answer = mmu.request(Request(Op.OPEN))
+            if answer.status == Status.OK:
+                cache[answer.sequence] = {"start": 0} | {vector: [] for vector in VECTORS}
+                children.discard(answer.sequence)
+            continue
+        number = rng.choice(list(cache))
+        sequence = cache[number]
+        lengths = [len(sequence[vector]) for vector in VECTORS]
+        request = Request(op, 0, number)
+        if op == Op.APPEND:  # a token of all vectors, or of some
+            for vector in VECTORS[: rng.choice([4, 4, 4, 2])]:
+                new = records_of(rng)
+                named = Request(op, 0, number, *vector, token=len(sequence[vector]))
+                if mmu.request(named, new).status == Status.OK:
+                    sequence[vector].append(new)
+        elif op == Op.READ:
+            for vector in VECTORS:
+                named = Request(op, 0, number, *vector, 0, KV.heads, len(sequence[vector]))
+                if named.token > sequence["start"]:
+                    check_read(mmu, named, sequence[vector], sequence["start"])
+        elif op == Op.TRIM:
+            token = rng.randint(0, min(lengths))
+            assert mmu.request(request._replace(token=token)).status == Status.OK
+            sequence["start"] = max(sequence["start"], token)
+        elif op == Op.FREE:
+            assert mmu.request(request).status == Status.OK
+            del cache[number]
+        else:
+            token = max(lengths[0] + rng.choice([0, 0, 0, 1, -1]), 0)
+            free = mmu.free_pages
+            answer = mmu.request(request._replace(token=token))
+            counts[answer.status] += 1
+            if answer.status == Status.OK:
+                assert set(lengths) == {token}
+                cache[answer.sequence] = {
+                    key: list(value) if key != "start" else value for key, value in sequence.items()
+                }
+                children.add(answer.sequence)
+                assert number not in children
+                continue
+            assert mmu.free_pages == free
+            assert answer.sequence == number
+            assert (answer.status == Status.BAD_REQUEST) == (number in children)
+            if answer.status == Status.TABLE_FULL:
+                assert len(cache) == FORKS.sequences
+            elif answer.status != Status.BAD_REQUEST:
+                assert answer.status == Status.OUT_OF_PAGES or set(lengths) != {token}
+        owned = owned_pages(mmu)
+        assert mmu.free_pages + len(set(owned)) == FORKS.pages
+    assert counts[Status.OK] > 10
+    for number in rng.sample(list(cache), len(cache)):
+        assert mmu.request(Request(Op.FREE, sequence=number)).status == Status.OK
+    assert mmu.free_pages == FORKS.pages
+
+
+@pytest.mark.parametrize("is_write", [False, True])
+def test_a_fork_with_a_bus_error_is_undone(is_write):
+    rng = random.Random(3)
+    bad: dict[tuple[int, bool], int] = {}
+    mmu = Mmu(FORKS, 64, lambda address, is_write: bad.get((address // 256, is_write), 0))
+    mmu.request(Request(Op.OPEN))
+    for layer, kv in VECTORS:
+        assert mmu.request(Request(Op.APPEND, 0, 0, layer, kv), records_of(rng)).status == Status.OK
+    free = mmu.free_pages
+    pages = [next(iter(mmu.table.chain(0, 1, 1, 0))), next(iter(mmu.table.free_chain()))]
+    bad[pages[is_write], is_write] = 2
+    fork = Request(Op.FORK, sequence=0, token=1)
+    assert mmu.request(fork) == Answer(Status.SLAVE_ERROR, 0)
+    assert mmu.free_pages == free
+    bad.clear()
+    assert mmu.request(fork) == Answer(Status.OK, 1)
+    assert mmu.request(fork._replace(sequence=1)) == Answer(Status.BAD_REQUEST, 1)
+    assert Mmu(CONFIG, 64).request(fork).status == Status.BAD_REQUEST
 
 
 def kinds(*sizes: tuple[str, int, int]) -> tuple[RecordKind, ...]:

@@ -18,8 +18,18 @@ Shown to fail:
 - one token too many;
 - a transaction of some slots;
 - a vacated sequence with pages.
+
+With forks, shown to fail:
+
+- a page that goes back while another stream has it;
+- a page that no stream has and that does not go back;
+- a child that shares the page in which its parent goes on;
+- a child that follows its parent's link after its tip;
+- first tokens that the copy of a page lacks;
+- a child without its parent's start, or without its tokens.
 """
 
+import dataclasses
 import random
 
 import pytest
@@ -60,10 +70,14 @@ class Stream:
 
 
 class PageTableModel(RuleBasedStateMachine):
+    config = CONFIG
+    forking = None  # (parent, child, token, streams done)
+    children: frozenset[int] = frozenset()
+
     @initialize(seed=st.integers(0, 1 << 30))
     def begin(self, seed):
         self.rng = random.Random(seed)
-        self.table = PageTable(CONFIG)
+        self.table = PageTable(self.config)
         self.memory = [self.rng.randbytes(PAGE) for _ in range(CONFIG.pages)]
         self.free = set(range(CONFIG.pages))
         self.streams: dict[tuple[int, int, int], Stream] = {}
@@ -79,8 +93,13 @@ class PageTableModel(RuleBasedStateMachine):
             assert not any(answer[1:])
         return answer
 
+    def holders(self, page):
+        return [key for key, stream in self.streams.items() if page in stream.pages]
+
     def give_back(self, page):
         assert page not in self.free
+        if self.holders(page):
+            return
         self.free.add(page)
         self.memory[page] = self.rng.randbytes(PAGE)
 
@@ -91,13 +110,14 @@ class PageTableModel(RuleBasedStateMachine):
 
     @rule()
     def open(self):
-        used = {*self.start, *self.closing}
+        used = {*self.start, *self.closing, *(self.forking or ())[1:2]}
         if len(used) == CONFIG.sequences:
             self.ask(PageOp.OPEN, Status.TABLE_FULL)
             return
         number = self.ask(PageOp.OPEN).sequence
         assert number == min({*range(CONFIG.sequences)} - used)
         self.start[number] = 0
+        self.children -= {number}
         for kv in (0, 1):
             self.streams.update({(number, kv, slot): Stream() for slot in range(SLOTS)})
 
@@ -138,6 +158,7 @@ class PageTableModel(RuleBasedStateMachine):
             pieces.append((answer.page2, 0, record[answer.bytes :]))
         for page, offset, data in pieces:
             assert page in stream.pages or page == taken
+            assert len(self.holders(page)) == (page in stream.pages), "a shared page is written"
             word = self.memory[page]
             self.memory[page] = word[:offset] + data + word[offset + len(data) :]
             assert len(self.memory[page]) == PAGE
@@ -216,7 +237,7 @@ class PageTableModel(RuleBasedStateMachine):
             got += self.memory[page][offset : offset + answer.bytes - len(got)]
             offset = 0
             if len(got) < answer.bytes:
-                page = self.ask(PageOp.NEXT, page=page).page
+                page = self.ask(PageOp.NEXT, page=page, **fields).page
         if slot == 1:
             # From the first record that starts in a page that is left, to the very end.
             assert got == b"".join(stream.records[start - answer.skip :])
@@ -231,6 +252,9 @@ class PageTableModel(RuleBasedStateMachine):
     def trim(self, number, part):
         sequence = sorted(self.start)[number % len(self.start)]
         if self.appending and self.appending[0] == sequence:
+            return
+        if self.forking and self.forking[0] == sequence:
+            self.ask(PageOp.TRIM_STREAM, Status.BAD_REQUEST, sequence=sequence)
             return
         tokens = [len(self.streams[sequence, kv, 0].records) for kv in (0, 1)]
         token = round(part * min(tokens))
@@ -262,9 +286,11 @@ class PageTableModel(RuleBasedStateMachine):
     @precondition(lambda self: self.start)
     @rule(sequence=st.integers(0, 2))
     def close(self, sequence):
+        if self.forking and self.forking[1] == sequence:
+            return
         if sequence not in self.start:
             self.ask(PageOp.CLOSE, Status.SEQUENCE_UNKNOWN, sequence=sequence)
-        elif self.appending and self.appending[0] == sequence:
+        elif sequence in [each[0] for each in (self.appending, self.forking) if each]:
             self.ask(PageOp.CLOSE, Status.BAD_REQUEST, sequence=sequence)
         else:
             self.ask(PageOp.CLOSE, sequence=sequence)
@@ -293,8 +319,10 @@ class PageTableModel(RuleBasedStateMachine):
         """Commands that must be refused or change nothing, by the model's own judgement."""
         command = PageCommand(op, *fields)
         status = None
-        if op > max(PageOp) or (op == PageOp.NEXT and command.page >= CONFIG.pages):
+        if op == PageOp.NEXT and command.page >= CONFIG.pages:
             status = Status.BAD_REQUEST
+        elif op in (PageOp.FORK, PageOp.FORK_STREAM, PageOp.FORK_END):
+            status = self.refused_fork(command)
         elif op in (PageOp.READ, PageOp.TRIM_CHECK, PageOp.TRIM_STREAM, PageOp.BEGIN):
             by_slot = op in (PageOp.READ, PageOp.TRIM_STREAM)
             if command.layer or (by_slot and command.slot >= SLOTS):
@@ -305,6 +333,8 @@ class PageTableModel(RuleBasedStateMachine):
                 status = Status.BAD_REQUEST
             elif op == PageOp.TRIM_STREAM and command.token > self.start[command.sequence]:
                 status = Status.BAD_REQUEST
+        elif op == PageOp.CLOSE and self.forking and self.forking[1] == command.sequence:
+            return
         elif op in (PageOp.CLOSE, PageOp.SET_START) and command.sequence not in self.start:
             status = Status.SEQUENCE_UNKNOWN
         elif op == PageOp.SET_START and command.token > CONFIG.max_tokens:
@@ -327,6 +357,9 @@ class PageTableModel(RuleBasedStateMachine):
             answer = self.table.command(command)
             assert answer == (status, 0, 0, 0, 0, 0, 0)
 
+    def refused_fork(self, command):
+        return Status.BAD_REQUEST
+
     @invariant()
     def every_page_is_somewhere(self):
         """free + owned = total, and no page in two places."""
@@ -341,23 +374,159 @@ class PageTableModel(RuleBasedStateMachine):
             chain = list(self.table.chain(sequence, 0, kv, slot))
             assert len(chain) == stream.file_pages() - stream.dropped
             assert set(chain) == stream.pages
-            places += chain
+            places += [page for page in chain if self.holders(page)[0] == (sequence, kv, slot)]
         assert sorted(places) == list(range(CONFIG.pages))
+
+
+class ForkModel(PageTableModel):
+    """Sequences share pages. A child's records are those that its parent had, whatever follows."""
+
+    config = dataclasses.replace(CONFIG, forks=True)
+
+    def size(self, slot):
+        """Records of variable size fill their page exactly where they can."""
+        if slot == 1:
+            stream = self.streams[*self.appending[:2], 1]
+            room = PAGE - stream.address(len(stream.records)) % PAGE
+            if CONFIG.kv.head_blocks <= room <= CONFIG.kv.sparse_bytes_max:
+                return room
+        return super().size(slot)
+
+    def refused_fork(self, command):
+        if command.op != PageOp.FORK:
+            return None if self.forking else Status.BAD_REQUEST
+        if command.sequence not in self.start:
+            return Status.SEQUENCE_UNKNOWN
+        return Status.BAD_REQUEST if self.forking or command.sequence in self.children else None
+
+    @precondition(lambda self: self.start and not self.forking)
+    @rule(
+        number=st.integers(0, 2),
+        distance=st.sampled_from([0, 0, 0, 0, 1, -1]),
+        kv=st.integers(0, 1),
+    )
+    def fork(self, number, distance, kv):
+        parent = sorted(self.start)[number % len(self.start)]
+        token = max(0, len(self.streams[parent, kv, 0].records) + distance)
+        vacant = {*range(CONFIG.sequences)} - {*self.start, *self.closing}
+        if parent in self.children:
+            self.ask(PageOp.FORK, Status.BAD_REQUEST, sequence=parent, token=token)
+        elif not vacant:
+            self.ask(PageOp.FORK, Status.TABLE_FULL, sequence=parent, token=token)
+        elif token > CONFIG.max_tokens:
+            self.ask(PageOp.FORK, Status.BEYOND_LENGTH, sequence=parent, token=token)
+        else:
+            child = self.ask(PageOp.FORK, sequence=parent, token=token).sequence
+            assert child == min(vacant)
+            self.forking = (parent, child, token, 0)
+            self.fork_start = self.start[parent]
+            streams = [(child, kv, slot) for kv in (0, 1) for slot in range(SLOTS)]
+            self.streams.update({key: Stream() for key in streams})
+
+    @precondition(lambda self: self.forking)
+    @rule(count=st.integers(1, 2 * SLOTS))
+    def fork_streams(self, count):
+        for _ in range(count):
+            if self.forking[3] < 2 * SLOTS and not self.fork_stream():
+                return
+
+    def fork_stream(self) -> bool:
+        """The child's next stream; whether it has it."""
+        parent, child, token, done = self.forking
+        kv, slot = divmod(done, SLOTS)
+        old, new = self.streams[parent, kv, slot], self.streams[child, kv, slot]
+        expected, part = Status.OK, old.address(len(old.records)) % PAGE
+        if token != len(old.records):
+            is_short = len(old.records) < token
+            expected = Status.BEYOND_LENGTH if is_short else Status.TOKEN_ORDER
+        elif part and not self.free:
+            expected = Status.OUT_OF_PAGES
+        answer = self.ask(PageOp.FORK_STREAM, expected)
+        if expected != Status.OK:
+            return False
+        assert (answer.bytes, answer.skip) == (part, 2 * SLOTS - done - 1)
+        new.records, new.dropped, new.pages = [*old.records], old.dropped, {*old.pages}
+        if part:
+            assert answer.page in old.pages
+            assert self.holders(answer.page2) == []
+            self.free.remove(answer.page2)
+            new.pages ^= {answer.page, answer.page2}
+            copied = self.memory[answer.page][:part]
+            self.memory[answer.page2] = copied + self.memory[answer.page2][part:]
+        self.forking = (parent, child, token, done + 1)
+        return True
+
+    @precondition(lambda self: self.forking)
+    @rule()
+    def fork_end(self):
+        _, child, _, done = self.forking
+        if done < 2 * SLOTS:
+            self.ask(PageOp.FORK_END, Status.BAD_REQUEST)
+            return
+        self.ask(PageOp.FORK_STREAM, Status.BAD_REQUEST)
+        self.ask(PageOp.FORK_END)
+        self.start[child] = self.fork_start
+        self.children |= {child}
+        self.forking = None
+
+    @precondition(lambda self: self.forking)
+    @rule()
+    def fork_undone(self):
+        child = self.forking[1]
+        self.ask(PageOp.READ, Status.SEQUENCE_UNKNOWN, sequence=child, token=1)
+        self.ask(PageOp.CLOSE, sequence=child)
+        self.closing.add(child)
+        self.forking = None
+
+    @invariant()
+    def sharers_are_counted(self):
+        for page in {*range(CONFIG.pages)} - self.free:
+            holders = self.holders(page)
+            assert self.table.sharers(page) == max(0, len(holders) - 1)
+            assert len({key[1:] for key in holders}) <= 1, "streams of several slots"
 
 
 TestPageTable = PageTableModel.TestCase
 TestPageTable.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestForks = ForkModel.TestCase
+TestForks.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
 
 
+def step_of_a_fork(model: ForkModel, rng: random.Random) -> None:
+    kind = rng.random()
+    if not model.forking:
+        if not model.start:
+            model.open()
+        number = rng.randrange(len(model.start))
+        parent = sorted(model.start)[number]
+        if rng.random() < 0.5:
+            model.trim(number, 0.5)
+        lengths = [len(model.streams[parent, kv, 0].records) for kv in (0, 1)]
+        if not model.appending and lengths[0] != lengths[1]:
+            shorter = lengths.index(min(lengths))
+            model.append_many(2 * number + shorter, abs(lengths[0] - lengths[1]))
+        model.fork(number, 0, rng.randrange(2))
+    elif kind < 0.7:
+        model.fork_streams(rng.randrange(1, 2 * SLOTS + 1))
+    elif kind < 0.95:
+        model.fork_end()
+        model.read_all(0)
+    else:
+        model.fork_undone()
+
+
+@pytest.mark.parametrize("make", [PageTableModel, ForkModel])
 @pytest.mark.parametrize("seed", range(4))
-def test_long_lives(seed):
+def test_long_lives(seed, make):
     """Sequences that fill the cache, are trimmed again and again, freed and opened anew."""
     rng = random.Random(seed)
-    model = PageTableModel()
+    model = make()
     model.begin(seed)
     for _ in range(400):
         kind = rng.random()
-        if model.appending:
+        if make is ForkModel and rng.random() < 0.3:
+            step_of_a_fork(model, rng)
+        elif model.appending:
             model.abort() if kind < 0.5 else model.commit()
         elif not model.start or kind < 0.05:
             model.open()

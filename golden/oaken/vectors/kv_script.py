@@ -210,6 +210,9 @@ class Script:
     def trim(self, sequence: int, token: int) -> Status:
         return self.request(Op.TRIM, sequence=sequence, token=token).status
 
+    def fork(self, sequence: int, token: int, **more) -> Answer:
+        return self.request(Op.FORK, sequence=sequence, token=token, **more)
+
     def free(self, sequence: int) -> Status:
         return self.request(Op.FREE, sequence=sequence).status
 

@@ -28,6 +28,9 @@ CHANNELS = tuple(each.name for each in OUTLETS)
 ONCE = tuple(each.name for each in OUTLETS if each.kind in _KV.per_vector)
 SOURCES = ("request", "record", "w", "axi__r", "axi__b")
 SINKS = ("status", "info", *CHANNELS, "axi__ar", "axi__aw", "axi__w")
+_KNOWN = {Op.OPEN, Op.APPEND, Op.READ, Op.TRIM, Op.FREE} | (
+    {Op.FORK} if config.cache.forks else set()
+)
 _GOES_AHEAD = {Status.OK, Status.SLAVE_ERROR, Status.DECODE_ERROR}
 
 
@@ -118,6 +121,8 @@ class Host:
         self._beats: list[dict[str, int]] = []  # whose AW has not come
         self._writes: deque[list[tuple[int, dict[str, int]]]] = deque()  # whose B is not taken
         self.failed_writes: list[tuple[bytes, int]] = []  # data and response of each; Shadow's
+        self.failures = 0  # responses that are errors
+        self.written: Callable[[int], None] = lambda page: None  # hears of each burst's page
 
     async def reset(self, cycles: int = 3, start_clock: bool = True) -> None:
         """Reset with junk on every input."""
@@ -258,10 +263,12 @@ class Host:
             at = start + n * self.word_bytes
             data = int.from_bytes(self.memory[at : at + self.word_bytes], "little")
             beat = {"data": data, "resp": self.respond(at, False), "last": n == beats - 1}
+            self.failures += beat["resp"] != 0
             self.queues["axi__r"].append((due, _word(self.layouts["axi__r"], beat)))
 
     def _aw(self, request) -> None:
         self._bursts.append(self._check(request))
+        self.written(self._bursts[-1][0] // self.config.cache.page_bytes)
         self._match()
 
     def _w(self, beat) -> None:
@@ -276,6 +283,7 @@ class Host:
             places = [start + n * self.word_bytes for n in range(count)]
             self._writes.append(list(zip(places, beats, strict=True)))
             resp = max(self.respond(at, True) for at in places)
+            self.failures += resp != 0
             self.queues["axi__b"].append(
                 (self._due(), _word(self.layouts["axi__b"], {"resp": resp}))
             )
@@ -302,6 +310,11 @@ class Sequence:
     vectors: dict[tuple[int, int], list[list[bytes]]] = dataclasses.field(
         default_factory=lambda: defaultdict(list)
     )
+    is_child: bool = False  # made by FORK
+
+    def child(self) -> "Sequence":
+        vectors = {vector: list(records) for vector, records in self.vectors.items()}
+        return Sequence(self.start, defaultdict(list, vectors), is_child=True)
 
 
 @dataclasses.dataclass(eq=False)
@@ -312,6 +325,7 @@ class Pending:
     sequence: Sequence | None  # the one that it names, where it was open
     records: list[bytes]
     committed: int = 0  # tokens of its vector when it was taken
+    failures: int = 0  # of the host, when it was taken
 
 
 @dataclasses.dataclass(eq=False)
@@ -382,29 +396,37 @@ class Shadow:
         sent, records = self.queued.popleft()
         assert request == sent
         sequence = self.open.get(request.sequence)
-        pending = Pending(request, sequence, records)
+        pending = Pending(request, sequence, records, failures=self.host.failures)
         if sequence is not None:
             pending.committed = len(sequence.vectors.get((request.layer, request.kv), ()))
-        op = request.op if request.op <= Op.FREE else -1
+        op = request.op if request.op in _KNOWN else -1
         if op == Op.FREE and sequence is not None:
             del self.open[request.sequence]
             self.closing.append(request.sequence)
         self.waiting[op].append(pending)
 
     def _status(self, fields: dict[str, int]) -> None:
-        op = fields["op"] if fields["op"] <= Op.FREE else -1
+        op = fields["op"] if fields["op"] in _KNOWN else -1
         assert self.waiting[op], f"a status that nobody waits for: {fields}"
         pending = self.waiting[op].popleft()
         request, status = pending.request, Status(fields["status"])
         assert (fields["tag"], fields["op"]) == (request.tag, request.op)
+        if op == Op.FORK:  # before it leaves those under way: its copies are answered
+            self.waiting[op].appendleft(pending)
+            host = self.host
+            host.failed_writes = [each for each in host.failed_writes if not self._is_copy(each)]
+            self.waiting[op].popleft()
         self.counts[op, status] += 1
         self.results.append((request, status, fields["sequence"]))
         if op == Op.OPEN:
             self._opened(status, fields["sequence"])
             return
-        assert fields["sequence"] == request.sequence
         allowed = self._allowed(op, pending)
         assert status in allowed, f"{request}: {status!r}, not {allowed}"
+        if op == Op.FORK and status == Status.OK:
+            self._begun(fields["sequence"], pending.sequence.child())
+        else:
+            assert fields["sequence"] == request.sequence
         if op == Op.APPEND:
             self._forget_writes(pending, status)
         if op == Op.FREE and status == Status.OK:
@@ -419,13 +441,17 @@ class Shadow:
     def _opened(self, status: Status, number: int) -> None:
         count = self.cache.sequences
         if status == Status.TABLE_FULL:
-            assert len(self.open) + len(self.closing) == count
+            used = len(self.open) + len(self.closing)
+            assert used <= count <= used + len(self.waiting[Op.FORK])
             assert number == 0
             return
         assert status == Status.OK
-        assert number < count
+        self._begun(number, Sequence())
+
+    def _begun(self, number: int, sequence: Sequence) -> None:
+        assert number < self.cache.sequences
         assert number not in self.open, "an open sequence is opened"
-        self.open[number] = Sequence()
+        self.open[number] = sequence
 
     def _allowed(self, op: int, pending: Pending) -> set[Status]:
         request, sequence = pending.request, pending.sequence
@@ -441,12 +467,14 @@ class Shadow:
             return {Status.SEQUENCE_UNKNOWN}
         if op == Op.FREE:
             return {Status.OK}
+        lengths = [
+            len(sequence.vectors.get((layer, kv), ()))
+            for layer in range(self.cache.layers)
+            for kv in range(2)
+        ]
+        if op == Op.FORK:
+            return self._fork_statuses(pending, lengths)
         if op == Op.TRIM:
-            lengths = [
-                len(sequence.vectors.get((layer, kv), ()))
-                for layer in range(self.cache.layers)
-                for kv in range(2)
-            ]
             is_beyond = min(lengths) < request.token
             return {Status.BEYOND_LENGTH if is_beyond else Status.OK}
         tokens = len(sequence.vectors[request.layer, request.kv])
@@ -464,6 +492,36 @@ class Shadow:
             return {Status.VECTOR_LENGTH, Status.OUT_OF_PAGES}
         return self._append_results(pending) | {Status.OUT_OF_PAGES}
 
+    def _fork_statuses(self, pending: Pending, lengths: list[int]) -> set[Status]:
+        token = pending.request.token
+        if pending.sequence.is_child:
+            return {Status.BAD_REQUEST}
+        used = len(self.open) + len(self.closing) + len(self.waiting[Op.OPEN])
+        if used >= self.cache.sequences:
+            full = {Status.TABLE_FULL}
+            if len(self.open) + len(self.closing) == self.cache.sequences:
+                return full
+        else:
+            full = set()
+        if token > self.cache.max_tokens:
+            return full | {Status.BEYOND_LENGTH}
+        if wrong := [length for length in lengths if length != token]:
+            order = Status.BEYOND_LENGTH if wrong[0] < token else Status.TOKEN_ORDER
+            return full | {order, Status.OUT_OF_PAGES}
+        errors = _GOES_AHEAD if self.host.failures > pending.failures else {Status.OK}
+        return full | errors | {Status.OUT_OF_PAGES}
+
+    def _is_copy(self, failed: tuple[bytes, int]) -> bool:
+        """Whether the bytes of a failed write may be those that a FORK under way copies."""
+        forks = [each.sequence for each in self.waiting[Op.FORK] if each.sequence]
+        streams = (
+            b"".join(records[slot] for records in vector)
+            for sequence in forks
+            for vector in sequence.vectors.values()
+            for slot in range(self.kv.slots)
+        )
+        return any(failed[0] in stream for stream in streams)
+
     def _append_results(self, pending: Pending) -> set[Status]:
         """The statuses that the responses to the writes of ``pending`` may give it.
 
@@ -472,7 +530,11 @@ class Shadow:
         """
         waiting = self.waiting[Op.APPEND]
         ours = [each for each in self.host.failed_writes if _is_of(each, pending)]
-        unsure = [each for each in ours if any(_is_of(each, other) for other in waiting)]
+        unsure = [
+            each
+            for each in ours
+            if any(_is_of(each, other) for other in waiting) or self._is_copy(each)
+        ]
         worst = max((resp for data, resp in ours if (data, resp) not in unsure), default=0)
         return {_RESULTS[max(worst, resp)] for resp in (0, *(resp for _, resp in unsure))}
 
@@ -483,7 +545,7 @@ class Shadow:
         """
         waiting, left = self.waiting[Op.APPEND], []
         for failed in self.host.failed_writes:
-            is_later = any(_is_of(failed, other) for other in waiting)
+            is_later = any(_is_of(failed, other) for other in waiting) or self._is_copy(failed)
             if _is_of(failed, pending) and not (is_later and status == Status.OK):
                 continue
             assert is_later, f"{pending.request}: a write of {failed[0].hex()} failed unseen"
