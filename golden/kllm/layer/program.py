@@ -30,6 +30,7 @@ from golden.paging.format import Kv
 
 __all__ = [
     "STAGES",
+    "Group",
     "HeadLayout",
     "HeadResults",
     "LayerCommands",
@@ -65,30 +66,39 @@ class LayerProgram:
 STAGES = 4  # of a layer, in which the commands of several groups of tokens take turns
 
 
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Tokens that go through a layer together.
+
+    first : place of the first of them in the batch
+    angles : cosines and sines of each, in vectors that stay; None: each layer loads them
+    """
+
+    tokens: int
+    first: int = 0
+    angles: Sequence[tuple[Vector, Vector]] | None = None
+
+
 class LayerCommands:
     """Emits the commands of one layer.
 
     ``asm`` may have commands of other layers before. ``layout`` says where the memories hold what
-    the commands name. ``number``: of the layer, as the cache counts them. ``angles``: cosines and
-    sines of each token, in vectors that stay; None: each layer loads them. ``first``: place of the
-    first token in the batch.
+    the commands name. ``number``: of the layer, as the cache counts them.
     """
 
     def __init__(
         self,
         shape: LayerShape,
         options: LayerOptions,
-        tokens: int,
+        group: Group,
         layout: LayerLayout,
         asm: Assembler,
         number: int = 0,
-        angles: Sequence[tuple[Vector, Vector]] | None = None,
-        first: int = 0,
     ):
-        self.shape, self.options, self.tokens = shape, options, tokens
+        self.shape, self.options, self.tokens = shape, options, group.tokens
         self.asm, self.config = asm, asm.config
         self.place, self.image = layout.place, layout.image
-        self.number, self.angles, self.first = number, angles, first
+        self.number, self.angles, self.first = number, group.angles, group.first
 
     # Pieces.
 
@@ -368,7 +378,7 @@ def _commanded(
     check_layer(shape, options, asm.config, job)
     layout = layer_layout(shape, options, asm.config, job.tokens)
     x = asm.vector(shape.hidden, job.tokens)
-    LayerCommands(shape, options, job.tokens, layout, asm).layer(x, chained)
+    LayerCommands(shape, options, Group(job.tokens), layout, asm).layer(x, chained)
     return layout
 
 

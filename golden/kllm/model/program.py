@@ -8,6 +8,7 @@ from golden.kllm.assembler import Assembler, AssemblyError, Vector
 from golden.kllm.isa import COMMAND_WORDS, Index, row_count
 from golden.kllm.layer.layout import Job
 from golden.kllm.layer.program import (
+    Group,
     HeadResults,
     LayerCommands,
     check_layer,
@@ -65,7 +66,8 @@ def pass_program(
         asm.load(address=layout.embedding, dst=x.token(t))
     for number in range(shape.layers):
         memory = layout.of_layer(number, job)
-        commands = LayerCommands(shape.layer, layout.options, job.tokens, memory, asm, number)
+        group = Group(job.tokens)
+        commands = LayerCommands(shape.layer, layout.options, group, memory, asm, number)
         commands.layer(x, chained=True)
     if logits:
         last = Vector(x.row + (job.tokens - logits) * x.stride, x.length, logits, x.stride)
@@ -130,11 +132,11 @@ def _layers(
     def stages(group: int) -> Iterator[None]:
         count, first = sizes[group], sum(sizes[:group])
         own = Vector(x.row + first * x.stride, x.length, count, x.stride)
+        together = Group(count, first, angles[first : first + count])
         for number in range(shape.layers):
-            yield from LayerCommands(
-                shape.layer, layout.options, count, layout.of_layer(number, job), asm, number,
-                angles[first : first + count], first,
-            ).stages(own)  # fmt: skip
+            memory = layout.of_layer(number, job)
+            commands = LayerCommands(shape.layer, layout.options, together, memory, asm, number)
+            yield from commands.stages(own)
 
     groups = [stages(group) for group in range(len(sizes))]
     for group in stage_order(shape, layout.config, sizes):
