@@ -313,3 +313,13 @@ def schedule(
     for bound in found:
         busy[bound.unit] += bound.cycles
     return Schedule(starts, finish, busy)
+
+
+def product_cycles(words: Sequence[int], config: MachineConfig) -> float:
+    """Cycles of the products of a program's MATMULs if every lane forms as many as it can."""
+    products = 0
+    for first in range(0, len(words), COMMAND_WORDS):
+        opcode, _, _, o = decode(list(words[first : first + COMMAND_WORDS]))
+        if opcode == Opcode.MATMUL:
+            products += o["tokens"] * o["length"] * o["outputs"]
+    return products / (config.lanes * config.columns * config.elements)

@@ -1,6 +1,7 @@
 """Codes and words that the library has from golden: registers, statuses, sampling, the image."""
 
 import dataclasses
+import math
 import re
 import struct
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 
 from golden.axi.format import CACHE_REGISTERS, REGISTERS
 from golden.kllm import engines, isa
+from golden.kllm.bounds import product_cycles
 from golden.kllm.fetch import program_image
 from golden.kllm.model.host_image import (
     HEADER_WORDS,
@@ -17,7 +19,6 @@ from golden.kllm.model.host_image import (
     VERSION,
     StepPrograms,
     host_image,
-    lane_cycles,
     pages_most,
 )
 from golden.kllm.model.program import step_program
@@ -112,7 +113,7 @@ def test_image():
         assert pair == tokens | choosing << 16
         program = step_program(layout, tokens, choosing).words
         assert image[first : first + size] == program_image(program, config)
-        assert cycles == lane_cycles(program, layout) > 0
+        assert cycles == math.ceil(product_cycles(program, layout.config)) > 0
 
 
 def test_a_machine_without_room():

@@ -9,7 +9,6 @@ simulator's cycles. ``--page`` rewrites the table of docs/talk.md, and the plot 
 import dataclasses
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from golden import command
 from golden.config import ConfigError
@@ -18,9 +17,6 @@ from golden.kllm.config import MACHINES
 from hdl.arguments import add_page, check_page, folder, whole, write_page
 from senbazuru.talk.options import Options
 from tb.simulate.run import ROOT
-
-if TYPE_CHECKING:
-    from sim.kllm.units import Outliers
 
 PAGE = ROOT / "docs" / "talk.md"
 PICTURE = ROOT / "docs" / "talk" / "contexts.svg"
@@ -85,13 +81,12 @@ def _steps(options: Options, contexts: list[int]) -> Iterator["Step"]:
     with Driver(native.executable, pack, options.latency) as driver:
         driver.run_step(Job(1, 0), [0], 1)
         program = PassProgram(layout, Job(1, 0), driver.step_words(1, 1), 0)
-        found = limits(program, layout.config)
+        found, shares = limits(program, layout.config), history.outliers()
         for context in sorted(contexts):
             driver.reset()  # a host's programs count commands from there
             history.fill(driver, 0, context)
             done = driver.run_step(Job(1, context), [context + 1], 1)
             job = dataclasses.replace(program, job=Job(1, context))
-            shares = history.outliers()
             says = predicted(job, options.config, options.latency, outliers=shares)
             yield Step(context, done.cycles, says, found.ports, found.lanes, shares)
 
@@ -105,7 +100,7 @@ class Step:
     predicted: int
     ports: int
     lanes: float
-    outliers: "Outliers"
+    outliers: dict[int, tuple[float, float]]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -172,11 +167,9 @@ def _step_table(steps: list[Step]) -> str:
         rows.append(f"| {' | '.join(cells)} |")
     mean = sum(map(abs, errors)) / len(errors)
     worst = max(map(abs, errors))
-    of_last = steps[-1].outliers
-    if not isinstance(of_last, float):
-        shares = [share for each in of_last.values() for share in each]
-        share = sum(shares) / len(shares)
-        rows += ["", f"Of the elements of these K and V {share:.0%} are outliers."]
+    shares = [share for each in steps[-1].outliers.values() for share in each]
+    share = sum(shares) / len(shares)
+    rows += ["", f"Of the elements of these K and V {share:.0%} are outliers."]
     rows += ["", f"The simulator's mean error is {mean:.1%}, its largest {worst:.1%}."]
     return "\n".join([*rows, ""])
 

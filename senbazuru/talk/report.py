@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
-from golden.kllm.bounds import Rates, ahead_max, bounds, schedule
+from golden.kllm.bounds import Rates, ahead_max, bounds, product_cycles, schedule
 from golden.kllm.config import MachineConfig
 from golden.kllm.isa import COMMAND_ROWS, COMMAND_WORDS, MatmulMode, Opcode, Unit, decode
 from golden.kllm.model.program import PassProgram
@@ -58,14 +58,13 @@ def limits(program: PassProgram, machine: MachineConfig) -> Limits:
 
 
 def limits_of(commands: Sequence[int], machine: MachineConfig) -> Limits:
-    """Counts words and products of each MATMUL."""
-    words, products = 0, 0
+    """Counts words of each MATMUL, and cycles of its products."""
+    words = 0
     for first in range(0, len(commands), COMMAND_WORDS):
         opcode, _, _, o = decode(list(commands[first : first + COMMAND_WORDS]))
         if opcode == Opcode.MATMUL:
             words += machine.image_words(o["length"], o["outputs"])
-            products += o["tokens"] * o["length"] * o["outputs"]
-    return Limits(words, products / (machine.lanes * machine.columns * machine.elements))
+    return Limits(words, product_cycles(commands, machine))
 
 
 @dataclasses.dataclass(frozen=True)

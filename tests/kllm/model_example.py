@@ -6,6 +6,7 @@ import types
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -39,7 +40,7 @@ def checkpoint(head_dim: int = 32) -> Checkpoint:
     return Checkpoint(LlamaForCausalLM(config).eval(), None, "random")
 
 
-def paged(head_dim: int = 32, engines: int = 1, **sizes: int) -> MachineConfig:
+def paged(head_dim: int = 32, engines: int = 1, **sizes: Any) -> MachineConfig:
     """The small machine with a unit CACHE for the heads of ``checkpoint``; sizes: of its cache."""
     machine = MachineConfig.parse(MACHINES["small_cache"], PAGED)
     assert isinstance(machine, MachineConfig)
@@ -62,7 +63,7 @@ def quantized(
 
 
 @functools.cache
-def image(head_dim: int = 32, layers: int = LAYERS, engines: int = 1, **sizes: int) -> ModelImage:
+def image(head_dim: int = 32, layers: int = LAYERS, engines: int = 1, **sizes: Any) -> ModelImage:
     """The image of the small machine with a unit CACHE for these heads; sizes: of its cache."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -85,7 +86,7 @@ def tokenizer() -> Tokenizer:
 
 def packed(
     folder: Path, head_dim: int = 32, end: Sequence[int] = (), speaks: bool = False,
-    engines: int = 1, layers: int = LAYERS, **sizes: int,
+    engines: int = 1, layers: int = LAYERS, **sizes: Any,
 ) -> pack.ModelPack:  # fmt: skip
     """Written to a folder and read back; end: tokens that end a text; speaks: has a tokenizer.
 

@@ -20,14 +20,16 @@ the programs of steps. Words have 32 bits, little-endian:
     then       the programs, as golden.kllm.fetch has them
 """
 
+import math
 import struct
 import zlib
 from collections.abc import Sequence
 
 from golden.config import ConfigError
 from golden.kllm.assembler import AssemblyError
+from golden.kllm.bounds import product_cycles
 from golden.kllm.fetch import program_image
-from golden.kllm.isa import COMMAND_WORDS, ROW_BYTES, Opcode, decode
+from golden.kllm.isa import ROW_BYTES
 from golden.kllm.model.layout import ModelLayout
 from golden.kllm.model.program import step_program
 
@@ -66,16 +68,6 @@ class StepPrograms:
         return found
 
 
-def lane_cycles(words: Sequence[int], layout: ModelLayout) -> int:
-    """Cycles of a program's products if every lane forms as many as it can, rounded up."""
-    config, products = layout.config, 0
-    for first in range(0, len(words), COMMAND_WORDS):
-        opcode, _, _, o = decode(list(words[first : first + COMMAND_WORDS]))
-        if opcode == Opcode.MATMUL:
-            products += o["tokens"] * o["length"] * o["outputs"]
-    return -(-products // (config.lanes * config.columns * config.elements))
-
-
 def pages_most(layout: ModelLayout, tokens: int) -> int:
     """Most pages of an engine that a sequence of so many tokens has, every element an outlier."""
     cache = layout.config.cache_part
@@ -105,7 +97,7 @@ def host_image(
     at += -at % ROW_BYTES
     first, entries = at, []
     for (tokens, choosing), image in images.items():
-        cycles = lane_cycles(programs.words(tokens, choosing), layout)
+        cycles = math.ceil(product_cycles(programs.words(tokens, choosing), config))
         entries += [tokens | choosing << 16, at, len(image), cycles]
         at += len(image)
     facts = [shape.vocabulary, shape.context, config.batch, config.cache.sequences, config.top,
