@@ -120,7 +120,7 @@ def test_a_machine_without_room():
     """Steps that do not fit are left out. Those of one token are there."""
     made = example.image()
     config = dataclasses.replace(
-        made.layout.config, vectors=dataclasses.replace(made.layout.config.vectors, rows=128)
+        made.layout.config, vectors=dataclasses.replace(made.layout.config.vectors, rows=96)
     )
     layout = dataclasses.replace(made.layout, config=config)
     pairs = StepPrograms(layout).pairs()
