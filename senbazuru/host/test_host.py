@@ -318,9 +318,9 @@ def test_other_threads_run_during_a_step(chip, packed, alone):
 
 @pytest.mark.telling("20")
 @pytest.mark.parametrize("count", [20, 200])
-def test_soak(count, library, tmp_path, request):
+def test_soak(count, library, tmp_path, seed):
     """Random requests of one layer come, are cancelled, and meet errors of the pages' memory."""
-    rng = random.Random(int(request.config.getoption("--seed").replace("random", "1")))
+    rng = random.Random(seed)
     pack = example.packed(tmp_path / "pack", layers=1, **SIZES)
     kinds = [
         Wanted(prompt(rng.random(), rng.choice([1, 2, 3, 8, 15, 24])), 8,

@@ -1,9 +1,10 @@
 """Runs inside the simulator, started by test_cache.py: the unit, the memory, and its engine.
 
-``params``: "scripts" and "ends", each with "steps" (the words of every stream, by command, and the
-batch) and "rows" (the memory before). The engine gives the status of an APPEND when it has the
-request and the vector. It gives ``o`` of an attend when it has the queries of the next one too, as
-K of the next one comes before V. The last attend of a run needs its own queries alone.
+``params``: "scripts" and "ends", each with "steps" (the words of every stream, by command, the
+batch, and the command's first place) and "rows" (the memory before). The engine gives the status
+of an APPEND when it has the request and the vector. It gives ``o`` of an attend when it has the
+queries of the next one too, as K of the next one comes before V. The last attend of a run needs
+its own queries alone.
 """
 
 from itertools import accumulate
@@ -174,7 +175,7 @@ class Unit(Followed):
         for n, step in enumerate(self.steps[:packets]):
             if step["row_request"]:
                 assert cycles["row_request"][rows] >= begin + latency
-                if step["batch"][0]:
+                if step["batch"][step["place"]]:
                     assert cycles["row_request"][rows] == begin + latency, f"command {n}"
             rows += len(step["row_request"])
             status = cycles["status"][n]

@@ -186,7 +186,7 @@ class Script:
         before = machine.vector.clone()
         words = encode(opcode, 0, {}, operands)
         status = machine.step(words).status
-        step = self._empty()
+        step = self._empty() | {"place": operands["place"]}
         step["command"] = [command_payload(words)]
         step["status"] = [int(status)]
         if status != CommandStatus.RANGE or cache.appends or cache.attends:
