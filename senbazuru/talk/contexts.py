@@ -3,7 +3,8 @@
 Runs one token through two layers after a number of cached tokens, whose K and V are those of
 senbazuru.talk.history. Prints what each unit and each kind of product costs, per layer. ``--steps``
 measures whole steps of the model instead, which no host is in, next to their limits and to the
-simulator's cycles. ``--page`` rewrites the table of docs/talk.md, and the plot of layers.
+simulator's cycles. With ``--users`` a step has a token of each of several sequences. ``--page``
+rewrites the table of docs/talk.md, and the plot of layers.
 """
 
 import dataclasses
@@ -65,8 +66,11 @@ def _measured(options: Options, contexts: list[int]) -> Iterator[tuple[int, int,
             yield context, round(made.cycles / layers), took
 
 
-def _steps(options: Options, contexts: list[int]) -> Iterator["Step"]:
-    """Steps of the whole model, after one that checks the program."""
+def _steps(options: Options, contexts: list[int], users: int) -> Iterator["Step"]:
+    """Steps of the whole model, after one that checks the program.
+
+    users: sequences, each with so many cached tokens, of which a step takes one token each
+    """
     from golden.kllm.layer.layout import Job
     from golden.kllm.model.program import PassProgram
     from senbazuru.talk.build import build_host
@@ -78,16 +82,19 @@ def _steps(options: Options, contexts: list[int]) -> Iterator["Step"]:
     pack = image(options)
     native = build_host(options.config, options.threads)
     layout, history = pack.layout, History(pack)
-    with Driver(native.executable, pack, options.latency) as driver:
-        driver.run_step(Job(1, 0), [0], 1)
-        program = PassProgram(layout, Job(1, 0), driver.step_words(1, 1), 0)
+    with Driver(native.executable, pack, options.latency, users) as driver:
+        driver.run_step(Job(users, 0), [0] * users, users)
+        program = PassProgram(layout, Job(users, 0), driver.step_words(users, users), 0)
         found, shares = limits(program, layout.config), history.outliers()
         for context in sorted(contexts):
             driver.reset()  # a host's programs count commands from there
-            history.fill(driver, 0, context)
-            done = driver.run_step(Job(1, context), [context + 1], 1)
-            job = dataclasses.replace(program, job=Job(1, context))
-            says = predicted(job, options.config, options.latency, outliers=shares)
+            sequences = [driver.sequence, *(driver.open() for _ in range(1, users))]
+            for driver.sequence in sequences:
+                history.fill(driver, 0, context)
+            tokens = [context + 1 + user for user in range(users)]
+            done = driver.run_users(sequences, context, tokens)
+            job = dataclasses.replace(program, job=Job(users, context))
+            says = predicted(job, options.config, options.latency, outliers=shares, separate=True)
             yield Step(context, done.cycles, says, found.ports, found.lanes, shares)
 
 
@@ -107,9 +114,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser = command.Parser(prog="python -m senbazuru.talk.contexts", description=__doc__)
     parser.add_argument("--contexts", type=whole(0), nargs="+")
     parser.add_argument("--steps", action="store_true", help="whole steps of the model")
+    parser.add_argument(
+        "--users", type=whole(1), default=1, help="sequences of a step, each with so many tokens"
+    )
     add_page(parser, PAGE)
     Options.add(parser, sorted(MACHINES), folder)
     given = parser.parse_args(arguments)
+    if given.users > 1 and (given.page or not given.steps):
+        parser.error("--users goes with --steps, and without --page")
     check_page(parser, given.page, [STEPS if given.steps else SECTION])
     given.contexts = given.contexts or list(STEP_CONTEXTS if given.steps else CONTEXTS)
     given.layers = given.layers or (None if given.steps else LAYERS)
@@ -120,7 +132,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     try:
         if given.steps:
-            return _measure_steps(Options.of(given), given.contexts, given.page)
+            return _measure_steps(Options.of(given), given.contexts, given.users, given.page)
         found = []
         for context, cycles, took in _measured(Options.of(given), given.contexts):
             print(f"{context:5} cached tokens: {cycles:6} cycles of a layer", file=sys.stderr)
@@ -141,9 +153,12 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _measure_steps(options: Options, contexts: list[int], page: str | None) -> int:
+def _measure_steps(options: Options, contexts: list[int], users: int, page: str | None) -> int:
+    most = options.config.machine.batch
+    if users > most:
+        raise ConfigError(f"--users must be in 1..{most}, the machine's places, not {users}")
     steps = []
-    for step in _steps(options, contexts):
+    for step in _steps(options, contexts, users):
         print(f"{step.context:5} cached tokens: {step.cycles:6} cycles", file=sys.stderr)
         steps.append(step)
     table = _step_table(steps)

@@ -85,11 +85,14 @@ class StepRun:
 
 
 class Driver:
-    """A running host, with one open sequence; use it in a ``with``."""
+    """A running host, with one open sequence; use it in a ``with``.
 
-    def __init__(self, executable: Path, pack: ModelPack, latency: int) -> None:
+    most: places of a step that choose, at most
+    """
+
+    def __init__(self, executable: Path, pack: ModelPack, latency: int, most: int = 1) -> None:
         self._programs = pack.step_programs
-        self._image = host_image(self._programs, pack.thresholds.tolist(), most=1)
+        self._image = host_image(self._programs, pack.thresholds.tolist(), most)
         self.sequence = 0
         command = [str(executable), str(pack.folder), str(latency)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -139,6 +142,10 @@ class Driver:
         if status:
             raise CacheRefused(f"{Op(request.op).name} of the cache: {status.name}")
         return sequence
+
+    def open(self) -> int:
+        """The number of one more sequence, for ``run_users``."""
+        return self.request(Request(Op.OPEN))
 
     def begin_sequence(self) -> None:
         """K and V of all tokens are forgotten, and the next pass has no context."""
@@ -200,8 +207,19 @@ class Driver:
 
         The program is in the data memory. The host writes the batch, and which program.
         """
-        head = struct.pack("<IIq", job.tokens, ids, abort_at)
-        self._send(b"N" + head + self._batch(job, tokens, sampling)[1:])
+        return self._step(self._batch(job, tokens, sampling)[1:], job.tokens, ids, abort_at)
+
+    def run_users(self, sequences: list[int], position: int, tokens: list[int]) -> StepRun:
+        """A step with one token of each sequence, all at ``position``; each of them chooses."""
+        words = [
+            word
+            for place, (sequence, token) in enumerate(zip(sequences, tokens, strict=True))
+            for word in place_words(place, sequence, position, token)
+        ]
+        return self._step(_batch_of(words)[1:], len(sequences), len(sequences), NEVER)
+
+    def _step(self, batch: bytes, tokens: int, ids: int, abort_at: int) -> StepRun:
+        self._send(b"N" + struct.pack("<IIq", tokens, ids, abort_at) + batch)
         frame = self._answer(b"n")
         size = struct.calcsize("<QIII")
         cycles, written, answer, checked = struct.unpack("<QIII", frame[:size])
@@ -234,7 +252,7 @@ class Driver:
             for t in range(job.tokens)
             for word in place_words(t, self.sequence, job.context + t, ids[t], sampling)
         ]
-        return b"B" + struct.pack("<I", len(words)) + np.array(words, dtype="<u4").tobytes()
+        return _batch_of(words)
 
     def _send(self, request: bytes) -> None:
         try:
@@ -262,6 +280,10 @@ class Driver:
         status, at, readback = np.split(numbers, (statuses, 2 * statuses))
         given = np.frombuffer(frame, "<u8", offset=head + 4 * len(numbers))
         return ProgramRun(bool(failed), cycles, status, at, readback, given)
+
+
+def _batch_of(words: Sequence[int]) -> bytes:
+    return b"B" + struct.pack("<I", len(words)) + np.array(words, dtype="<u4").tobytes()
 
 
 def _program(words: Sequence[int], abort_at: int, stop_at: int) -> bytes:

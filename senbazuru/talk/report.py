@@ -165,9 +165,9 @@ def check_cycles(commands: int, latency: int) -> int:
 
 def predicted(
     program: PassProgram, config: KllmAcceleratorConfig, latency: int, host: HostPace = HOST,
-    outliers: Outliers = OUTLIERS,
+    outliers: Outliers = OUTLIERS, separate: bool = False,
 ) -> int:  # fmt: skip
-    """Cycles that the system simulator says; outliers: as ``CommandCycles`` has them."""
+    """Cycles that the system simulator says; outliers, separate: as ``CommandCycles`` has them."""
     timings = Timings.fitted(latency=latency, command=host.command, poll=host.poll)
     units = Units(
         counter=config.build.counter, macs=config.build.macs, function_width=config.width,
@@ -176,7 +176,9 @@ def predicted(
         attention_macs=config.cache.macs, attention_words=config.cache.token_beats,
         ahead=config.ahead, banks=config.banks,
     )  # fmt: skip
-    cycles = CommandCycles(config.machine, units, timings, program.job.context, outliers=outliers)
+    cycles = CommandCycles(
+        config.machine, units, timings, program.job.context, separate=separate, outliers=outliers
+    )
     return round(timeline(program.words, cycles, dict.fromkeys(Unit, 0)).cycles)
 
 

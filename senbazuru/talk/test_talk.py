@@ -315,6 +315,21 @@ def test_contexts(one_pack, capsys):
     assert abs(long[2] - short[2]) < short[2] / 20
 
 
+def test_steps_of_users(one_pack, capsys):
+    """Two users cost less than two steps; more than there are places are refused."""
+    words = ["--pack", str(one_pack.folder), *SMALL_WORDS, "--context", "40", "--contexts", "12"]
+    words, cycles = [*words, "--steps"], []
+    for users in ("1", "2"):
+        assert contexts([*words, "--users", users]) == 0
+        row = capsys.readouterr().out.splitlines()[2].split("|")
+        cycles.append(int(row[2].replace(",", "")))
+    assert cycles[0] < cycles[1] < 2 * cycles[0]
+    assert contexts([*words, "--users", "99"]) == 2
+    assert "--users must be in 1.." in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        contexts([*words[:-1], "--users", "2"])
+
+
 def test_sampling():
     """The words of a place: none where the largest logit is taken."""
     machine = SMALL.machine
