@@ -65,7 +65,7 @@ def test_signals_in_the_middle_of_a_step():
             error = json.loads(answer.read().decode().removeprefix("data: "))["error"]
             assert error["code"] == "shutting_down"
             _, said = process.communicate(timeout=PATIENCE)
-            assert time.monotonic() - began < 30
+            assert time.monotonic() - began < 60
             assert (process.returncode, said) == (0, "senbazuru.serve: ended within a step\n")
 
 
