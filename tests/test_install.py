@@ -73,7 +73,8 @@ def wheel(tmp_path_factory):
     (file,) = folder.glob("*.whl")
     with zipfile.ZipFile(file) as archive:
         archive.extractall(folder / "installed")
-    apart = tuple(f"senbazuru/{name}/" for name in ("host", "runs", "talk"))  # they simulate
+    # They simulate.
+    apart = tuple(f"senbazuru/{name}/" for name in ("host", "runs", "serve", "talk"))
     inside = {name for name in files if name.split("/")[0] in PACKAGES}
     return folder / "installed", {name for name in inside if not name.startswith(apart)}
 
