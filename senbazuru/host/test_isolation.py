@@ -330,27 +330,6 @@ def test_a_cancel_in_the_middle(after, bench, alone):
     assert all(each.end.reason == Reason.LENGTH for each in requests[1:])
 
 
-@pytest.mark.telling
-def test_pages_run_out(library, tmp_path):
-    """Two long sequences take all pages; the short ones come to their ends with their tokens."""
-    pack = example.packed(tmp_path / "model", **SIZES)
-    golden = Golden(example.LAYERS)
-    requests = [
-        Wanted(prompt(80, 33), 6), Wanted(prompt(81, 33), 6), Wanted(prompt(82, 3), 12),
-        Wanted(prompt(83, 2), 12),
-    ]  # fmt: skip
-    alone = [golden.tokens(each) for each in requests]
-    with VerilatedChip(library, pack.folder, LATENCY) as chip:
-        owners = Owners(CACHE, WORD, golden.oracle)
-        bench = Bench(WatchedChip(chip, owners, PLACES), pack, golden)
-        reports, _ = serve(bench, requests)
-    failed = [each for each in reports if each["failed"]]
-    assert failed
-    assert all("(CACHE): CAPACITY" in result_text(each["result"]) for each in failed)
-    check(requests, alone)
-    assert {each.end.reason for each in requests} == {Reason.LENGTH}
-
-
 # Time.
 
 

@@ -281,6 +281,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--as-is", action="store_true", help="lengths are not scaled")
     parser.add_argument("--seed", type=whole(0), default=1, help="of the prompts' words")
     parser.add_argument("--most-steps", type=whole(), help="stop after so many steps more")
+    parser.add_argument("--kept", action="store_true", help="the steps that are kept, no others")
     add_page(parser, PAGE)
     Options.add(parser, sorted(MACHINES), folder)
     given = parser.parse_args(arguments)
@@ -324,7 +325,9 @@ def _run(given: Any, requests: Sequence[Request]) -> int:
     digest = hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:10]
     file = FOLDER / f"{given.trace.stem}-{digest}.json"
     run = Run.load(file) if file.exists() else Run(what, plan)
-    if run.steps and not run.is_complete:
+    if given.kept and not run.steps:
+        raise ConfigError(f"--kept: no step of this run is kept in {FOLDER}")
+    if run.steps and not run.is_complete and not given.kept:
         run.stops += 1
     start, first = time.monotonic(), len(run.steps)
 
@@ -341,7 +344,7 @@ def _run(given: Any, requests: Sequence[Request]) -> int:
             raise _Stopped
 
     try:
-        if not run.is_complete:
+        if not run.is_complete and not given.kept:
             library = build_chip(options.config, options.threads)
             serve(run, pack, library, options.config, options.latency, keep)
     except _Stopped:
