@@ -1,8 +1,10 @@
 """The library of the host, and a Verilated chip for it, each compiled once."""
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 
+from hdl.block import Block
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from hdl.kllm.lane.engine import KllmPeLane
 from tb.native.build import build_library, build_native
@@ -51,13 +53,19 @@ def build_host_library() -> Path:
     return build_library("senbazuru", (*STEPS, *_SCHEDULING))
 
 
+# Makes the block of a configuration.
+Accelerator = Callable[[KllmAcceleratorConfig], Block]
+
+
 @functools.cache
-def build_chip(config: KllmAcceleratorConfig, threads: int = 1) -> Path:
-    """The functions of "verilated.h" for the accelerator of ``config``."""
+def build_chip(
+    config: KllmAcceleratorConfig, threads: int = 1, accelerator: Accelerator = KllmAccelerator
+) -> Path:
+    """The functions of "verilated.h" for the accelerator of ``config``; accelerator: its class."""
     source = _HERE / "verilated" / "verilated.cpp"
     headers = (HEADER, _HERE / "registers.h", CHIP_HEADER, *VERILATED)
     return build_native(
-        KllmAccelerator(config), source, sources=headers, shared=True,
+        accelerator(config), source, sources=headers, shared=True,
         constants=chip_constants(config), macros=chip_macros(config), separate=(KllmPeLane,),
         threads=threads,
     ).executable  # fmt: skip

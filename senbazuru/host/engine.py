@@ -27,6 +27,7 @@ from senbazuru.host.header import Header
 
 _TEXT = 512  # bytes of a line
 _EVENTS = 256  # that one call takes
+_ACCESSES = 4096  # the same
 _WORD = (1 << 32) - 1
 
 header = Header().read(HEADER)
@@ -129,6 +130,34 @@ class VerilatedChip(Chip):
         """Reads of a word of a port's memory fail; of the last ports, writes."""
         backend = ctypes.byref(self.backend)
         _check(self._library.szr_verilated_set_error(backend, port, word, is_set))
+
+    def watch(self, engine: int = 0, is_on: bool = True) -> None:
+        """Keeps the accesses to an engine's pages for ``accesses``."""
+        _check(self._library.szr_verilated_watch(ctypes.byref(self.backend), engine, is_on))
+
+    def accesses(self) -> list[Any]:
+        """The ``szr_access`` since the last call."""
+        room, count = (_chip_header.structures["szr_access"] * _ACCESSES)(), ctypes.c_size_t(1)
+        found: list[Any] = []
+        while count.value:
+            backend = ctypes.byref(self.backend)
+            call = self._library.szr_verilated_accesses
+            _check(call(backend, room, _ACCESSES, ctypes.byref(count)))
+            found += [type(each).from_buffer_copy(each) for each in room[: count.value]]
+        return found
+
+    def pages(self, address: int, size: int, engine: int = 0) -> bytes:
+        """Bytes of an engine's pages, read past the chip."""
+        made = ctypes.create_string_buffer(size)
+        backend = ctypes.byref(self.backend)
+        _check(self._library.szr_verilated_pages(backend, engine, address, made, size, 0))
+        return made.raw
+
+    def set_pages(self, address: int, data: bytes, engine: int = 0) -> None:
+        """Writes bytes of an engine's pages past the chip."""
+        made = ctypes.create_string_buffer(data, len(data))
+        backend = ctypes.byref(self.backend)
+        _check(self._library.szr_verilated_pages(backend, engine, address, made, len(data), 1))
 
 
 class Engine:

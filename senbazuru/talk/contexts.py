@@ -77,7 +77,7 @@ def _steps(options: Options, contexts: list[int], users: int) -> Iterator["Step"
     from senbazuru.talk.command import image
     from senbazuru.talk.driver import Driver
     from senbazuru.talk.history import History
-    from senbazuru.talk.report import limits, predicted
+    from senbazuru.talk.report import limits, predicted_step
 
     pack = image(options)
     native = build_host(options.config, options.threads)
@@ -93,8 +93,8 @@ def _steps(options: Options, contexts: list[int], users: int) -> Iterator["Step"
                 history.fill(driver, 0, context)
             tokens = [context + 1 + user for user in range(users)]
             done = driver.run_users(sequences, context, tokens)
-            job = dataclasses.replace(program, job=Job(users, context))
-            says = predicted(job, options.config, options.latency, outliers=shares, separate=True)
+            lengths = [context + 1] * users
+            says = predicted_step(program.words, options.config, options.latency, lengths, shares)
             yield Step(context, done.cycles, says, found.ports, found.lanes, shares)
 
 

@@ -165,21 +165,36 @@ def check_cycles(commands: int, latency: int) -> int:
 
 def predicted(
     program: PassProgram, config: KllmAcceleratorConfig, latency: int, host: HostPace = HOST,
-    outliers: Outliers = OUTLIERS, separate: bool = False,
+    outliers: Outliers = OUTLIERS,
 ) -> int:  # fmt: skip
-    """Cycles that the system simulator says; outliers, separate: as ``CommandCycles`` has them."""
+    """Cycles that the system simulator says; outliers: as ``CommandCycles`` has them."""
     timings = Timings.fitted(latency=latency, command=host.command, poll=host.poll)
-    units = Units(
+    units, context = simulated(config), program.job.context
+    cycles = CommandCycles(config.machine, units, timings, context, outliers=outliers)
+    return round(timeline(program.words, cycles, dict.fromkeys(Unit, 0)).cycles)
+
+
+def predicted_step(
+    words: Sequence[int], config: KllmAcceleratorConfig, latency: int, lengths: Sequence[int],
+    outliers: Outliers = OUTLIERS,
+) -> int:  # fmt: skip
+    """The same of a step; lengths: tokens that each place attends to."""
+    timings = Timings.fitted(latency=latency, command=HOST.command, poll=HOST.poll)
+    cycles = CommandCycles(
+        config.machine, simulated(config), timings, outliers=outliers, lengths=lengths
+    )
+    return round(timeline(words, cycles, dict.fromkeys(Unit, 0)).cycles)
+
+
+def simulated(config: KllmAcceleratorConfig) -> Units:
+    """The accelerator as the simulator has it."""
+    return Units(
         counter=config.build.counter, macs=config.build.macs, function_width=config.width,
         functions=config.functions, queue=config.queue, packet_words=config.lane.packet_words,
         cache_bits=config.cache.data_bits, attention_lanes=config.cache.lanes,
         attention_macs=config.cache.macs, attention_words=config.cache.token_beats,
         ahead=config.ahead, banks=config.banks,
     )  # fmt: skip
-    cycles = CommandCycles(
-        config.machine, units, timings, program.job.context, separate=separate, outliers=outliers
-    )
-    return round(timeline(program.words, cycles, dict.fromkeys(Unit, 0)).cycles)
 
 
 def predicted_by_host(

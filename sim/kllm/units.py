@@ -16,7 +16,7 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -245,15 +245,18 @@ class CommandCycles:
 
     context : cached tokens of the sequence whose next tokens the commands take
     separate : each token is the next one of a sequence of its own, all with so many cached tokens
+    lengths : in the place of both, the tokens that each place of the batch attends to
     outliers : share of the elements of K and V that have an entry in their records
     """
 
     def __init__(
         self, machine: MachineConfig, units: Units, timings: Timings, context: int = 0,
         separate: bool = False, outliers: Outliers = OUTLIERS,
+        lengths: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
         self.machine, self.units, self.timings = machine, units, timings
         self.context, self.separate, self.outliers = context, separate, outliers
+        self.lengths = lengths
         self.cache = units.cache(machine) if machine.batch else None
         self.lane = units.lane(machine)
         self.quantizer = units.quantizer(machine)
@@ -296,13 +299,18 @@ class CommandCycles:
             size = self._record_bytes(o["layer"])[o["kv"]]
             return self.cache.append(o["tokens"], t.latency, size)
         if self.cache and opcode == Opcode.ATTEND:
-            first = self.context + 1
-            rows = [first + (0 if self.separate else n) for n in range(o["tokens"])]
-            return self.cache.attend(rows, t.latency, self._record_bytes(o["layer"]))
+            return self.cache.attend(self._attended(o), t.latency, self._record_bytes(o["layer"]))
         if opcode in (Opcode.READ, Opcode.READ_SLOT):
             words = read_words(opcode, o)
             return t.read + math.ceil(t.read_word * words) if words else readback().latency
         return self._function(opcode, o)
+
+    def _attended(self, o: Operands) -> list[int]:
+        """Tokens that each place of an ATTEND attends to."""
+        if self.lengths is not None:
+            return list(self.lengths[o["place"] : o["place"] + o["tokens"]])
+        first = self.context + 1
+        return [first + (0 if self.separate else n) for n in range(o["tokens"])]
 
     def _record_bytes(self, layer: int) -> tuple[float, float]:
         """Mean bytes of a record of K and of V of a layer."""

@@ -1,7 +1,7 @@
 """Runs inside the simulator, started by test_cache.py: the unit, the memory, and its engine.
 
 ``params``: "scripts" and "ends", each with "steps" (the words of every stream, by command, the
-batch, and the command's first place) and "rows" (the memory before). The engine gives the status
+batch, and the first place) and "rows" (the memory before). The engine gives the status
 of an APPEND when it has the request and the vector. It gives ``o`` of an attend when it has the
 queries of the next one too, as K of the next one comes before V. The last attend of a run needs
 its own queries alone.

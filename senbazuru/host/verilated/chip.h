@@ -79,6 +79,13 @@ inline uint64_t bits_of(const uint32_t* words, Field field) {
 }
 
 
+// A word that a memory gave or took. strobe: a bit for each byte that was written.
+struct Access {
+    uint64_t cycle, address, strobe;
+    bool is_write, is_error;
+};
+
+
 // The subordinate of one AXI4 read port: bursts in order, the first word after the latency.
 class ReadPort {
     struct Burst {
@@ -97,6 +104,7 @@ class ReadPort {
     Field addr, len;
     std::set<uint64_t> errors;  // word addresses
     uint64_t words = 0;         // read so far
+    std::vector<Access>* log = nullptr;  // of what is read, if anybody wants it
 
     ReadPort(Clock& clock, Mapped& memory, unsigned word_bytes, unsigned latency)
         : clock(clock), memory(memory), word_bytes(word_bytes), latency(latency) {}
@@ -110,6 +118,7 @@ class ReadPort {
         if (*r_ready && offered) {
             clock.moved = clock.cycle, words++, offered = false;
             Burst& burst = bursts.front();
+            if (log) log->push_back({clock.cycle, burst.address, 0, false, response(burst) != OKAY});
             burst.address += word_bytes;
             if (!--burst.left) bursts.pop_front();
         }
@@ -129,11 +138,13 @@ class ReadPort {
     }
 
   private:
+    unsigned response(const Burst& burst) const {
+        if (!errors.empty() && errors.count(burst.address / word_bytes)) return SLVERR;
+        return burst.address + word_bytes > memory.size ? DECERR : OKAY;
+    }
     void offer() {
         const Burst& burst = bursts.front();
-        unsigned resp = OKAY;
-        if (burst.address + word_bytes > memory.size) resp = DECERR;
-        if (!errors.empty() && errors.count(burst.address / word_bytes)) resp = SLVERR;
+        const unsigned resp = response(burst);
         const unsigned count = word_bytes / 4;
         uint32_t carry = 0;  // the ID, 0, is the lowest bit
         for (unsigned n = 0; n < count; n++) {
@@ -171,6 +182,7 @@ class WritePort {
     Field addr, len, data, strb, resp;
     std::set<uint64_t> errors;  // word addresses
     uint64_t words = 0;         // written so far
+    std::vector<Access>* log = nullptr;  // of what is written, if anybody wants it
 
     WritePort(Clock& clock, Mapped& memory, unsigned word_bytes, unsigned latency)
         : clock(clock), memory(memory), word_bytes(word_bytes), latency(latency) {}
@@ -209,7 +221,9 @@ class WritePort {
         for (unsigned n = 0; inside && n < word_bytes; n++)
             if (bits_of(w, {strb.at + n, 1}))
                 memory.bytes[burst.address + n] = uint8_t(bits_of(w, {data.at + 8 * n, 8}));
-        burst.failed |= !inside || errors.count(burst.address / word_bytes);
+        const bool is_error = !inside || errors.count(burst.address / word_bytes);
+        if (log) log->push_back({clock.cycle, burst.address, bits_of(w, strb), true, is_error});
+        burst.failed |= is_error;
         burst.address += word_bytes;
         if (!--burst.left) ended.push_back({clock.cycle + latency, burst.failed}), bursts.pop_front();
     }
@@ -228,6 +242,7 @@ class Chip {
     Clock clock;
     std::vector<ReadPort> ports;  // as memories
     std::vector<WritePort> pages;  // of each engine
+    std::vector<Access> accesses;  // to the pages of the engine that is watched
 
     Chip(const std::string& folder, unsigned latency) {
         memories.reserve(PORTS + 1 + ENGINES), ports.reserve(PORTS + 1 + ENGINES);
@@ -296,6 +311,19 @@ class Chip {
         auto& errors = port < ports.size() ? ports[port].errors : pages[port - ports.size()].errors;
         if (is_set) errors.insert(word);
         else errors.erase(word);
+    }
+    // From now on `accesses` gets those of an engine's pages, or no more of any.
+    void watch(uint32_t engine, bool is_on) {
+        if (engine >= ENGINES) fail("no such engine");
+        for (unsigned n = 0; n < ENGINES; n++)
+            ports[PORTS + 1 + n].log = pages[n].log = is_on && n == engine ? &accesses : nullptr;
+    }
+    // Bytes of an engine's pages, which no cycle takes.
+    uint8_t* bytes_of_pages(uint32_t engine, uint64_t address, uint64_t size) {
+        if (engine >= ENGINES) fail("no such engine");
+        const Mapped& memory = memories[PORTS + 1 + engine];
+        if (address > memory.size || size > memory.size - address) fail("beyond the pages");
+        return memory.bytes + address;
     }
     // A write of a register with nothing else in flight; false: it was refused.
     bool write(unsigned address, uint32_t word) {
