@@ -24,6 +24,7 @@ from golden.attention.stream import attend
 from golden.fp16.format import FP16
 from golden.kllm.engines import Sampling
 from golden.kllm.isa import CACHE_STATUS, CommandStatus
+from golden.oaken.attention_array import undo_fork
 from golden.oaken.config import CacheConfig
 from golden.oaken.kv_engine import Answer, KvEngine, Request
 from golden.paging.format import Kv, Op, Status
@@ -74,7 +75,8 @@ class CacheUnit:
     alone. Until the others have it, ATTEND is refused in those. APPEND of the same token is
     TOKEN_ORDER where it is, and goes into the others. TRIM is refused where a vector is too short,
     and repeating it later trims those too. FREE frees the sequence in all engines, whatever they
-    have. OPEN, FREE and THRESHOLDS end alike in all, so all have the same sequences.
+    have. OPEN, FREE and THRESHOLDS end alike in all. A FORK that fails in some is undone in the
+    others. So all have the same sequences.
     """
 
     def __init__(self, config: CacheConfig, places: int, engines: int = 1) -> None:
@@ -84,13 +86,15 @@ class CacheUnit:
         self.memory = [Status.OK] * engines
 
     def request(self, request: Request) -> Answer:
-        """A request of the host, such as OPEN, THRESHOLDS or FREE; of APPEND each its elements."""
+        """A request of the host, such as OPEN, FORK or FREE; of APPEND each its elements."""
         size = self.part.kv.elements
         vectors = (request.vector[n * size : (n + 1) * size] for n in range(len(self.engines)))
         answers = [
-            engine.request(request._replace(vector=vector))
-            for engine, vector in zip(self.engines, vectors, strict=True)
+            engine.request(request._replace(vector=vector, memory=request.memory or memory))
+            for engine, vector, memory in zip(self.engines, vectors, self.memory, strict=True)
         ]
+        if request.op == Op.FORK:
+            undo_fork(self.engines, answers)
         return next((answer for answer in answers if answer.status), answers[0])
 
     def tokens(self, sequence: int, layer: int, kv: int) -> int:

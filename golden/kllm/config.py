@@ -288,6 +288,11 @@ MACHINES |= {
         sequences=3, layers=3, pages=40, page_bytes=256, max_tokens=16,
     ),
 }  # fmt: skip
+# Sequences share pages.
+MACHINES["small_forks"] = dataclasses.replace(
+    MACHINES["small_cache"],
+    cache=dataclasses.replace(MACHINES["small_cache"].cache, pages=64, forks=True),
+)
 # Each engine has as many pages as the one engine has.
 MACHINES |= {
     name: dataclasses.replace(MACHINES[of], engines=engines)

@@ -2,6 +2,9 @@
 
 Each engine has equally many KV heads of every vector, in order, and quantizes them as a vector.
 Nothing is computed here: rounding points are those of golden.oaken.attention.
+
+A FORK that fails in some engines is undone in the others, by a FREE of the child. So all engines
+always have the same sequences, and a child has one number.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,8 +15,8 @@ from torch import Tensor
 from golden.attention.format import Status as JobStatus
 from golden.oaken.attention import SOUND, Attended, Attention, Begun
 from golden.oaken.config import CacheConfig
-from golden.oaken.kv_engine import Answer, Request
-from golden.paging.format import Status
+from golden.oaken.kv_engine import Answer, KvEngine, Request
+from golden.paging.format import Op, Status
 
 Memories = Sequence[Mapping[tuple[int, int], Status]]
 
@@ -35,14 +38,17 @@ class AttentionArray:
         return min(engine.free_pages for engine in self.engines)
 
     def request(self, request: Request) -> Answer:
-        """The answer of the first engine whose status is not OK."""
+        """The answer of the first engine whose status is not OK, else of the first."""
         size = self.config.kv.elements
         vectors = (request.vector[n * size : (n + 1) * size] for n in range(len(self.engines)))
         answers = [
             engine.request(request._replace(vector=vector, memory=memory))
             for engine, vector, memory in zip(self.engines, vectors, self.memory, strict=True)
         ]
-        return Answer(_first(answers), answers[0].sequence)
+        if request.op == Op.FORK:
+            undo_fork(self.engines, answers)
+        found = next((answer for answer in answers if answer.status), answers[0])
+        return Answer(found.status, found.sequence)
 
     def attend(
         self, q: Tensor, sequence: int, layer: int, token: int, memories: Memories = ()
@@ -69,5 +75,15 @@ class AttentionArray:
         return Attended(torch.cat(words), torch.cat(void), status, result)
 
 
-def _first(parts: Sequence[Answer] | Sequence[Attended]) -> Status:
+def undo_fork(engines: Sequence[KvEngine], answers: Sequence[Answer]) -> None:
+    """FREEs the child of a FORK that some engine refused, in the others."""
+    if not any(answer.status for answer in answers):
+        return
+    for engine, answer in zip(engines, answers, strict=True):
+        if not answer.status:
+            freed = engine.request(Request(Op.FREE, answer.sequence))
+            assert freed.status == Status.OK, freed
+
+
+def _first(parts: Sequence[Attended]) -> Status:
     return next((each.status for each in parts if each.status), Status.OK)

@@ -316,7 +316,7 @@ _BUILDS["small_cache"] = {
     ),
 }  # fmt: skip
 _BUILDS["smollm2_cache3"] = _BUILDS["smollm2_cache"]
-_BUILDS["small_cache2"] = _BUILDS["small_cache"]
+_BUILDS["small_cache2"] = _BUILDS["small_forks"] = _BUILDS["small_cache"]
 
 
 class KllmAccelerator(Block):

@@ -120,7 +120,7 @@ class OakenAttention(Block):
             {
                 "request": In(
                     stream.Signature(config.request_layout),
-                    "OPEN, APPEND, TRIM, FREE or THRESHOLDS, as oaken_kv_engine takes them.",
+                    "OPEN, APPEND, TRIM, FREE, THRESHOLDS or FORK, as oaken_kv_engine takes them.",
                 ),
                 "kv": In(stream.Signature(config.kv_layout), "One vector per APPEND, in order."),
                 "attend": In(stream.Signature(attend_layout), "Attends, in runs."),

@@ -23,6 +23,7 @@ from hdl.oaken.attention_config import (
     attend_layout,
     attended_layout,
 )
+from hdl.oaken.attention_undo import UndoneForks
 from hdl.oaken.kv_engine import OakenKvEngineConfig
 from hdl.oaken.mmu import PagingMmuConfig
 from hdl.ports import In, Out
@@ -51,10 +52,6 @@ class OakenAttentionArrayConfig(Config):
 
     engines: int = bounded(2, 2, 16, "attention engines")
     part: OakenAttentionConfig = nested(_part, "each, with its KV heads", OakenAttentionConfig)
-
-    def __post_init__(self) -> None:
-        if self.cache.forks:  # a FORK that fails in one engine would leave a child in others
-            self._refuse("part.engine.mmu.cache.forks", "False")
 
     @property
     def cache(self) -> CacheConfig:
@@ -86,7 +83,8 @@ class OakenAttentionArray(Block):
 
     Requests but APPENDs are carried out alone: one is given to the engines when all before it have
     ended, and the next when it has. So all engines see one order of requests, and open the same
-    sequences. The vector of an APPEND must not wait for a later request.
+    sequences. The vector of an APPEND must not wait for a later request. A FORK that fails in some
+    engines is undone in the others before its status: each of them gets a FREE of the child.
 
     Engines may run ahead of each other: a queue for each holds its queries of one attend, and one
     its outputs of one attend. Nothing waits for ever. Take the oldest output that has not left.
@@ -209,18 +207,25 @@ class OakenAttentionArray(Block):
         goes = let(m, "goes", entry.o.valid & entry.o.ready)
         source = StreamView(entry.o.p, let(m, "is_due", entry.o.valid & may_go), Signal(name="all"))
         m.d.comb += entry.o.ready.eq(source.ready & may_go)
-        for engine, sink in zip(engines, fork(m, "requests", source, len(engines)), strict=True):
-            link(m, sink, engine.request)
+        sinks = fork(m, "requests", source, len(engines))
+        undone = None
+        if self.config.cache.forks:
+            undone = UndoneForks.of(len(engines), self.config.part.status_layout)
+            undone.give(m, sinks, engines)
+        else:
+            for engine, sink in zip(engines, sinks, strict=True):
+                link(m, sink, engine.request)
         found = []
         for n, engine in enumerate(engines):
             statuses = queue(m, f"statuses_{n}", self.config.part.status_layout, STATUSES)
             link(m, engine.status, statuses.i)
             found.append(statuses.o)
-        ends = self._join(m, "status", found, self.status)
-        m.d.comb += [
-            self.status.p.eq(found[0].p),
-            self.status.p.status.eq(_first(m, "status_first", [each.p.status for each in found])),
-        ]
+        if undone:
+            ends = undone.join(m, found, self.status)
+        else:
+            ends = self._join(m, "status", found, self.status)
+            first = _first(m, "status_first", [each.p.status for each in found])
+            m.d.comb += [self.status.p.eq(found[0].p), self.status.p.status.eq(first)]
         m.d.sync += [
             taken.eq(taken + (self.request.valid & self.request.ready) - ends),
             given.eq(given + goes - ends),

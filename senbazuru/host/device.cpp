@@ -72,6 +72,16 @@ int Device::free(uint32_t sequence) {
     return answer >> 8 & 0xF ? SZR_CHIP : SZR_OK;
 }
 
+int Device::fork(uint32_t sequence, uint32_t tokens, uint32_t& child, uint32_t& status) {
+    const uint32_t words[4] = {FORK | sequence << 16, tokens, 0, 0};
+    uint32_t answer;
+    if (int error = request(words, answer)) return error;
+    child = answer >> 16 & 0xFF, status = answer >> 8 & 0xF;
+    if (!status) return child >= image.facts.sequences ? SZR_CHIP : SZR_OK;
+    return status == OUT_OF_PAGES || status == SLAVE_ERROR || status == DECODE_ERROR ? SZR_OK
+                                                                                     : SZR_CHIP;
+}
+
 int Device::step(const std::vector<Place>& places, uint32_t choosing, Step& step) {
     std::vector<uint32_t> batch;
     const auto first_choosing = uint32_t(places.size()) - choosing;

@@ -49,6 +49,8 @@ class Device {
     int request(const uint32_t* words, uint32_t& answer);
     int open(uint32_t& sequence);
     int free(uint32_t sequence);
+    // A child of `sequence`, which has so many tokens; status: not 0 where there is none.
+    int fork(uint32_t sequence, uint32_t tokens, uint32_t& child, uint32_t& status);
     // The last `choosing` places choose. SZR_OK: a result came, which may be a failure.
     int step(const std::vector<Place>& places, uint32_t choosing, Step& step);
     // The same with words of BATCH.

@@ -61,7 +61,6 @@ int leave(szr_engine& engine) {
     return SZR_OK;
 }
 
-// A child of another sequence would be opened here too.
 int join(szr_engine& engine) {
     std::vector<Shared> joining;
     {
@@ -69,10 +68,23 @@ int join(szr_engine& engine) {
         joining = engine.scheduler.joining();
     }
     for (const Shared& request : joining) {
-        uint32_t sequence;
-        if (int error = engine.device.open(sequence)) return error;
+        int parent;
+        {
+            const Lock lock(engine.state);
+            parent = engine.scheduler.parent_of(request);
+        }
+        uint32_t sequence, status = 0;
+        const auto tokens = parent < 0 ? 0 : uint32_t(request->prefix->tokens.size());
+        const int error = parent < 0
+                              ? engine.device.open(sequence)
+                              : engine.device.fork(uint32_t(parent), tokens, sequence, status);
+        if (error) return error;
         const Lock lock(engine.state);
-        if (!engine.scheduler.joined(request, sequence)) return SZR_CHIP;
+        if (status) {
+            engine.scheduler.refused(request, status);
+            break;  // others would meet the same, or have to wait for it
+        }
+        if (!engine.scheduler.joined(request, sequence, parent >= 0)) return SZR_CHIP;
     }
     return SZR_OK;
 }
@@ -127,6 +139,14 @@ int szr_facts_of(szr_engine* engine, szr_facts* facts) {
 int szr_submit(szr_engine* engine, const szr_prompt* prompt, uint64_t* request) {
     if (!prompt || !request) return SZR_BAD_ARGUMENT;
     return with_state(engine, [&](auto& scheduler) { return scheduler.submit(*prompt, *request); });
+}
+
+int szr_prefix(szr_engine* engine, const uint32_t* tokens, size_t count, uint32_t user,
+               uint64_t* request) {
+    if (!request) return SZR_BAD_ARGUMENT;
+    return with_state(engine, [&](auto& scheduler) {
+        return scheduler.prefix(tokens, count, user, *request);
+    });
 }
 
 int szr_cancel(szr_engine* engine, uint64_t request) {

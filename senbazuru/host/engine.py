@@ -219,8 +219,12 @@ class Engine:
         seed: int = 0,
         stops: Sequence[int] = (),
         user: int = 0,
+        prefix: int = 0,
     ) -> int:
-        """The number of a new request. HostError: its name says what is wrong."""
+        """The number of a new request. HostError: its name says what is wrong.
+
+        prefix: what the prompt follows, a number that ``prefix`` gave; 0: nothing.
+        """
         tokens, ends = _tokens(prompt), _tokens(stops)
         if not all(0 <= word <= _WORD for word in (top_k, seed, user)):
             raise HostError(header.constants["SZR_BAD_ARGUMENT"])
@@ -228,10 +232,22 @@ class Engine:
         made = header.structures["szr_prompt"](
             prompt=pointers[0], prompt_tokens=len(tokens), stops=pointers[1],
             stop_tokens=len(ends), max_tokens=min(max(max_tokens, 0), _WORD), top_k=top_k,
-            temperature=temperature, seed=seed, user=user,
+            temperature=temperature, seed=seed, user=user, prefix=_number(prefix),
         )  # fmt: skip
         number = ctypes.c_uint64()
         self._call("szr_submit", ctypes.byref(made), ctypes.byref(number))
+        return number.value
+
+    def prefix(self, prompt: Sequence[int], *, user: int = 0) -> int:
+        """The number of a new prefix, with which requests can begin until ``cancel``.
+
+        HostError: its name says what is wrong; NO_FORKS: the chip has none.
+        """
+        tokens = _tokens(prompt)
+        if not 0 <= user <= _WORD:
+            raise HostError(header.constants["SZR_BAD_ARGUMENT"])
+        number = ctypes.c_uint64()
+        self._call("szr_prefix", tokens, len(tokens), user, ctypes.byref(number))
         return number.value
 
     def cancel(self, request: int) -> None:

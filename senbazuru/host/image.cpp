@@ -50,10 +50,11 @@ bool Image::read(const void* from, size_t size) {
     Words words(bytes);
     const bool known = words.next() == MAGIC && words.next() == VERSION && words.next() == size;
     if (!known || words.next() != crc32(first + 16, size - 16)) return false;
-    facts = {words.next(), words.next(), words.next(), words.next(), words.next(), words.next()};
+    facts = {words.next(), words.next(), words.next(), words.next(), words.next(), words.next(), 0};
     layers = words.next(), row = words.next();
     const uint32_t count = words.next();
-    for (unsigned n = 13; n < HEADER_WORDS; n++) words.next();
+    facts.forks = words.next() & 1;
+    for (unsigned n = 14; n < HEADER_WORDS; n++) words.next();
     for (uint32_t each : {facts.vocabulary, facts.context, facts.places, facts.sequences, layers})
         if (!each || each > MOST) return false;
     if (facts.places > 256 || facts.sequences > 256) return false;  // fields of BATCH

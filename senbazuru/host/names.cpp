@@ -23,7 +23,7 @@ const char* szr_error_name(int error) {
         "SZR_OK", "SZR_NO_MEMORY", "SZR_BAD_ARGUMENT", "SZR_BAD_IMAGE", "SZR_EMPTY_PROMPT",
         "SZR_TOO_LONG", "SZR_BAD_TOKEN", "SZR_BAD_MAX_TOKENS", "SZR_BAD_SAMPLING", "SZR_TOO_MANY",
         "SZR_UNKNOWN", "SZR_ENDED", "SZR_ACTIVE", "SZR_BUSY", "SZR_NOTHING", "SZR_SILENT",
-        "SZR_CHIP", "SZR_NO_ROOM",
+        "SZR_CHIP", "SZR_NO_ROOM", "SZR_NO_FORKS", "SZR_NOT_A_PREFIX",
     };
     const bool is_known = error >= 0 && size_t(error) < std::size(names);
     return is_known ? names[error] : "unknown error";

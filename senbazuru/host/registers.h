@@ -19,7 +19,10 @@ enum Register : uint32_t {
 };
 
 // Requests to the cache: golden.paging.format.Op.
-enum Op : uint32_t { OPEN = 0, FREE = 4, THRESHOLDS = 5 };
+enum Op : uint32_t { OPEN = 0, FREE = 4, THRESHOLDS = 5, FORK = 6 };
+
+// How a FORK may fail: golden.paging.format.Status.
+enum Status : uint32_t { OUT_OF_PAGES = 11, SLAVE_ERROR = 12, DECODE_ERROR = 13 };
 
 // Units and statuses: golden.kllm.isa.
 constexpr unsigned CACHE_UNIT = 5, RUN_UNIT = 7;

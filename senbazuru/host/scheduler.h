@@ -9,14 +9,20 @@
 
 namespace szr {
 
+struct Request;
+using Shared = std::shared_ptr<Request>;
+
 struct Request {
     uint64_t number = 0;
     std::vector<uint32_t> tokens, stops;  // tokens: the prompt, then the chosen ones
     size_t prompt = 0, most = 0;          // tokens of the prompt; of all, at the end
     Sampling sampling;
     uint32_t user = 0;
+    bool is_prefix = false;  // it chooses no token, and stays open
+    Shared prefix;           // whose tokens are the first of its own; null: none
 
     int sequence = -1;
+    uint32_t shared = 0;  // cached tokens that its sequence has from its prefix
     uint32_t cached = 0;  // tokens whose K and V are in the pages
     uint32_t reason = SZR_RUNS;
     uint32_t steps = 0, repeats = 0;
@@ -28,8 +34,10 @@ struct Request {
     bool is_suspect() const { return failures > 0; }
     bool is_active() const { return reason == SZR_RUNS; }
     uint32_t left() const { return uint32_t(tokens.size()) - cached; }
+    // A prefix that others can begin with.
+    bool is_kept() const { return is_prefix && is_active() && sequence >= 0 && !left(); }
+    bool waits_for_prefix() const { return prefix && prefix->is_active() && !prefix->is_kept(); }
 };
-using Shared = std::shared_ptr<Request>;
 
 // The tokens of one request in a step: the next `count` of it. If they are all, the last chooses.
 struct Part {
@@ -63,6 +71,7 @@ class Scheduler {
     static bool is_valid(const Image& image, const szr_options& options);
 
     int submit(const szr_prompt& prompt, uint64_t& number);
+    int prefix(const uint32_t* tokens, size_t count, uint32_t user, uint64_t& number);
     int cancel(uint64_t number);
     int free(uint64_t number);
     int usage(uint64_t number, szr_usage& usage) const;
@@ -76,8 +85,12 @@ class Scheduler {
     void left(uint32_t sequence) { slots[sequence] = nullptr; }
     // Requests that get a sequence now, in order.
     std::vector<Shared> joining() const;
-    // Whether the chip gave a sequence that was free.
-    bool joined(const Shared& request, uint32_t sequence);
+    // The sequence that a request's own is to be a child of, or -1.
+    int parent_of(const Shared& request) const;
+    // Whether the chip gave a sequence that was free; parent: what parent_of gave.
+    bool joined(const Shared& request, uint32_t sequence, bool is_child);
+    // The chip made no child for a request.
+    void refused(const Shared& request, uint32_t status);
     // The next step; without places where there is nothing to do.
     Plan plan();
     // The step has ended.
@@ -94,8 +107,13 @@ class Scheduler {
     void take_id(const Shared& request, uint32_t id);
     void fail(const Plan& plan, uint32_t result);
     void again(const Shared& request);
+    int add(const Shared& request, uint64_t& number);
+    bool has_words(const std::vector<uint32_t>& tokens) const;
+    void want_of_pages();
     void end(const Shared& request, uint32_t reason, uint32_t fault = 0);
     uint32_t opened() const;
+    uint32_t ordinary() const;
+    uint32_t shared_pages() const;
 };
 
 }  // namespace szr

@@ -20,19 +20,22 @@ enum szr_error {
     SZR_BAD_ARGUMENT = 2,   /* a pointer is missing, or a field has no such value */
     SZR_BAD_IMAGE = 3,      /* not an image of golden.kllm.model.host_image, or a damaged one */
     SZR_EMPTY_PROMPT = 4,   /* submit: no token */
-    SZR_TOO_LONG = 5,       /* submit: the prompt leaves no token of the context */
+    SZR_TOO_LONG = 5,       /* submit: the prompt leaves no token of the context; prefix: two */
     SZR_BAD_TOKEN = 6,      /* submit: a token or a stop beyond the vocabulary */
     SZR_BAD_MAX_TOKENS = 7, /* submit: max_tokens is 0 */
     SZR_BAD_SAMPLING = 8,   /* submit: temperature or top_k that the chip does not draw with */
-    SZR_TOO_MANY = 9,       /* submit: as many requests as the options permit */
+    SZR_TOO_MANY = 9,       /* submit: as many requests as the options permit; prefix: that, or
+                               no sequence would be left for others */
     SZR_UNKNOWN = 10,       /* no request has that number: never given, or freed */
-    SZR_ENDED = 11,         /* cancel: the request has ended */
+    SZR_ENDED = 11,         /* cancel: the request has ended; submit: its prefix has */
     SZR_ACTIVE = 12,        /* free: the request has not ended */
     SZR_BUSY = 13,          /* step, reset: another thread is in one */
     SZR_NOTHING = 14,       /* of a backend: the chip refused the word, or has none; repeat it */
     SZR_SILENT = 15,        /* the chip gives no answer; szr_reset goes on */
     SZR_CHIP = 16,          /* the chip or its backend breaks a rule; szr_reset goes on */
-    SZR_NO_ROOM = 17        /* the data memory has no room for a program */
+    SZR_NO_ROOM = 17,       /* the data memory has no room for a program */
+    SZR_NO_FORKS = 18,      /* prefix, submit: the sequences of this chip share no pages */
+    SZR_NOT_A_PREFIX = 19   /* submit: the request that it begins with is an ordinary one */
 };
 
 enum szr_policy {
@@ -84,6 +87,7 @@ typedef struct {
     uint32_t sequences;
     uint32_t top;   /* most logits of which one is drawn */
     uint32_t pages; /* of one engine */
+    uint32_t forks; /* 1: requests may begin with a prefix */
 } szr_facts;
 
 typedef struct {
@@ -96,6 +100,7 @@ typedef struct {
     double temperature;  /* 0: the largest logit; at most 100 */
     uint32_t seed;
     uint32_t user; /* whose share of the places counts */
+    uint64_t prefix; /* that the prompt follows: a number of szr_prefix; 0: none */
 } szr_prompt;
 
 typedef struct {
@@ -107,13 +112,14 @@ typedef struct {
 } szr_event;
 
 typedef struct {
-    uint32_t prompt_tokens;
+    uint32_t prompt_tokens; /* those of its prefix too */
     uint32_t chosen_tokens;
     uint32_t cached_tokens; /* whose K and V are in the pages */
     uint32_t reason;        /* enum szr_reason */
     uint32_t steps;         /* in which it had a place */
     uint32_t repeats;       /* how often its tokens were taken through again */
     int32_t sequence;       /* -1: it has none */
+    uint32_t shared_tokens; /* cached tokens that it has from its prefix */
 } szr_usage;
 
 typedef struct {
@@ -135,12 +141,14 @@ typedef struct {
     uint64_t cycles;
     uint32_t requests; /* that are not freed */
     uint32_t waiting;  /* that have no sequence yet */
-    uint32_t running;  /* that have one */
+    uint32_t running;  /* that have one, and tokens left */
     uint32_t leaving;  /* sequences of ended requests, which the next step frees */
     uint32_t limit;    /* most sequences at present; fewer than all after a want of pages */
     uint32_t pages_most; /* that the open sequences can have, of each engine */
     uint32_t programs; /* in the data memory */
     uint32_t broken;   /* enum szr_error that szr_step gives until szr_reset */
+    uint32_t prefixes; /* that are cached: requests can begin with them at once */
+    uint32_t forks;    /* requests that began with a prefix, repeats too */
     szr_report last;
 } szr_stats;
 
@@ -149,7 +157,8 @@ typedef struct {
     uint32_t user;
     uint32_t tokens; /* of the request at present, the chosen ones too */
     uint32_t cached_tokens;
-    uint32_t pages_most;
+    uint32_t pages_most; /* without those that it has from its prefix */
+    uint32_t shared_tokens;
 } szr_slot;
 
 typedef struct szr_engine szr_engine;
@@ -164,6 +173,10 @@ int szr_facts_of(szr_engine *engine, szr_facts *facts);
 
 /* The number of a request, from 1 on; no number is given twice. */
 int szr_submit(szr_engine *engine, const szr_prompt *prompt, uint64_t *request);
+/* A request that chooses no token. Its K and V stay in the pages until szr_cancel. Others, which
+ * name it, begin with them. They have the tokens that they would have with the whole prompt. */
+int szr_prefix(szr_engine *engine, const uint32_t *tokens, size_t count, uint32_t user,
+               uint64_t *request);
 /* Its END comes at once, and no token after it. The next step frees its pages. */
 int szr_cancel(szr_engine *engine, uint64_t request);
 /* Forgets an ended request, and those of its events that nobody took. */

@@ -28,6 +28,7 @@ _OK, _NOTHING, _SILENT, _CHIP, _NO_ROOM = (
     header.constants[f"SZR_{name}"] for name in ("OK", "NOTHING", "SILENT", "CHIP", "NO_ROOM")
 )
 DONE = Answer(0, RUN_UNIT, 7)
+FORK_FAULTS = (Status.OUT_OF_PAGES, Status.SLAVE_ERROR, Status.DECODE_ERROR)
 _SOFT = RunStatus.OVERFLOW | RunStatus.SCALE_NONFINITE
 
 
@@ -44,6 +45,7 @@ class Sizes:
     page_tokens: int = 4
     layers: int = 2
     refused: frozenset[tuple[int, int]] = frozenset()
+    forks: bool = False
 
     def pages_of(self, tokens: int) -> int:
         return -(-tokens // self.page_tokens)
@@ -71,7 +73,8 @@ class Sizes:
             at += _BYTES
         words = [
             self.vocabulary, self.context, self.places, self.sequences, self.top, self.pages,
-            self.layers, _FIRST_ROW, len(programs), 0, 0, 0, *self.thresholds(), *pages, *entries,
+            self.layers, _FIRST_ROW, len(programs), self.forks, 0, 0, *self.thresholds(),
+            *pages, *entries,
         ]  # fmt: skip
         body = struct.pack(f"<{len(words)}I", *words) + b"".join(programs.values())
         return struct.pack("<4I", MAGIC, VERSION, at, zlib.crc32(body)) + body
@@ -96,19 +99,24 @@ def alone(
     return tokens[len(prompt) :]
 
 
+# What becomes of a FORK: OUT_OF_PAGES, or an error of the pages' memory; OK: nothing goes wrong.
+ForkFault = Callable[[], Status]
 # What goes wrong in a step: (number of the step from 0 on, places) -> an answer, or None.
 Fault = Callable[[int, list[Entry]], Answer | None]
 
 
 class StrictChip(Chip):
-    """fault : called before each step
+    """fault : called before each step; fork_fault : before each FORK
 
+    forks : FORKs that made a child
     polls : reads of RESULT before it is there; broken : rules that the host did not keep
     memory : what the host wrote to the data memory, by address
     """
 
     def __init__(self, sizes: Sizes, fault: Fault = lambda _step, _places: None) -> None:
         self.sizes, self.fault, self.polls = sizes, fault, 3
+        self.fork_fault: ForkFault = lambda: Status.OK
+        self.forks = 0
         self.broken: list[str] = []
         self.memory: dict[int, bytes] = {}
         self.steps, self.waits, self.most_open = 0, 0, 0
@@ -128,11 +136,14 @@ class StrictChip(Chip):
 
     @property
     def free_pages(self) -> int:
-        used = (self.sizes.pages_of(len(tokens)) for tokens in self.sequences.values())
-        return self.sizes.pages - sum(used)
+        """A page that several sequences have is one."""
+        used = {page for pages in self.pages.values() for page in pages}
+        return self.sizes.pages - len(used)
 
     def _begin(self) -> None:
         self.sequences: dict[int, list[int]] = {}
+        self.pages: dict[int, list[int]] = {}  # numbers of the pages of each
+        self.children: set[int] = set()
         self._table: list[Entry | None] = [None] * self.sizes.places
         self._words: dict[str, list[int]] = {"REQUEST": [], "BATCH": []}
         self._queues: dict[str, list[int]] = {"ANSWER": [], "RESULT": [], "READBACK": []}
@@ -193,25 +204,64 @@ class StrictChip(Chip):
         request = request_of(words)
         sequence, status = request["sequence"], Status.OK
         if request["op"] == Op.OPEN:
-            free = [n for n in range(self.sizes.sequences) if n not in self.sequences]
-            status = Status.OK if free else Status.TABLE_FULL
-            # Not in order, and not the one that was freed last.
-            sequence = max(free, key=lambda n: (n != self._last, n)) if free else 0
-            if free:
-                self.sequences[sequence] = []
+            status, sequence = self._open()
+        elif request["op"] == Op.FORK and self.sizes.forks:
+            status, sequence = self._fork(sequence, request["token"])
         elif request["op"] == Op.FREE:
             self._last = sequence
+            self.pages.pop(sequence, None)
+            self.children.discard(sequence)
             if self.sequences.pop(sequence, None) is None:
                 status = Status.SEQUENCE_UNKNOWN
         elif request["op"] == Op.THRESHOLDS:
             if self.sequences:
                 status = Status.THRESHOLDS
             self._thresholds[request["layer"], request["kv"]] = words[2:]
-        if status:
+        else:
+            status = Status.BAD_REQUEST
+        if status and (request["op"] != Op.FORK or status not in FORK_FAULTS):
             self.broken.append(f"a request that gives {status.name}")
         self.most_open = max(self.most_open, len(self.sequences))
         self._queues["ANSWER"].append(answer_word(request["tag"], status, sequence))
         words.clear()
+
+    def _open(self) -> tuple[Status, int]:
+        free = [n for n in range(self.sizes.sequences) if n not in self.sequences]
+        if not free:
+            return Status.TABLE_FULL, 0
+        # Not in order, and not the one that was freed last.
+        sequence = max(free, key=lambda n: (n != self._last, n))
+        self.sequences[sequence], self.pages[sequence] = [], []
+        return Status.OK, sequence
+
+    def _fork(self, parent: int, count: int) -> tuple[Status, int]:
+        """A child has the full pages of its parent, and a copy of one that is not full."""
+        if parent not in self.sequences:
+            return Status.SEQUENCE_UNKNOWN, parent
+        tokens = self.sequences[parent]
+        if parent in self.children:
+            return Status.BAD_REQUEST, parent
+        if count != len(tokens):
+            return Status.BEYOND_LENGTH if count > len(tokens) else Status.TOKEN_ORDER, parent
+        if status := self.fork_fault():
+            return status, parent
+        full = len(tokens) // self.sizes.page_tokens
+        if len(tokens) % self.sizes.page_tokens and not self.free_pages:
+            return Status.OUT_OF_PAGES, parent
+        status, child = self._open()
+        if status:
+            return status, parent
+        self.forks += 1
+        self.children.add(child)
+        self.sequences[child] = [*tokens]
+        self.pages[child] = self.pages[parent][:full]
+        if len(tokens) % self.sizes.page_tokens:
+            self._take_page(child)
+        return Status.OK, child
+
+    def _take_page(self, sequence: int) -> None:
+        self.given += 1
+        self.pages[sequence].append(self.given)
 
     def _take_batch(self) -> None:
         words = self._words["BATCH"]
@@ -265,8 +315,10 @@ class StrictChip(Chip):
             return CommandStatus.SLOT_MISMATCH
         if token >= self.sizes.vocabulary or position >= self.sizes.context:
             return CommandStatus.RANGE
-        if position % self.sizes.page_tokens == 0 and not self.free_pages:
-            return CommandStatus.CAPACITY
+        if position % self.sizes.page_tokens == 0:
+            if not self.free_pages:
+                return CommandStatus.CAPACITY
+            self._take_page(sequence)
         self.sequences[sequence].append(token)
         return CommandStatus(0)
 

@@ -22,7 +22,7 @@ from golden.kllm.model.host_image import (
     pages_most,
 )
 from golden.kllm.model.program import step_program
-from golden.paging.format import Op
+from golden.paging.format import Op, Status
 from senbazuru.host.build import CHIP_HEADER, HEADER
 from senbazuru.host.engine import Engine
 from senbazuru.host.strict import Sizes, StrictChip
@@ -47,6 +47,8 @@ def test_codes_are_goldens():
     registers = {name: each.offset for name, each in (REGISTERS | CACHE_REGISTERS).items()}
     assert enumeration("Register").items() <= registers.items()
     assert enumeration("Op").items() <= {op.name: int(op) for op in Op}.items()
+    statuses = {status.name: int(status) for status in Status}
+    assert enumeration("Status").items() <= statuses.items()
     assert names("UNITS") == [unit.name for unit in isa.Unit]
     for of, kind in (("COMMAND_STATUS", isa.CommandStatus), ("RUN_STATUS", isa.RunStatus)):
         found = {name: 1 << bit for bit, name in enumerate(names(of)) if name}

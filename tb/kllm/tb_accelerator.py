@@ -195,6 +195,28 @@ async def runs_from_memory(dut):
             await execute(host, params["follow"], base, **options)
 
 
+@cocotb.test(skip="forked" not in params)
+async def forks(dut):
+    """Requests of the host between the parts of a program, each after the answer to the last."""
+    host = Host(dut, config)
+    for p_stall, latency in ((0.0, 20), (0.4, 3)):
+        options = {"p_stall": p_stall, "latency": latency}
+        for program in params["forked"]:
+            await host.reset()
+            prepare(host, program)
+            for number, part in enumerate(program["parts"]):
+                await begin(host, part, **options)
+                for words, answer in part["requests"]:
+                    (got,) = await host.request([words], **options)
+                    assert got == answer, f"part {number}: {got:#x}, not {answer:#x}"
+                got, taken = await host.run(
+                    part["words"], len(part["results"]), len(part["readback"]), drain=True,
+                    **options,
+                )  # fmt: skip
+                compare(got, taken, part["results"], part["readback"])
+            assert dut.idle.value == 1
+
+
 @cocotb.test(skip="fetched" not in params)
 async def abort_of_a_fetched_program(dut):
     """The result of the run says how many commands were given; the next program is right."""

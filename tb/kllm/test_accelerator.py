@@ -65,6 +65,7 @@ SMALL = BLOCKS["kllm_accelerator"].configs["small"]
 WIDE = dataclasses.replace(SMALL, functions=8)
 CACHED = BLOCKS["kllm_accelerator"].configs["small_cache"]
 TWO = BLOCKS["kllm_accelerator"].configs["small_cache2"]
+FORKED = BLOCKS["kllm_accelerator"].configs["small_forks"]
 ROWS = dataclasses.replace(
     CACHED, ahead=True, banks=2,
     machine=dataclasses.replace(CACHED.machine, ports=PortShape(ports=8, bits=256)),
@@ -419,6 +420,151 @@ def test_full_pages(config, seed):
     clean = programs(seed + 970, 1, 40, False, 2, config, Opcode.ATTEND)
     faulty = [full_program(seed, config.machine)]
     run(seed, "programs", config, faulty=faulty, clean=clean)
+
+
+class ForkedProgram:
+    """A program whose host sends requests between its batches; golden runs along.
+
+    Vectors lie in rows of their own for each position and place. So a sequence that is alone has
+    the same vectors at the same place.
+    """
+
+    rows, queries, made = 224, 190, 232  # loaded; first of the queries, and of what comes of them
+
+    def __init__(self, config: MachineConfig, seed: int) -> None:
+        rng = np.random.default_rng([seed, 62])
+        data = rng.normal(0, 1, (self.rows, ROW_ELEMENTS)).astype("<f2")
+        self.config, self.data = config, data.view(np.uint8).reshape(-1)
+        self.weights = [np.zeros(config.ports.bits // 8, np.uint8)] * config.ports.ports
+        self.machine, self.asm = Machine(config, self.data, self.weights), Assembler(config)
+        assert self.machine.cache is not None
+        self.cache, self.parts = self.machine.cache, []
+
+    def part(self, batch=(), memory: Status = Status.OK, failed: int = 0) -> None:
+        """Begins a part; memory: what that of engine ``failed`` does."""
+        batch = [*batch, *[None] * (self.config.batch - len(batch))]
+        self.cache.batch = batch
+        self.cache.memory = [Status.OK] * self.config.engines
+        self.cache.memory[failed] = memory
+        response = [RESPONSES[each] for each in self.cache.memory]
+        self.parts.append(
+            {"batch": batch_words(batch), "response": response, "requests": [], "words": [],
+             "results": [], "readback": []}
+        )  # fmt: skip
+
+    def request(self, op: Op, **fields) -> tuple[Status, int]:
+        answer = self.cache.request(Request(op, **fields))
+        tag = 40 + len(self.parts[-1]["requests"])
+        words = request_words(op, tag=tag, **fields)
+        self.parts[-1]["requests"].append(
+            (words, answer_word(tag, int(answer.status), answer.sequence))
+        )
+        return answer.status, answer.sequence
+
+    def command(self, opcode: Opcode, operands: dict[str, int]) -> None:
+        before = len(self.machine.readback)
+        self.asm.emit(opcode, operands)
+        words = [int(word) for word in self.asm.parts[-1][-COMMAND_WORDS:]]
+        result = self.machine.step(words)
+        assert not result.status & FAILED, result
+        part = self.parts[-1]
+        part["words"] += words
+        part["results"].append((result.tag, int(result.unit), int(result.status)))
+        part["readback"] += map(int, self.machine.readback[before:])
+
+    def step(self, batch, row: int, appends: bool = True) -> list[list[int]]:
+        """Appends to all layers, and attends in the last; the words of each place."""
+        self.part(batch)
+        tokens, cache = self.config.batch, self.config.cache
+        size, heads = row_count(cache.kv.elements), cache.kv.heads * self.config.queries
+        if row == 0:
+            self.command(Opcode.LOAD, {"address": 0, "rows": self.rows, "dst": 0})
+        for layer in range(cache.layers if appends else 0):
+            for kv in Kv:
+                src = size * row + layer + 2 * kv
+                of = {"src": src, "stride": size, "tokens": tokens, "layer": layer, "kv": int(kv)}
+                self.command(Opcode.APPEND, of)
+        wide = row_count(heads * cache.kv.head_dim)
+        self.command(
+            Opcode.ATTEND,
+            {"src": self.queries + row % 9, "stride": wide, "dst": self.made, "dst_stride": wide,
+             "heads": heads, "tokens": tokens, "layer": cache.layers - 1},
+        )  # fmt: skip
+        self.command(Opcode.READ, {"src": self.made, "rows": wide * tokens})
+        rows = self.machine.vector[self.made : self.made + wide * tokens]
+        return rows.reshape(tokens, -1).tolist()
+
+
+def fork_program(config: MachineConfig, seed: int) -> dict:
+    """A prompt and two children go on, each as alone; the prompt ends before them.
+
+    Two FORKs fail before: of an engine's memory, and of a token that is missing.
+    """
+    made, prompt, parent = ForkedProgram(config, seed), 7, 0
+    made.part()
+    words = np.array([-2, -0.1, 0.1, 2]).astype(np.float16).view(np.uint16).tolist()
+    for layer in range(config.cache.layers):
+        for kv in Kv:
+            made.request(Op.THRESHOLDS, layer=layer, kv=int(kv), thresholds=words)
+    assert made.request(Op.OPEN) == (Status.OK, parent)
+
+    def prompted(sequence: int) -> None:
+        for first in range(0, prompt, config.batch):
+            places = range(first, min(first + config.batch, prompt))
+            made.step([Place(sequence, position) for position in places], first)
+
+    prompted(parent)
+    for failed in range(config.engines):
+        made.part(memory=Status.SLAVE_ERROR, failed=failed)
+        status = made.request(Op.FORK, sequence=parent, token=prompt)
+        assert status == (Status.SLAVE_ERROR, parent)
+    made.part()
+    assert made.request(Op.FORK, sequence=parent, token=prompt + 1)[0] == Status.BEYOND_LENGTH
+    children = [made.request(Op.FORK, sequence=parent, token=prompt)[1] for _ in range(2)]
+    assert children == [1, 2]
+    assert made.request(Op.FORK, sequence=parent, token=prompt)[0] == Status.TABLE_FULL
+    everyone, after = [parent, *children], []
+    for position in range(prompt, prompt + 5):
+        row = 9 + 3 * (position - prompt)
+        after.append((position, row, made.step([Place(s, position) for s in everyone], row)))
+    made.part()
+    assert made.request(Op.FREE, sequence=parent)[0] == Status.OK
+    position, row, found = after[-1]
+    again = made.step([None, *[Place(s, position) for s in children]], row, appends=False)
+    assert again[1:] == found[1:]
+    for place, sequence in enumerate(everyone):
+        if sequence != parent:
+            made.part()
+            assert made.request(Op.FREE, sequence=sequence)[0] == Status.OK
+        made.part()
+        assert made.request(Op.OPEN) == (Status.OK, parent)
+        prompted(parent)
+        for position, row, found in after:
+            batch = [Place(parent, position) if n == place else None for n in range(3)]
+            assert made.step(batch, row)[place] == found[place]
+        made.part()
+        assert made.request(Op.FREE, sequence=parent)[0] == Status.OK
+    assert all(engine.free_pages == config.cache.pages for engine in made.cache.engines)
+    return {
+        "data": made.data.tobytes(), "weights": [each.tobytes() for each in made.weights],
+        "data_faults": [], "weight_faults": [[] for _ in made.weights], "parts": made.parts,
+    }  # fmt: skip
+
+
+@pytest.mark.telling("two")
+@pytest.mark.parametrize("engines", [1, 2], ids=["one", "two"])
+def test_forks(engines, seed):
+    """Sequences share pages: one prompt, and children that go on, each as alone.
+
+    Shown to fail: those of docs/decisions/0338-prefixes-are-shared.md.
+    """
+    config = dataclasses.replace(
+        FORKED, machine=dataclasses.replace(FORKED.machine, engines=engines)
+    )
+    tb.simulate.run.run_model(
+        model(config), "tb.kllm.tb_accelerator", config=config, seed=seed, testcase="forks",
+        params={"forked": [fork_program(config.machine, seed)]},
+    )  # fmt: skip
 
 
 @pytest.mark.telling("programs", "abort_at_random")

@@ -16,7 +16,7 @@ from tb.bench import config, params
 from tb.oaken.support.attention_host import Attends, Host, Rate
 
 SCRIPTS = params["scripts"]
-DIRECTED = ("errors", "between", "lengths", "beside")
+DIRECTED = ("errors", "between", "lengths", "beside", "forks")
 make = functools.partial(Host, mmu=config.engine.mmu, buses=("axi",))
 
 

@@ -13,6 +13,8 @@ Shown to fail, each with one fault in the block:
 - groups in the other order, or V of one group with K of another (``two_groups``);
 - the status of one group only, ``last`` in each group, a run that ends with each group;
 - NaN that stays for the next group, that only K or only V gives, or that SLAVE_ERROR does not.
+
+With ``forks`` also those of docs/decisions/0338-prefixes-are-shared.md.
 """
 
 import dataclasses
@@ -32,6 +34,7 @@ from tb.oaken.support.attention_scripts import (
     between_script,
     errors_script,
     flow_script,
+    fork_script,
     lengths_script,
     races_script,
     rates_script,
@@ -68,6 +71,20 @@ CONFIGS = {
     ),
 }  # fmt: skip
 
+FORKS = OakenAttentionConfig(
+    engine=OakenKvEngineConfig(
+        mmu=PagingMmuConfig(
+            cache=CacheConfig(
+                kv=KvShape(heads=2, head_dim=32, block=16, order="token"),
+                sequences=4, layers=2, pages=200, page_bytes=256, max_tokens=24, forks=True,
+            ),
+            data_bits=128, burst_beats=8, outstanding=4, reads=4, appends=2, token_beats=16,
+        ),
+        lanes=16,
+    ),
+    queries=2, macs=16, width=8,
+)  # fmt: skip
+
 
 def longer(tokens: int) -> OakenKvEngineConfig:
     """The default engine with longer sequences."""
@@ -90,7 +107,6 @@ def test_attention(name, seed):
     errors, statuses, results = errors_script(config, seed)
     assert {*REFUSED, *FAILED, Status.OK} <= statuses
     assert set(RESULTS) <= results
-    before, runs = flow_script(config, seed)
     scripts = {
         "random": random_script(config, seed, 20),
         "errors": errors,
@@ -102,11 +118,22 @@ def test_attention(name, seed):
         scripts["lengths"] = lengths_script(config, seed)
     if config.groups == 1 and config.cache.max_tokens <= 40:
         scripts["races"] = races_script(config, seed)
+    attend(config, seed, scripts, KEPT_UP[name])
+
+
+def attend(config, seed, scripts, kept_up=()):
+    before, runs = flow_script(config, seed)
     params = {
         "scripts": scripts, "before": before, "runs": runs, "latencies": (1, 2, 20, 40),
-        "kept_up": KEPT_UP[name],
+        "kept_up": kept_up,
     }  # fmt: skip
     simulate(OakenAttention(config), "tb.oaken.tb_attention", params=params, seed=seed)
+
+
+def test_sequences_share_pages(seed):
+    """Children of a prompt append and attend, and outlive it."""
+    scripts = {"random": random_script(FORKS, seed, 12), "forks": fork_script(FORKS, seed)}
+    attend(FORKS, seed, scripts)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ Shown to fail, each with one fault in the block:
 - ``attended`` before the last word; the greatest result; a result that comes with a status;
 - free pages of the first engine; page 0 of the second engine at 0;
 - outputs that wait in their engine for their turn.
+
+With ``forks`` also those of docs/decisions/0338-prefixes-are-shared.md.
 """
 
 import pytest
@@ -20,11 +22,19 @@ from hdl.oaken.attention_array import OakenAttentionArray, OakenAttentionArrayCo
 from hdl.oaken.attention_config import OakenAttentionConfig
 from hdl.oaken.kv_engine import OakenKvEngineConfig
 from hdl.oaken.mmu import PagingMmuConfig
-from tb.oaken.support.array_scripts import errors_script, full_script, long_script, order_script
+from tb.oaken.support.array_scripts import (
+    errors_script,
+    fork_errors_script,
+    fork_full_script,
+    full_script,
+    long_script,
+    order_script,
+)
 from tb.oaken.support.attention_scripts import (
     beside_script,
     between_script,
     flow_script,
+    fork_script,
     lengths_script,
     rates_script,
 )
@@ -67,6 +77,24 @@ CONFIGS = {
     ),
 }  # fmt: skip
 
+FORKS = OakenAttentionArrayConfig(  # sequences share pages
+    engines=2,
+    part=OakenAttentionConfig(
+        engine=OakenKvEngineConfig(
+            mmu=PagingMmuConfig(
+                cache=CacheConfig(
+                    kv=KvShape(heads=1, head_dim=32, block=16, order="token"),
+                    sequences=4, layers=2, pages=64, page_bytes=256, max_tokens=24, forks=True,
+                ),
+                data_bits=128, burst_beats=8, outstanding=4, reads=4, appends=2,
+                token_beats=16,
+            ),
+            lanes=16,
+        ),
+        queries=2, macs=16, width=8,
+    ),
+)  # fmt: skip
+
 LENGTHS = {"small": (1, 8, 40), "three": (1, 8, 20), "smollm2": (1, 8, 64, 128)}
 KEPT_UP = {"small": (1, 2), "three": (), "smollm2": (1, 2, 20, 40)}  # latencies of memory
 
@@ -75,7 +103,6 @@ KEPT_UP = {"small": (1, 2), "three": (), "smollm2": (1, 2, 20, 40)}  # latencies
 @pytest.mark.parametrize("name", CONFIGS)
 def test_attention_array(name, seed):
     config = CONFIGS[name]
-    before, runs = flow_script(config, seed, ArrayScript)
     scripts = {
         "random": random_script(config, seed, 12, make=ArrayScript),
         "long": long_script(config, seed),
@@ -89,8 +116,29 @@ def test_attention_array(name, seed):
         directed["lengths"] = lengths_script(config, seed, ArrayScript)
     if name == "small":
         directed["full"] = full_script(config, seed)
+    attend(config, seed, scripts, directed, KEPT_UP[name])
+
+
+def attend(config, seed, scripts, directed, kept_up=()):
+    before, runs = flow_script(config, seed, ArrayScript)
     params = {
         "scripts": scripts | directed, "directed": list(directed), "before": before,
-        "runs": runs, "latencies": (1, 2, 20, 40), "kept_up": KEPT_UP[name],
+        "runs": runs, "latencies": (1, 2, 20, 40), "kept_up": kept_up,
     }  # fmt: skip
     simulate(OakenAttentionArray(config), "tb.oaken.tb_attention_array", params=params, seed=seed)
+
+
+def test_sequences_share_pages(seed):
+    """Children have one number in all engines, and none where a FORK fails in some."""
+    scripts = {
+        "random": random_script(FORKS, seed, 8, make=ArrayScript),
+        "long": long_script(FORKS, seed),
+        "beside": beside_script(FORKS, seed, ArrayScript),
+        "order": order_script(FORKS, seed),
+    }
+    directed = {
+        "forks": fork_script(FORKS, seed, ArrayScript),
+        "fork_errors": fork_errors_script(FORKS, seed),
+        "fork_full": fork_full_script(FORKS, seed),
+    }
+    attend(FORKS, seed, scripts, directed)

@@ -64,7 +64,12 @@ def quantized(
 
 @functools.cache
 def image(head_dim: int = 32, layers: int = LAYERS, engines: int = 1, **sizes: Any) -> ModelImage:
-    """The image of the small machine with a unit CACHE for these heads; sizes: of its cache."""
+    """The image of the small machine with a unit CACHE for these heads; sizes: of its cache.
+
+    Where sequences share pages, the cache has the layers of the model: FORK wants tokens in all.
+    """
+    if sizes.get("forks"):
+        sizes |= {"layers": layers}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return compile_model(*quantized(paged(head_dim, engines, **sizes), head_dim, layers))

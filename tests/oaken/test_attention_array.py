@@ -1,5 +1,6 @@
 """Several attention engines as one, against the unit CACHE and against each engine alone."""
 
+import dataclasses
 import random
 
 import pytest
@@ -19,9 +20,9 @@ KV = KvShape(heads=4, head_dim=16, block=16, order="token")
 WHOLE = CacheConfig(kv=KV, sequences=2, layers=1, pages=80, page_bytes=512, max_tokens=20)
 
 
-def filled(tokens: int = 6) -> tuple[AttentionArray, CacheUnit]:
+def filled(tokens: int = 6, config: CacheConfig = WHOLE) -> tuple[AttentionArray, CacheUnit]:
     """Both with one sequence of the same vectors."""
-    array, unit = AttentionArray(WHOLE.part(ENGINES), ENGINES), CacheUnit(WHOLE, 1, ENGINES)
+    array, unit = AttentionArray(config.part(ENGINES), ENGINES), CacheUnit(config, 1, ENGINES)
     rng = random.Random(5)
     requests = [Request(Op.THRESHOLDS, kv=side, thresholds=THRESHOLDS) for side in Kv]
     requests.append(Request(Op.OPEN))
@@ -91,3 +92,34 @@ def test_results_of_engines() -> None:
     memories = [{(Kv.K, 0): Status.MALFORMED}, {}]
     found = array.attend(q, 0, 0, 6, memories)
     assert (found.status, found.result) == (Status.MALFORMED, JobStatus.OK)
+
+
+@pytest.mark.parametrize("failed", range(ENGINES))
+def test_a_fork_fails_in_one_engine(failed: int) -> None:
+    """No engine has the child, and the next one has one number.
+
+    Shown to fail: the child stays where the FORK did not fail; the number is that of the child.
+    """
+    array, unit = filled(6, dataclasses.replace(WHOLE, sequences=3, forks=True))
+    for made in (array, unit):
+        free = [engine.free_pages for engine in made.engines]
+        made.memory[failed] = Status.SLAVE_ERROR
+        for _ in range(3):
+            answer = made.request(Request(Op.FORK, token=6))
+            assert (answer.status, answer.sequence) == (Status.SLAVE_ERROR, 0)
+        assert [engine.free_pages for engine in made.engines] == free
+        made.memory[failed] = Status.OK
+        for child in (1, 2):
+            answer = made.request(Request(Op.FORK, token=6))
+            assert (answer.status, answer.sequence) == (Status.OK, child)
+        assert made.request(Request(Op.FORK, token=6)).status == Status.TABLE_FULL
+        assert made.request(Request(Op.FREE)).status == Status.OK  # the prompt, before them
+        assert made.request(Request(Op.FORK, sequence=2, token=6)).status == Status.BAD_REQUEST
+    words = queries()
+    unit.batch[0] = Place(2, 5)
+    (parts,), status = unit.attend([words.flatten()], 0)
+    found = array.attend(words, 1, 0, 6)
+    assert (found.status, status) == (Status.OK, 0)
+    assert torch.equal(
+        found.words.flatten(), torch.cat([part for part in parts if part is not None])
+    )

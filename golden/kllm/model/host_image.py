@@ -12,7 +12,9 @@ the programs of steps. Words have 32 bits, little-endian:
     10         layers
     11         first row of the data memory without data: programs go there
     12         programs
-    13..15     0
+    13         1 if sequences may share pages, else 0: FORK wants as many tokens in every layer of
+               the cache, so the model must have as many layers
+    14, 15     0
     16 and on  thresholds: for K and V of each layer two words of two FP16 words each
     then       most pages of a sequence of 0, 1, ..., context tokens
     then       an entry for each program: tokens in 0..15 and choosing places in 16..31; its first
@@ -100,8 +102,10 @@ def host_image(
         cycles = math.ceil(product_cycles(programs.words(tokens, choosing), config))
         entries += [tokens | choosing << 16, at, len(image), cycles]
         at += len(image)
+    forks = config.cache.forks and shape.layers == config.cache.layers
     facts = [shape.vocabulary, shape.context, config.batch, config.cache.sequences, config.top,
-             config.cache.pages, shape.layers, layout.rows, len(images), 0, 0, 0]  # fmt: skip
+             config.cache.pages, shape.layers, layout.rows, len(images),
+             forks, 0, 0]  # fmt: skip
     words = [*facts, *head, *entries]
     body = struct.pack(f"<{len(words)}I", *words)
     body = body.ljust(first - 16, b"\0") + b"".join(images.values())

@@ -101,7 +101,7 @@ class KllmCache(Block):
                 "entry": In(entry_layout, "That place."),
                 "present": In(config.places, "Places that have a token.", mask_of("places")),
                 "host_request": In(
-                    stream.Signature(KV_REQUEST_LAYOUT), "OPEN, TRIM, FREE, THRESHOLDS."
+                    stream.Signature(KV_REQUEST_LAYOUT), "OPEN, TRIM, FREE, THRESHOLDS, FORK."
                 ),
                 "host_status": Out(stream.Signature(STATUS_LAYOUT), "How they ended."),
                 "request": Out(

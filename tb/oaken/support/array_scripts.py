@@ -187,3 +187,95 @@ def long_script(config, seed: int) -> list[dict]:
             script.attend(*((MINE, 0, 9 - n) if n % 3 else (KEPT, 0, 3)), last=n == count - 1)
         script.wait()
     return script.done()
+
+
+def fork_errors_script(config, seed: int) -> list[dict]:
+    """FORKs that fail in some engines leave no child in the others, and number the next one alike.
+
+    A memory refuses; an engine lacks a token; the pages of one run out.
+    """
+    script = ArrayScript(config, seed)
+    cache, count, tokens = config.cache, config.engines, 5
+    vectors = [(layer, side) for layer in range(cache.layers) for side in Kv]
+    open_all(script, {MINE: tokens, KEPT: 3})
+    first = KEPT + 1  # the number of the next child
+
+    def forks(status: Status, length: int) -> None:
+        """Two FORKs one after the other, then the same in sound memories."""
+        free = script.golden.free_pages
+        assert [script.fork(MINE, length) for _ in range(2)] == [(status, MINE, (), 0)] * 2
+        _sound(script)
+        assert script.golden.free_pages == free
+        _children(script, length, first)
+
+    for engine in range(count):
+        for response, status in FAILURES:
+            script.refuse(engine, response, status)
+            forks(status, tokens)
+    for one, two in (FAILURES, FAILURES[::-1]):
+        script.refuse(0, *one)
+        script.refuse(count - 1, *two)
+        forks(one[1], tokens)
+    for engine in range(count):
+        script.refuse(engine, *FAILURES[0])
+        for layer, side in vectors:
+            assert script.append(MINE, layer, side, tokens) == Status.SLAVE_ERROR
+        _sound(script)
+        # A token too many in all engines but one, or too few in one.
+        assert script.fork(MINE, tokens).status == Status.TOKEN_ORDER
+        assert script.fork(MINE, tokens + 1).status == Status.BEYOND_LENGTH
+        script.wait()
+        for layer, side in vectors:
+            assert script.append(MINE, layer, side, tokens) == Status.TOKEN_ORDER
+        _sound(script)
+        tokens += 1
+        _children(script, tokens, first)
+    return script.done()
+
+
+def _children(script: ArrayScript, tokens: int, first: int) -> None:
+    """Two children of one number each in all engines, which attend and go."""
+    for child in (first, first + 1):
+        assert script.fork(MINE, tokens).sequence == child
+    script.wait()
+    for child in (first, first + 1):
+        append_tokens(script, child, range(tokens, tokens + 1))
+    for child in (first, first + 1):
+        script.attend(child, 0, tokens + 1, last=False)
+    script.attend(MINE, 0, tokens)
+    script.wait()
+    for child in (first + 1, first):
+        assert script.free(child) == Status.OK
+        script.wait()
+
+
+def fork_full_script(config, seed: int) -> list[dict]:
+    """The last engine has longer records, and too few pages for a child: no engine has one."""
+    script = ArrayScript(config, seed)
+    cache, count = config.cache, config.engines
+    open_all(script, dict.fromkeys(range(cache.sequences - 1), 0))
+    words = [fp16([40.0 if n == count - 1 else 0.75] * cache.kv.elements) for n in range(count)]
+    vector = [word for part in words for word in part]
+    least = 2 * cache.layers * cache.kv.slots  # a page for each stream
+    lengths = [0] * (cache.sequences - 1)
+    while script.golden.engines[-1].free_pages >= least:
+        sequence = lengths.index(min(lengths))
+        for layer in range(cache.layers):
+            for side in Kv:
+                status = script.append(sequence, layer, side, lengths[sequence], vector)
+                assert status == Status.OK
+        lengths[sequence] += 1
+        script.wait()
+    before = [engine.free_pages for engine in script.golden.engines]
+    assert before[0] >= least
+    assert script.fork(MINE, lengths[MINE]).status == Status.OUT_OF_PAGES
+    script.wait()
+    assert [engine.free_pages for engine in script.golden.engines] == before
+    script.attend(MINE, 0, lengths[MINE])
+    assert script.open() == len(lengths)  # the number that the child had
+    script.wait()
+    for sequence in range(cache.sequences):
+        assert script.free(sequence) == Status.OK
+        script.wait()
+    assert script.golden.free_pages == cache.pages
+    return script.done()

@@ -4,7 +4,13 @@ import dataclasses
 from collections.abc import Iterable
 
 from golden.attention.format import Status as JobStatus
-from golden.oaken.vectors.attention import LARGEST, AttentionScript, append_tokens, open_all
+from golden.oaken.vectors.attention import (
+    LARGEST,
+    AttentionScript,
+    append_tokens,
+    mild_vector,
+    open_all,
+)
 from golden.oaken.vectors.kv_script import fp16
 from golden.paging.format import Kv, Op, PageOp, Status
 from golden.paging.pages import PageCommand
@@ -151,7 +157,7 @@ def _last_page(script: AttentionScript, sequence: int, side: Kv, group: int) -> 
     page, pages = found.page, -(-(found.offset + found.bytes) // size)
     assert pages > 1
     for _ in range(pages - 1):
-        page = table.command(PageCommand(PageOp.NEXT, page=page)).page
+        page = table.command(PageCommand(PageOp.NEXT, sequence, 0, side, group, page=page)).page
     return script.base + page * size
 
 
@@ -318,4 +324,78 @@ def rates_script(
                 script.attend(0, 0, length, last=n == attends - 1)
             script.phases[-1]["rates"] = (length, attends)
             script.wait()
+    return script.done()
+
+
+def fork_script(config, seed: int, make: Make = AttentionScript) -> list[dict]:
+    """A prompt and its children: each appends and attends, side by side, and outlives the prompt.
+
+    Runs of attends go from sequence to sequence. FORKs come during attends to their parent, and
+    right after its APPENDs.
+    """
+    script = make(config, seed)
+    rng, cache = script.rng, script.config.cache
+    tokens, parent, free = cache.max_tokens // 2, 0, script.golden.free_pages
+    open_all(script, {parent: tokens - 1})
+    assert script.free(parent) == Status.OK
+    script.wait()
+    assert script.fork(parent, 0).status == Status.SEQUENCE_UNKNOWN
+    assert script.open() == parent
+    script.wait()
+    append_tokens(script, parent, range(tokens - 1))
+    assert script.trim(parent, 1) == Status.OK
+    script.wait()
+    # The statuses of the last APPENDs are not awaited, nor are the attends.
+    for token in (tokens - 1, tokens - 2):
+        script.attend(parent, cache.layers - 1, token, last=token == tokens - 2)
+    for layer in range(cache.layers):
+        for side in Kv:
+            words = mild_vector(script)
+            assert script.append(parent, layer, side, tokens - 1, words) == Status.OK
+    children = [script.fork(parent, tokens).sequence for _ in range(cache.sequences - 2)]
+    script.wait()
+    assert script.fork(parent, tokens - 1).status == Status.TOKEN_ORDER
+    assert script.fork(parent, tokens + 1).status == Status.BEYOND_LENGTH
+    assert script.fork(children[0], tokens).status == Status.BAD_REQUEST
+    script.wait()
+    assert script.open() == cache.sequences - 1
+    script.wait()
+    assert script.fork(parent, tokens).status == Status.TABLE_FULL
+    assert script.free(cache.sequences - 1) == Status.OK
+    children.append(script.fork(parent, tokens).sequence)
+    script.wait()
+    everyone = [parent, *children]
+    lengths = dict.fromkeys(everyone, tokens)
+
+    def attends() -> None:
+        run = [(sequence, layer) for sequence in everyone for layer in range(cache.layers)]
+        for n, (sequence, layer) in enumerate(rng.sample(run, len(run))):
+            count = rng.choice([lengths[sequence], tokens, rng.randrange(2, tokens)])
+            script.attend(sequence, layer, count, last=n == len(run) - 1 or rng.random() < 0.3)
+        script.wait()
+
+    attends()
+    # No child sees a token of the prompt or of another child that came after its FORK.
+    for turn in range(3):
+        for sequence in rng.sample(everyone, len(everyone)):
+            append_tokens(script, sequence, range(tokens + turn, tokens + turn + 1))
+            lengths[sequence] += 1
+        attends()
+    assert script.free(parent) == Status.OK
+    script.wait()
+    everyone.remove(parent)
+    attends()
+    assert script.open() == parent  # its pages are new ones
+    script.wait()
+    append_tokens(script, parent, range(2))
+    script.attend(parent, 0, 2)
+    attends()
+    assert script.trim(children[0], tokens) == Status.OK
+    script.wait()
+    script.attend(children[0], 0, lengths[children[0]])
+    script.wait()
+    for sequence in rng.sample([parent, *children], 1 + len(children)):
+        assert script.free(sequence) == Status.OK
+        script.wait()
+    assert script.golden.free_pages == free
     return script.done()
