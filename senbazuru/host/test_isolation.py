@@ -600,10 +600,12 @@ def is_found(bench, alone) -> str:
     requests = asked()
     requests[1].sampling = 1.1, 6, 77
     try:
-        serve(bench, requests)
+        _, stats = serve(bench, requests)
         check(requests, alone)
     except (HostError, AssertionError) as found:
         return str(bench.chip.failure or found) or "other tokens"
+    if stats["failed_steps"]:
+        return f"failed steps: {stats['failed_steps']}"
     return "" if all(each.end.reason == Reason.LENGTH for each in requests) else "an END"
 
 
