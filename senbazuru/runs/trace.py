@@ -29,6 +29,7 @@ from golden import command
 from golden.config import ConfigError
 from golden.files import replacing
 from golden.kllm.config import MACHINES
+from golden.kllm.isa import COMMAND_WORDS
 from hdl.arguments import add_page, check_page, folder, whole, write_page
 from hdl.kllm.accelerator import KllmAcceleratorConfig
 from senbazuru.talk.options import Options
@@ -192,7 +193,7 @@ def serve(
                     words = pack.step_programs.words(report["tokens"], report["chosen"])
                     says = predicted_step(words, config, latency, lengths)
                     if set(chip.programs) != checks:  # it reads the program once more
-                        says += check_cycles(len(words) // 16, latency)
+                        says += check_cycles(len(words) // COMMAND_WORDS, latency)
                     run.steps.append(
                         Step(begin, report["cycles"], says, lengths, report["chosen"],
                              report["sequences"], report["lane_cycles"])

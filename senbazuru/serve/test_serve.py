@@ -219,7 +219,7 @@ def test_a_chat_whole(served):
 
 
 def test_how_many_tokens_by_default(served):
-    """Those of a completion are 16, and a chat goes on to the end of the context."""
+    """A completion has 16 by default, and a chat goes on to the end of the context."""
     for prompt, count in (("a", 16), ("a" * 90, 6)):
         made = served.api.completions.create(model=NAME, prompt=prompt, temperature=0)
         assert made.usage.completion_tokens == count

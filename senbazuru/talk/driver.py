@@ -106,7 +106,7 @@ class Driver:
         try:
             self._send(b"I" + struct.pack("<I", len(self._image)) + self._image)
             self._answer(b"i")
-            self.sequence = self.request(Request(Op.OPEN))
+            self.sequence = self.open()
         except DriverError:
             self.close()
             raise
@@ -144,17 +144,17 @@ class Driver:
         return sequence
 
     def open(self) -> int:
-        """The number of one more sequence, for ``run_users``."""
+        """Opens one more sequence; its number."""
         return self.request(Request(Op.OPEN))
 
     def begin_sequence(self) -> None:
         """K and V of all tokens are forgotten, and the next pass has no context."""
         self.request(Request(Op.FREE, self.sequence))
-        self.sequence = self.request(Request(Op.OPEN))
+        self.sequence = self.open()
 
     def set_batch(self, job: Job) -> None:
         """The batch of a job's tokens."""
-        self._send(self._batch(job))
+        self._send(b"B" + self._batch(job))
 
     def set_error(self, port: int, word: int, is_set: bool = True) -> None:
         """Reads of a word of a port's memory fail; of the last ports, writes."""
@@ -164,7 +164,7 @@ class Driver:
         """Resets the accelerator, which forgets K and V; the other memories keep what they hold."""
         self._send(b"GR")
         self._answer(b"r")
-        self.sequence = self.request(Request(Op.OPEN))
+        self.sequence = self.open()
 
     def run(
         self, words: Sequence[int], *, abort_at: int = NEVER, stop_at: int = NEVER
@@ -188,7 +188,7 @@ class Driver:
         """A pass. CommandFailed: a command failed."""
         words = program.with_tokens(tokens)
         batch = self._batch(program.job, tokens, sampling)
-        self._send(b"".join([b"G", batch, _program(words, abort_at, NEVER)]))
+        self._send(b"".join([b"GB", batch, _program(words, abort_at, NEVER)]))
         run = self._ran()
         if run.failed:
             raise CommandFailed(_named(run))
@@ -207,7 +207,7 @@ class Driver:
 
         The program is in the data memory. The host writes the batch, and which program.
         """
-        return self._step(self._batch(job, tokens, sampling)[1:], job.tokens, ids, abort_at)
+        return self._step(self._batch(job, tokens, sampling), job.tokens, ids, abort_at)
 
     def run_users(self, sequences: list[int], position: int, tokens: list[int]) -> StepRun:
         """A step with one token of each sequence, all at ``position``; each of them chooses."""
@@ -216,7 +216,7 @@ class Driver:
             for place, (sequence, token) in enumerate(zip(sequences, tokens, strict=True))
             for word in place_words(place, sequence, position, token)
         ]
-        return self._step(_batch_of(words)[1:], len(sequences), len(sequences), NEVER)
+        return self._step(_batch_of(words), len(sequences), len(sequences), NEVER)
 
     def _step(self, batch: bytes, tokens: int, ids: int, abort_at: int) -> StepRun:
         self._send(b"N" + struct.pack("<IIq", tokens, ids, abort_at) + batch)
@@ -283,7 +283,8 @@ class Driver:
 
 
 def _batch_of(words: Sequence[int]) -> bytes:
-    return b"B" + struct.pack("<I", len(words)) + np.array(words, dtype="<u4").tobytes()
+    """Their count, and the words of the batch."""
+    return struct.pack("<I", len(words)) + np.array(words, dtype="<u4").tobytes()
 
 
 def _program(words: Sequence[int], abort_at: int, stop_at: int) -> bytes:

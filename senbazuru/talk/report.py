@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 from golden.kllm.bounds import Rates, ahead_max, bounds, product_cycles, schedule
 from golden.kllm.config import MachineConfig
@@ -168,10 +169,8 @@ def predicted(
     outliers: Outliers = OUTLIERS,
 ) -> int:  # fmt: skip
     """Cycles that the system simulator says; outliers: as ``CommandCycles`` has them."""
-    timings = Timings.fitted(latency=latency, command=host.command, poll=host.poll)
-    units, context = simulated(config), program.job.context
-    cycles = CommandCycles(config.machine, units, timings, context, outliers=outliers)
-    return round(timeline(program.words, cycles, dict.fromkeys(Unit, 0)).cycles)
+    context = program.job.context
+    return _timed(program.words, config, latency, host, context=context, outliers=outliers)
 
 
 def predicted_step(
@@ -179,10 +178,16 @@ def predicted_step(
     outliers: Outliers = OUTLIERS,
 ) -> int:  # fmt: skip
     """The same of a step; lengths: tokens that each place attends to."""
-    timings = Timings.fitted(latency=latency, command=HOST.command, poll=HOST.poll)
-    cycles = CommandCycles(
-        config.machine, simulated(config), timings, outliers=outliers, lengths=lengths
-    )
+    return _timed(words, config, latency, HOST, lengths=lengths, outliers=outliers)
+
+
+def _timed(
+    words: Sequence[int], config: KllmAcceleratorConfig, latency: int, host: HostPace,
+    **attended: Any,
+) -> int:  # fmt: skip
+    """attended: as ``CommandCycles`` has it."""
+    timings = Timings.fitted(latency=latency, command=host.command, poll=host.poll)
+    cycles = CommandCycles(config.machine, simulated(config), timings, **attended)
     return round(timeline(words, cycles, dict.fromkeys(Unit, 0)).cycles)
 
 
