@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import openai
 
+from senbazuru.host.engine import Engine
 from senbazuru.serve.app import Service
 from senbazuru.serve.command import Server
 
@@ -20,6 +21,11 @@ def until(holds: Callable[[], object], patience: float = PATIENCE) -> None:
     while not holds():
         assert time.monotonic() < end, "it does not come to hold"
         time.sleep(0.002)
+
+
+def is_idle(engine: Engine) -> bool:
+    """Whether no request is left: none has a step before it, and each END has been taken."""
+    return not (engine.is_busy or engine.stats()["requests"])
 
 
 @contextlib.contextmanager
