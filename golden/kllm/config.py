@@ -301,3 +301,23 @@ MACHINES |= {
         ("small_cache2", "small_cache", 2),
     )
 }
+# For batches: four times the lanes that the ports feed with one token (decision 0342).
+MACHINES |= {
+    "smollm2_wide": dataclasses.replace(
+        MACHINES["smollm2_cache3"], lane=LaneShape(lanes=16), vectors=VectorShape(rows=4096),
+        ports=PortShape(ports=8, bits=1024),
+    ),
+    "table1_wide": dataclasses.replace(
+        _cached(
+            MACHINES["table1"], 8, 64, 1,
+            kv=KvShape(heads=32, head_dim=128, order="token", groups=16), sequences=8,
+            layers=32, pages=131072, max_tokens=4096,
+        ),
+        lane=LaneShape(lanes=64),
+        slot=SlotShape(slots=64, elements=11008, outliers_max=128),
+        vectors=VectorShape(rows=32768),
+        softmax_elements=4096,
+        replay_beats=704,
+        engines=16,
+    ),
+}  # fmt: skip

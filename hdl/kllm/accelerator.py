@@ -317,6 +317,9 @@ _BUILDS["small_cache"] = {
 }  # fmt: skip
 _BUILDS["smollm2_cache3"] = _BUILDS["smollm2_cache"]
 _BUILDS["small_cache2"] = _BUILDS["small_forks"] = _BUILDS["small_cache"]
+_WIDE = {"build": KllmLaneBuild(packet_words=16), "functions": 8, "banks": 2, "ahead": True}
+_BUILDS["smollm2_wide"] = {**_BUILDS["smollm2_cache"], **_WIDE}
+_BUILDS["table1_wide"] = {**_WIDE, "width": 16, "banks": 4}
 
 
 class KllmAccelerator(Block):

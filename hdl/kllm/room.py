@@ -143,7 +143,7 @@ BLOCKS = registered(
 ROOM = Room(
     blocks=BLOCKS,
     documents=DOCUMENTS,
-    tables=("kllm",),
+    tables=("kllm", "kllm_users"),
     fault_weight=2,
     chip=("kllm_accelerator", "table1"),
 )

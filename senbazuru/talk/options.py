@@ -26,6 +26,7 @@ METHOD = "kllm-w4a4:integer_bits=16+oaken"
 SMOLLM2 = "smollm2"
 # Of the standard machine: ports as fast as its four lanes.
 PORTS = ("ports.ports=8", "ports.bits=1024")
+# Of a machine that says no more.
 FUNCTIONS = 4  # elements per cycle of FUNCTION: more are no faster, decision 0325
 BANKS = 2  # of the vector memory: QUANTIZE reads beside BINARY, decision 0335
 
@@ -83,8 +84,9 @@ class Options:
         assert isinstance(config, KllmAcceleratorConfig)
         build = dataclasses.replace(config.build, coding="sums", packet_words=16)
         config = dataclasses.replace(
-            config, functions=FUNCTIONS, ahead=True, banks=BANKS, build=build
-        )
+            config, functions=max(config.functions, FUNCTIONS), ahead=True,
+            banks=max(config.banks, BANKS), build=build,
+        )  # fmt: skip
         return cls(
             options.model, options.layers, options.calibration, options.context, options.config,
             sets, config, options.pack, options.latency, options.threads,

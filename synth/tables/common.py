@@ -9,6 +9,7 @@ from golden.markers import table
 from hdl.block import Block
 from synth.area import AreaReport, Libraries, load_libraries, synthesize
 from synth.liberty import LibraryError
+from synth.memories import ram
 from synth.modules import Cost, MappedDesign
 
 
@@ -47,6 +48,17 @@ def mm2(cost: Cost, scale: float) -> tuple[float, dict[str, float]]:
     """(logic, RAM at each assumption), mm2 in 28 nm equivalents."""
     ram = {which: cost.ram_bits * per_bit / 1e6 for which, per_bit in SRAM_UM2_PER_BIT.items()}
     return cost.um2 * scale / 1e6, ram
+
+
+def cacti_mm2(design: MappedDesign) -> float:
+    """mm2 of all RAMs of a design in 28 nm, by CACTI."""
+    instances, total = design.instances(), 0.0
+    for module in design.design.modules:
+        if module.name in design.macro_bits:
+            size = module.block.config.describe()
+            ports = type(module.block).__qualname__.removeprefix("Memory").lower()
+            total += instances[module.name] * ram(ports, size["depth"], size["width"]).um2
+    return total / 1e6
 
 
 FIGURES = ("kGE", "flip-flops", "logic, mm2", "RAM, KB", "with RAM, mm2")

@@ -288,7 +288,7 @@ def paged_tables(design: MappedDesign) -> dict[str, str]:
     return {"kllm_paged": row_table("kllm_accelerator", design, design.by_row(_row_of))}
 
 
-def _mapped(block: Block, label: str) -> MappedDesign:
+def mapped(block: Block, label: str) -> MappedDesign:
     """The modules of a block, with a line for each."""
 
     def progress(name: str, module: Mapped, done: int, total: int) -> None:
@@ -301,15 +301,15 @@ def _mapped(block: Block, label: str) -> MappedDesign:
 
 def _map_chip(config: KllmAcceleratorConfig) -> tuple[dict[str, str], float]:
     """Tables of the chip, seconds of mapping its modules."""
-    design = _mapped(KllmAccelerator(config), "kllm_accelerator")
+    design = mapped(KllmAccelerator(config), "kllm_accelerator")
     units = KllmOrizuru(KllmOrizuruConfig(architecture="parallel"))
-    parallel = _mapped(units, "kllm_orizuru of 273 units")
+    parallel = mapped(units, "kllm_orizuru of 273 units")
     return chip_tables(design, parallel, config), design.seconds + parallel.seconds
 
 
 def _map_paged(config: KllmAcceleratorConfig) -> tuple[dict[str, str], float]:
     """Table of the chip with a cache, seconds of mapping its modules."""
-    design = _mapped(KllmAccelerator(config), "kllm_accelerator")
+    design = mapped(KllmAccelerator(config), "kllm_accelerator")
     return paged_tables(design), design.seconds
 
 

@@ -16,9 +16,8 @@ from hdl.million.score_engine import MillionScoreEngine, MillionScoreEngineConfi
 from hdl.million.table_builder import MillionTableBuilder, MillionTableBuilderConfig
 from hdl.million.value_engine import MillionValueEngine, MillionValueEngineConfig
 from synth.area import load_libraries
-from synth.memories import ram
 from synth.modules import Cost, MappedDesign, map_modules
-from synth.tables.common import SRAM_UM2_PER_BIT, Tables, mm2
+from synth.tables.common import SRAM_UM2_PER_BIT, Tables, cacti_mm2, mm2
 
 QUERIES = (1, 4)
 KEYS = (128, 1024, 8192, 32768)
@@ -151,23 +150,12 @@ def _blocks(pq: PqShape, rate: RateShape) -> dict[tuple[str, str], Sequence[Bloc
     }
 
 
-def _cacti(design: MappedDesign) -> float:
-    """mm2 of all RAMs of a design."""
-    instances, total = design.instances(), 0.0
-    for module in design.design.modules:
-        if module.name in design.macro_bits:
-            size = module.block.config.describe()
-            ports = type(module.block).__qualname__.removeprefix("Memory").lower()
-            total += instances[module.name] * ram(ports, size["depth"], size["width"]).um2
-    return total / 1e6
-
-
 def _scheme(designs: Sequence[MappedDesign], cycles: Callable[[int], int]) -> Scheme:
     return Scheme(
         sum((design.total() for design in designs), Cost()),
         designs[0].scale_28nm,
         designs[0].nand2_um2,
-        sum(_cacti(design) for design in designs),
+        sum(cacti_mm2(design) for design in designs),
         cycles,
     )
 
