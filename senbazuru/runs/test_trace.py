@@ -79,6 +79,9 @@ def test_a_trace_on_the_chip(file, tmp_path):
     assert abs(sum(s.predicted for s in whole.steps) / sum(s.cycles for s in whole.steps) - 1) < 0.1
     text = trace.table(whole)
     assert "6 of 6 requests ended" in text
+    picture = trace.plot(whole)
+    assert picture.count("<polyline") == 4
+    assert "lanes used" in picture
 
     kept = tmp_path / "kept.json"
 

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 PAGE = ROOT / "docs" / "trace.md"
 SECTION = "trace"
+PICTURE = ROOT / "docs" / "trace" / "steps.svg"
+TOGETHER = 20  # steps of which a point of the picture is the mean
 FOLDER = ROOT / "build" / "trace"
 CLOCK = 500e6  # Hz
 VERSION = 1
@@ -258,6 +260,42 @@ def table(run: Run, clock: float = CLOCK) -> str:
     return "\n".join([*rows, ""])
 
 
+def plot(run: Run, clock: float = CLOCK) -> str:
+    """SVG of lanes used and of the simulator's error along the run, in means of ``TOGETHER``."""
+    from sim.svg import Axis, Line, LineChart, page
+
+    time_axis = Axis("ms since the first step", low=0)
+    first = run.steps[0].begin
+    parts = [run.steps[n : n + TOGETHER] for n in range(0, len(run.steps), TOGETHER)]
+    times = [(each[0].begin - first) / clock * 1e3 for each in parts]
+
+    def line(name: str, of: Callable[[list[Step]], float]) -> Line:
+        return Line(name, [(at, of(each)) for at, each in zip(times, parts, strict=True)], True)
+
+    def share(part: list[Step], amount: Callable[[Step], float]) -> float:
+        return 100 * sum(map(amount, part)) / sum(each.cycles for each in part)
+
+    places = max(len(each.lengths) for each in run.steps)
+    used = LineChart(
+        f"Steps, {TOGETHER} at a time", time_axis, Axis("%", low=0, high=100),
+        [
+            line("lanes used", lambda part: share(part, lambda each: each.lanes)),
+            line(
+                f"of {places} places, those with a token",
+                lambda part: 100 * statistics.mean(len(s.lengths) for s in part) / places,
+            ),
+        ],
+    )  # fmt: skip
+    errors = LineChart(
+        "The simulator's cycles next to the chip's", time_axis, Axis("error, %"),
+        [
+            line("sum of the steps", lambda part: share(part, lambda s: s.predicted - s.cycles)),
+            line("largest of a step", lambda part: 100 * max((s.error for s in part), key=abs)),
+        ],
+    )  # fmt: skip
+    return page([used, errors])
+
+
 def said(run: Run) -> str:
     """The run in words, for the page."""
     what = run.what
@@ -356,6 +394,9 @@ def _run(given: Any, requests: Sequence[Request]) -> int:
     text = said(run) + table(run)
     print(text, end="")
     if given.page:
+        PICTURE.parent.mkdir(exist_ok=True)
+        with replacing(PICTURE) as part:
+            part.write_text(plot(run))
         write_page(given.page, {SECTION: text})
     return 0
 
