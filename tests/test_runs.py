@@ -785,8 +785,8 @@ def test_real(command, monkeypatch, capsys):
 def test_soak(command, fault, monkeypatch, capsys):
     numbers = dict.fromkeys(Figures.__annotations__, 7)
 
-    def soak(requests, seed, *, block, progress):
-        assert constants(soak_config())
+    def soak(requests, seed, *, config, block, progress):
+        assert constants(config) == constants(soak_config())
         progress(requests, CYCLES, 1.0)
         if block is not None:
             block._MustUse__silence = True
