@@ -60,9 +60,9 @@ def asked() -> list[Wanted]:
 class Golden:
     """The golden machine: of a request alone its tokens, and the records of each K and V."""
 
-    def __init__(self, layers: int) -> None:
+    def __init__(self, layers: int, sizes: dict | None = None) -> None:
         self.layers = layers
-        self.host = ModelHost(example.image(layers=layers, **SIZES))
+        self.host = ModelHost(example.image(layers=layers, **(sizes or SIZES)))
         self.records: dict[tuple[tuple[int, ...], int, int], list[bytes]] = {}
         self.oracle = oracle_of(self.records)
 
@@ -72,8 +72,8 @@ class Golden:
         sequence = cache.request(Request(Op.OPEN)).sequence
         temperature, top_k, seed = request.sampling
         sampling = engines.Sampling.at(temperature, top_k, seed) if temperature else None
-        tokens, cached = list(request.prompt), 0
-        while len(tokens) < len(request.prompt) + request.most:
+        tokens, cached = request.whole, 0
+        while len(tokens) < len(request.whole) + request.most:
             count = min(PLACES, len(tokens) - cached)
             chooses = cached + count == len(tokens)
             places = [
@@ -88,7 +88,7 @@ class Golden:
                     found = cache.engines[0].records(sequence, layer, kv, token)
                     self.records[tuple(tokens[: token + 1]), layer, kv] = found
         cache.request(Request(Op.FREE, sequence))
-        return tokens[len(request.prompt) :]
+        return tokens[len(request.whole) :]
 
 
 @pytest.fixture(scope="module")

@@ -106,6 +106,9 @@ class TappedChip(Chip):
     def freed(self, sequence: int) -> None:
         pass
 
+    def forked(self, parent: int, child: int | None) -> None:
+        """child: None where the FORK failed."""
+
     def ended(self, row: int, result: int) -> None:
         """A step of the program in ``row`` has a RESULT."""
 
@@ -175,7 +178,10 @@ class TappedChip(Chip):
 
     def _take_answer(self, word: int) -> None:
         asked = self._asked.pop(0)
-        if word >> 8 & 0xF != Status.OK:
+        is_good = word >> 8 & 0xF == Status.OK
+        if asked["op"] == Op.FORK:
+            self.forked(asked["sequence"], word >> 16 & 0xFF if is_good else None)
+        if not is_good:
             return
         if asked["op"] == Op.OPEN:
             self.opened(word >> 16 & 0xFF)
@@ -211,6 +217,9 @@ class WatchedChip(TappedChip):
 
     def freed(self, sequence: int) -> None:
         self.poison(self.owners.free(sequence))
+
+    def forked(self, parent: int, child: int | None) -> None:
+        self.owners.fork(parent, child, accesses_of(self.chip.accesses()))
 
     def ended(self, row: int, result: int) -> None:
         program = self.programs[row]

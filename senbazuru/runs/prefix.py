@@ -69,6 +69,7 @@ class Measured:
 
     tokens : that went through the layers
     cached : cycles until the last user has the prompt in its pages
+    together : most users that have tokens in pages at a time
     pages : most at a time
     words : those that each user chose
     """
@@ -77,6 +78,7 @@ class Measured:
     tokens: int
     cycles: int
     cached: int
+    together: int
     pages: int
     words: list[list[int]]
 
@@ -102,7 +104,7 @@ def measure(
         chip = TappedChip(inner, config.machine.batch)
         inner.watch()
         with Engine(chip, image) as engine:
-            start, cached = chip.cycle, 0
+            start, cached, together = chip.cycle, 0, 0
             if case == SHARED and not engine.facts["forks"]:
                 raise ConfigError("cache.forks must be true, with cache.layers those of the model")
             prefix = engine.prefix(plan.prompt) if case == SHARED else 0
@@ -117,6 +119,8 @@ def measure(
                     raise ConfigError(f"{case}: step {engine.stats()['steps']} failed on the chip")
                 written = (each.address for each in inner.accesses() if each.is_write)
                 pages.update(address // cache.page_bytes for address in written)
+                slots = [each for each in engine.slots() if each["request"] in words]
+                together = max(together, sum(each["cached_tokens"] > 0 for each in slots))
                 if not cached:
                     if not prefix:
                         has = (engine.usage(number)["cached_tokens"] for number in numbers)
@@ -133,8 +137,8 @@ def measure(
                 stats = engine.stats()
                 say(f"{case}: step {stats['steps']}, {report['cycles']} cycles")
             return Measured(
-                stats["steps"], stats["tokens"], chip.cycle - start, cached, len(pages),
-                [words[number] for number in numbers],
+                stats["steps"], stats["tokens"], chip.cycle - start, cached, together,
+                len(pages), [words[number] for number in numbers],
             )  # fmt: skip
 
 
@@ -152,7 +156,7 @@ def check(found: dict[str, Measured]) -> None:
 def table(runs: Sequence[dict[str, Any]]) -> str:
     """A row for each case of each run: as ``_kept`` gives it."""
     head = ("pages of", "users", "steps", "tokens through", "cycles", "until all have the prompt",
-            "next to one user", "pages", "next to one user")  # fmt: skip
+            "next to one user", "users at a time", "pages", "next to one user")  # fmt: skip
     rows = [f"| {' | '.join(head)} |", "|---:|---|" + "---:|" * (len(head) - 2)]
     for run in sorted(runs, key=lambda each: each["page_bytes"]):
         one = run["cases"].get(ONE)
@@ -168,7 +172,7 @@ def table(runs: Sequence[dict[str, Any]]) -> str:
             cells = (
                 f"{run['page_bytes']:,} bytes", case if case == ONE else f"{count}, {case}",
                 f"{each.steps:,}", f"{each.tokens:,}", f"{each.cycles:,}", f"{each.cached:,}",
-                ratios[0], f"{each.pages:,}", ratios[1],
+                ratios[0], f"{each.together}", f"{each.pages:,}", ratios[1],
             )  # fmt: skip
             rows.append(f"| {' | '.join(cells)} |")
     return "\n".join([*rows, ""])

@@ -52,11 +52,14 @@ def test_users_share_a_prompt(library, packed, plan):
     # Each stream of a child has a page in which it goes on, or two.
     streams = 2
     assert one.pages + USERS * streams <= shared.pages <= one.pages + 2 * USERS * streams
-    assert shared.pages < apart.pages
-    assert apart.pages > one.pages
+    # Apart a prompt takes all places, so few users are there at a time.
+    assert (one.together, shared.together) == (1, USERS)
+    assert 1 < apart.together < USERS
+    assert one.pages < apart.pages < apart.together * one.pages + streams
+    assert shared.pages < USERS * one.pages
     text = prefix.table([{"page_bytes": 256, "cases": found}])
     assert text.count("\n") == 2 + len(prefix.CASES)
-    assert f"| {shared.cached / one.cached:.2f} | {shared.pages} |" in text
+    assert f"| {shared.cached / one.cached:.2f} | {USERS} | {shared.pages} |" in text
 
 
 def test_what_a_chip_cannot_share(library, packed, plan):
@@ -66,7 +69,7 @@ def test_what_a_chip_cannot_share(library, packed, plan):
 
 
 def test_other_tokens_are_refused():
-    each = prefix.Measured(1, 1, 1, 1, 1, [[1, 2]])
+    each = prefix.Measured(1, 1, 1, 1, 1, 1, [[1, 2]])
     prefix.check({prefix.ONE: each, prefix.SHARED: each})
     other = dataclasses.replace(each, words=[[1, 3]])
     with pytest.raises(ConfigError, match=r"user 0 chose \[1, 2\] in the case 'one user'"):

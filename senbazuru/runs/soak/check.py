@@ -403,9 +403,9 @@ class Checker:
             first = stream.first_page
             self._release(stream, first, first + self._drops(stream, request.token))
 
-    def _going(self) -> dict[int, set[int]]:
+    def _going(self) -> dict[Page, set[int]]:
         """By page: its streams that requests in flight may have taken it from by now."""
-        found: dict[int, set[int]] = {}
+        found: dict[Page, set[int]] = {}
         for request in self.pending["change"]:
             if not request.known or request.is_done or request.op == Op.FORK:
                 continue
@@ -414,19 +414,18 @@ class Checker:
                 if request.op == Op.TRIM:
                     count = self._drops(stream, request.token)
                 for number in range(stream.first_page, stream.first_page + count):
-                    found.setdefault(stream.pages[number], set()).add(id(stream))
+                    key = id(stream), number
+                    page = self.early.get(key) or self.owners[stream.pages[number]]
+                    found.setdefault(page, set()).add(id(stream))
         return found
 
     def _releasing(self) -> int:
         """Pages that requests in flight may have released by now."""
-        return sum(self._is_released(page, by) for page, by in self._going().items())
-
-    def _is_released(self, page: int, by: set[int]) -> bool:
-        owner = self.owners.get(page)
-        return owner is not None and by >= owner.streams.keys()
+        return sum(by >= page.streams.keys() for page, by in self._going().items())
 
     def _is_releasing(self, page: int) -> bool:
-        return self._is_released(page, self._going().get(page, set()))
+        owner = self.owners[page]
+        return self._going().get(owner, set()) >= owner.streams.keys()
 
     # ---------------------------------------------------------------- FORK
 
