@@ -90,6 +90,7 @@ class Counts:
     vectors: of K or V, that went to the right bytes and equal golden's; words: their elements
     lost: words written in failed steps that are none of these; read: words of pages
     again: bytes of pages that were compared once more, after a step
+    forks: that gave a child
     """
 
     steps: int = 0
@@ -100,6 +101,7 @@ class Counts:
     read: int = 0
     written: int = 0
     again: int = 0
+    forks: int = 0
 
     def __add__(self, other: "Counts") -> "Counts":
         mine, others = dataclasses.astuple(self), dataclasses.astuple(other)
@@ -113,6 +115,7 @@ class Owners:
         self.config, self.word_bytes, self.oracle = config, word_bytes, oracle
         self.size = config.pages * config.page_bytes
         self.counts = Counts()
+        self.most_shared = 0  # pages that several sequences had at a time
         self.reset()
 
     def reset(self) -> None:
@@ -191,8 +194,11 @@ class Owners:
         self._check_reads(accesses, {parent}, wanted if child is not None else None)
         if child is not None:
             self.history[child] = [*self.history[parent]]
+            self.counts.forks += 1
             for key, each in made.items():
                 self._add_child(key, (child, *key[1:]), each, written)
+            shared = sum(len(each) > 1 for each in self.shared.values())
+            self.most_shared = max(self.most_shared, shared)
 
     def _check_copy(self, stream: Stream, copy: Sequence[_Byte], size: int) -> None:
         if len(copy) != size:
