@@ -80,7 +80,7 @@ PLANTED_FORKS = {
         "with m.If(others < 2):",
     ),
     "tip": Planted(
-        "a READ of a child follows the parent's link after the last page in common",
+        "a child follows the parent's link after the last page in common",
         (*_PAGES, PagingPageTable), Forks, "follower",
         "return Mux(entry.has_tip & (page == entry.tip), entry.own, link)",
         "return link",

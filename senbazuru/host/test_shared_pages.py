@@ -1,9 +1,12 @@
 """Children of one prompt under ``owners.Owners``: whole chip, pages that several sequences have.
 
-The machine is that of ``test_shared.py``. Every word that a FORK reads or writes is compared too.
+The machine is that of ``test_shared.py``, and the same with two engines. Every word that a FORK
+reads or writes is compared too.
 
 Shown to fail: the faults of forks in ``test_planted_faults``.
 """
+
+import dataclasses
 
 import pytest
 
@@ -27,6 +30,8 @@ from senbazuru.host.watched import WatchedChip
 from tests.kllm import model_example as example
 
 CACHE = MACHINE.cache
+ENGINES = 2
+SEVERAL = dataclasses.replace(SHARED, machine=example.paged(engines=ENGINES, layers=1, **SIZES))
 STREAMS = CACHE.streams // CACHE.sequences
 
 
@@ -103,6 +108,29 @@ def test_children_share_pages(bench, alone):
     assert owners.most_shared >= STREAMS
     assert not owners.owner
     assert not owners.shared
+
+
+@pytest.mark.telling("1")
+@pytest.mark.parametrize("engine", range(ENGINES))
+def test_several_engines(engine, tmp_path, alone):
+    """Each has pages of its own: the same rules hold for the traffic of each of them."""
+    packed = example.packed(tmp_path / "model", layers=1, engines=ENGINES, **SIZES)
+    golden = Golden(1, SIZES, ENGINES, engine)
+    prefix, requests = asked()
+    assert [golden.tokens(each) for each in requests] == alone
+    with VerilatedChip(build_chip(SEVERAL), packed.folder, LATENCY) as chip:
+        owners = Owners(SEVERAL.machine.cache_part, WORD, golden.oracle)
+        bench = Bench(WatchedChip(chip, owners, PLACES, engine), packed, golden)
+        stats = serve(bench, prefix, requests)
+    print(owners.counts, owners.most_shared)
+    check(requests, alone)
+    assert not owners.counts.lost
+    assert not stats["failed_steps"]
+    assert stats["forks"] == owners.counts.forks == 4
+    tokens = len(prefix.prompt) + sum(len(each.prompt) + each.most - 1 for each in requests)
+    assert owners.counts.vectors == 2 * tokens
+    assert owners.most_shared >= STREAMS
+    assert not owners.owner
 
 
 @pytest.mark.telling("parent-5", "child-7")

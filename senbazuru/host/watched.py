@@ -206,11 +206,11 @@ class TappedChip(Chip):
 class WatchedChip(TappedChip):
     """Its traffic to the pages goes through ``owners``; the pages are of one engine."""
 
-    def __init__(self, chip: VerilatedChip, owners: Owners, places: int) -> None:
+    def __init__(self, chip: VerilatedChip, owners: Owners, places: int, engine: int = 0) -> None:
         super().__init__(chip, places)
-        self.owners = owners
+        self.owners, self.engine = owners, engine
         self._commands: dict[bytes, list[CacheCommand]] = {}
-        chip.watch()
+        chip.watch(engine)
 
     def opened(self, sequence: int) -> None:
         self.owners.open(sequence)
@@ -225,7 +225,8 @@ class WatchedChip(TappedChip):
         program = self.programs[row]
         if program not in self._commands:
             self._commands[program] = cache_commands(program)
-        memory = np.frombuffer(self.chip.pages(0, self.owners.size), dtype=np.uint8)
+        pages = self.chip.pages(0, self.owners.size, self.engine)
+        memory = np.frombuffer(pages, dtype=np.uint8)
         accesses = accesses_of(self.chip.accesses())
         self.owners.step(self.batch, self._commands[program], accesses, memory, is_done(result))
 
@@ -238,11 +239,11 @@ class WatchedChip(TappedChip):
         """Bytes that nobody may see any more are others now: who used one would differ."""
         size = self.owners.config.page_bytes
         for page in pages:
-            self.chip.set_pages(page * size, bytes([_POISON]) * size)
+            self.chip.set_pages(page * size, bytes([_POISON]) * size, self.engine)
 
     def damage(self, address: int, data: bytes) -> None:
         """Changes bytes of a sequence in the memory, as if it had kept them so."""
-        self.chip.set_pages(address, data)
+        self.chip.set_pages(address, data, self.engine)
         self.owners.wanted[address : address + len(data)] = list(data)
 
 

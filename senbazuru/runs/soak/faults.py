@@ -154,7 +154,7 @@ FAULTS = {
         PagingPageTable,
     ),
     "no_tip": Fault(
-        "a READ of a child follows the parent's link after the last page in common",
+        "a child follows the parent's link after the last page in common",
         Forks,
         "follower",
         "return Mux(entry.has_tip & (page == entry.tip), entry.own, link)",
