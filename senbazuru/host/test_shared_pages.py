@@ -112,12 +112,15 @@ def test_children_share_pages(bench, alone):
 
 @pytest.mark.telling("1")
 @pytest.mark.parametrize("engine", range(ENGINES))
-def test_several_engines(engine, tmp_path, alone):
-    """Each has pages of its own: the same rules hold for the traffic of each of them."""
+def test_several_engines(engine, tmp_path):
+    """Each has pages of its own: the same rules hold for the traffic of each of them.
+
+    Each quantizes its own heads alone, so the tokens are not those of one engine.
+    """
     packed = example.packed(tmp_path / "model", layers=1, engines=ENGINES, **SIZES)
     golden = Golden(1, SIZES, ENGINES, engine)
     prefix, requests = asked()
-    assert [golden.tokens(each) for each in requests] == alone
+    alone = [golden.tokens(each) for each in requests]
     with VerilatedChip(build_chip(SEVERAL), packed.folder, LATENCY) as chip:
         owners = Owners(SEVERAL.machine.cache_part, WORD, golden.oracle)
         bench = Bench(WatchedChip(chip, owners, PLACES, engine), packed, golden)

@@ -161,14 +161,6 @@ FAULTS = {
         "return link",
         PagingPageTable,
     ),
-    "tip_stays": Fault(
-        "a child's tip outlives the TRIM that takes its page",
-        Forks,
-        "trim",
-        "after.has_tip.eq(left.has_tip & (left.first != left.tip)),",
-        "after.has_tip.eq(left.has_tip),",
-        PagingPageTable,
-    ),
     "child_forever": Fault(
         "OPEN gives a sequence that was a child before, and is one still",
         PagingPageTable,
