@@ -16,7 +16,6 @@ from hdl.oaken.attention import OakenAttention
 from hdl.oaken.attention_reads import OakenAttentionReads
 from hdl.oaken.kv_engine import OakenKvEngine
 from hdl.paging.mmu import PagingMmu
-from hdl.paging.mmu_copier import PagingMmuCopier
 from hdl.paging.mmu_writer import PagingMmuWriter
 from hdl.paging.page_forks import Forks
 from hdl.paging.page_table import PagingPageTable
@@ -73,28 +72,10 @@ PLANTED = {
 }  # fmt: skip
 
 PLANTED_FORKS = {
-    "count": Planted(
-        "a page goes back while one other sequence has it",
-        (*_PAGES, PagingPageTable), Forks, "let_go",
-        "with m.If(others == 0):",
-        "with m.If(others < 2):",
-    ),
     "tip": Planted(
         "a child follows the parent's link after the last page in common",
         (*_PAGES, PagingPageTable), Forks, "follower",
         "return Mux(entry.has_tip & (page == entry.tip), entry.own, link)",
         "return link",
-    ),
-    "partial": Planted(
-        "a page that is not full is shared too",
-        (*_PAGES, PagingPageTable), Forks, "fork_stream",
-        "self.to_share.eq(entry.pages - is_partial),",
-        "self.to_share.eq(entry.pages),",
-    ),
-    "copy": Planted(
-        "a copy lacks its last byte",
-        _PAGES, PagingMmuCopier, "elaborate",
-        "self.command.p.bytes.eq(target.bytes),",
-        "self.command.p.bytes.eq(target.bytes - 1),",
     ),
 }  # fmt: skip
