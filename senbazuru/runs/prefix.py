@@ -1,12 +1,12 @@
 """``python -m senbazuru.runs.prefix``: users with one prompt on the Verilated chip.
 
-Three cases, by the host's library: one user alone, the users with the prompt as their prefix, and
-the same users each with the whole prompt. Each user has tokens of its own behind the prompt, and
-then chooses some. Every chosen token must be the same in all cases.
+The host's library takes three cases: one user alone, all users with the prompt as their prefix, and
+all with the whole prompt each. Each user has tokens of its own after the prompt, and then chooses
+some. Every chosen token must be the same in all cases.
 
 Words of a prompt are random. Cycles are those of the chip, OPEN, FORK and FREE too. Pages are those
-that the chip's writes reach: the most in use at a time, as it takes no page anew while one has come
-back. Of several engines they are the first one's.
+that the chip's writes reach. These are the most in use at a time: the chip takes a page that has
+come back before it takes a new one. Of several engines they are the first one's.
 
 The machine has ``cache.forks``, the layers of the model, and one sequence more than users, but for
 what ``--set`` says. Each case is kept in a file of ``build/prefix`` when it is done, and not run
@@ -46,7 +46,7 @@ CASES = (ONE, SHARED, APART)
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What the users send: the prompt, what each has behind it, and how many tokens it chooses."""
+    """The prompt, the tokens that each user has after it, and how many each chooses."""
 
     prompt: tuple[int, ...]
     own: tuple[tuple[int, ...], ...]
@@ -222,7 +222,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = command.Parser(prog="python -m senbazuru.runs.prefix", description=__doc__)
     parser.add_argument("--tokens", type=whole(), default=400, help="of the prompt")
     parser.add_argument("--users", type=whole(), default=8)
-    parser.add_argument("--own", type=whole(), default=1, help="tokens of each behind the prompt")
+    parser.add_argument("--own", type=whole(), default=1, help="tokens of each after the prompt")
     parser.add_argument("--most", type=whole(), default=2, help="tokens that each chooses")
     parser.add_argument("--seed", type=whole(0), default=1, help="of the words")
     parser.add_argument("--no-apart", action="store_true", help=f"not the case: {APART}")

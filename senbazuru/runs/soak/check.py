@@ -152,7 +152,7 @@ class Request:
 
 @dataclasses.dataclass
 class Counts:
-    """What statuses have told so far."""
+    """Counts what statuses have told so far."""
 
     released: int = 0  # pages, by TRIM and FREE
     appended: int = 0  # pages, by APPENDs
@@ -404,7 +404,7 @@ class Checker:
             self._release(stream, first, first + self._drops(stream, request.token))
 
     def _going(self) -> dict[Page, set[int]]:
-        """By page: its streams that requests in flight may have taken it from by now."""
+        """The streams of each page that may have let it go by now: requests in flight say so."""
         found: dict[Page, set[int]] = {}
         for request in self.pending["change"]:
             if not request.known or request.is_done or request.op == Op.FORK:
