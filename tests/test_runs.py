@@ -785,8 +785,8 @@ def test_real(command, monkeypatch, capsys):
 def test_soak(command, fault, monkeypatch, capsys):
     numbers = dict.fromkeys(Figures.__annotations__, 7)
 
-    def soak(requests, seed, *, block, progress):
-        assert constants(soak_config())
+    def soak(requests, seed, *, config, block, progress):
+        assert constants(config) == constants(soak_config())
         progress(requests, CYCLES, 1.0)
         if block is not None:
             block._MustUse__silence = True
@@ -796,6 +796,60 @@ def test_soak(command, fault, monkeypatch, capsys):
     monkeypatch.setattr(command.module, "soak", soak)
     assert command.main(["--page"] if fault is None else ["--fault", fault]) == 0
     assert ("pages taken" if fault is None else "") in capsys.readouterr().out
+
+
+def test_prefix(command, monkeypatch, tmp_path, capsys):
+    """Each case once; a run that is kept is not made again; tokens that differ are refused."""
+    prefix, ran = command.module, []
+    shape = types.SimpleNamespace(vocabulary=150, context=40)
+    pack = types.SimpleNamespace(
+        layout=types.SimpleNamespace(shape=shape),
+        manifest=types.SimpleNamespace(model={"name": "random"}),
+    )
+    last = [[5, 6], [7, 8]]
+
+    def measure(case, plan, given, library, config, latency, say):
+        say(case)
+        ran.append(case)
+        assert (given, library) == (pack, "library")
+        assert config.machine.cache.forks
+        assert (config.machine.cache.sequences, config.machine.cache.layers) == (3, 1)
+        assert len(plan.prompt) == 30
+        words = last[: 1 if case == prefix.ONE else 2]
+        return prefix.Measured(9, 30, 1000, 800 + len(ran), len(words), 20, words)
+
+    monkeypatch.setattr(prefix, "FOLDER", tmp_path / "prefix")
+    monkeypatch.setattr(prefix, "measure", measure)
+    monkeypatch.setattr("senbazuru.talk.command.image", lambda _options: pack)
+    monkeypatch.setattr("senbazuru.host.build.build_chip", lambda _config, _threads: "library")
+    small = ["--config", "small_forks", "--layers", "1", "--set", "cache.max_tokens=40"]
+    asked = [*small, "--tokens", "30", "--users", "2"]
+    assert command.main([*asked, "--no-apart"]) == 0
+    assert "| 256 bytes | 2, with a prefix | 9 | 30 | 1,000 | 802 |" in capsys.readouterr().out
+    assert command.main([*asked, "--page"]) == 0
+    assert ran == list(prefix.CASES)
+    assert command.main([*asked, "--set", "cache.page_bytes=512"]) == 0
+    assert ran == 2 * list(prefix.CASES)
+    printed = capsys.readouterr().out
+    assert printed.index("| 256 bytes | one user |") < printed.index("| 512 bytes | one user |")
+    assert command.main([*small, "--tokens", "40", "--users", "2"]) == 2
+    assert "the image has 40 tokens of context, not 43" in capsys.readouterr().err
+    last[0][1] = 9
+    ran.clear()
+    (kept,) = [each for each in prefix.FOLDER.iterdir() if "512" not in each.read_text()][:1]
+    run = json.loads(kept.read_text())
+    del run["cases"][prefix.APART]
+    run["cases"][prefix.ONE]["words"] = [[5, 6]]
+    run["cases"][prefix.SHARED]["words"] = [[5, 6], [7, 8]]
+    kept.write_text(json.dumps(run))
+    assert command.main(asked) == 2
+    assert "user 0 chose [5, 6] in the case 'one user', [5, 9] in" in capsys.readouterr().err
+    kept.write_text("{}")
+    assert command.main(asked) == 2
+    assert "no run of senbazuru.runs.prefix" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        command.main([*small, "--context", "20", "--tokens", "30"])
+    assert "--tokens, --own and --most must be at most 20" in capsys.readouterr().err
 
 
 FIGURE = {

@@ -11,7 +11,9 @@ long it is. The page is what the chip chose. The rules are:
 | every other byte | it follows the last byte of its own stream |
 | a word is read | its sequence has a place of the step, and wrote to that word before |
 | a step that is done | each ATTEND reads each word of its own streams once, and no other word |
-| FREE | the pages are nobody's; nothing in them counts as written |
+| FREE | the pages are nobody's; nothing in them counts as written. Those that others have stay |
+| FORK | of each stream the last page is copied, if it is not full, to a page that nobody has |
+| a page of several sequences | each of them reads it; none writes to it |
 | after each step | all bytes of all sequences are those of golden's records |
 
 A stream is (sequence, layer, K or V, slot). A step that failed may leave out vectors, and may write
@@ -88,6 +90,7 @@ class Counts:
     vectors: of K or V, that went to the right bytes and equal golden's; words: their elements
     lost: words written in failed steps that are none of these; read: words of pages
     again: bytes of pages that were compared once more, after a step
+    forks: that gave a child
     """
 
     steps: int = 0
@@ -98,6 +101,7 @@ class Counts:
     read: int = 0
     written: int = 0
     again: int = 0
+    forks: int = 0
 
     def __add__(self, other: "Counts") -> "Counts":
         mine, others = dataclasses.astuple(self), dataclasses.astuple(other)
@@ -111,11 +115,13 @@ class Owners:
         self.config, self.word_bytes, self.oracle = config, word_bytes, oracle
         self.size = config.pages * config.page_bytes
         self.counts = Counts()
+        self.most_shared = 0  # pages that several sequences had at a time
         self.reset()
 
     def reset(self) -> None:
         """No sequence is open."""
         self.owner: dict[int, Stream] = {}  # of a page
+        self.shared: dict[int, set[int]] = {}  # sequences of a page that several have
         self.astray: dict[int, set[int]] = {}  # pages of lost words: the sequences of the step
         self.history: dict[int, list[int]] = {}  # tokens of each open sequence
         self.streams: dict[Stream, _Stream] = {}
@@ -133,9 +139,15 @@ class Owners:
     def free(self, sequence: int) -> list[int]:
         """The pages that are nobody's now."""
         del self.history[sequence]
-        freed = [page for page, stream in self.owner.items() if stream[0] == sequence]
-        for page in freed:
-            self._release(page)
+        freed = []
+        for page, stream in list(self.owner.items()):
+            others = self._having(page) - {sequence}
+            if not others:
+                freed.append(page)
+                self._release(page)
+            elif page in self.shared:
+                self.shared[page] = others
+                self.owner[page] = min(others), *stream[1:]
         self.streams = {key: each for key, each in self.streams.items() if key[0] != sequence}
         for page, some in list(self.astray.items()):
             some.discard(sequence)
@@ -147,9 +159,73 @@ class Owners:
     def pages_of(self, sequence: int, layer: int | None = None) -> list[int]:
         return sorted(
             page
-            for page, (number, at, _, _) in self.owner.items()
-            if number == sequence and layer in (None, at)
+            for page, (_, at, _, _) in self.owner.items()
+            if sequence in self._having(page) and layer in (None, at)
         )
+
+    def _having(self, page: int) -> set[int]:
+        """Sequences that have a page, which somebody has."""
+        return self.shared.get(page) or {self.owner[page][0]}
+
+    def fork(self, parent: int, child: int | None, accesses: Sequence[Access]) -> None:
+        """accesses: all since the step before, or the FORK; child: None where it failed."""
+        if child in self.history:
+            raise Violation(f"FORK gives sequence {child}, which is open")
+        written = _bytes_of(accesses)
+        self.counts.written += sum(each.is_write for each in accesses)
+        wanted = np.zeros(self.size // self.word_bytes, dtype=np.int64)
+        made: dict[Stream, _Stream] = {}
+        at = 0
+        for key in sorted(each for each in self.streams if each[0] == parent):
+            found = self.streams[key]
+            size = found.end if found.end < self.config.page_bytes else 0
+            copy = written[at : at + size]
+            if child is None and not copy:
+                break
+            at += len(copy)
+            self._check_copy(key, copy, size if child is not None else len(copy))
+            made[key] = _Stream([*found.pages], found.end)
+            if size:
+                first = found.pages[-1] * self.config.page_bytes
+                wanted[first // self.word_bytes : -(-(first + size) // self.word_bytes)] += 1
+                made[key].pages[-1] = copy[0].address // self.config.page_bytes
+        if at != len(written):
+            raise Violation(f"{self._said(written[at])} is written, and nothing is left to copy")
+        self._check_reads(accesses, {parent}, wanted if child is not None else None)
+        if child is not None:
+            self.history[child] = [*self.history[parent]]
+            self.counts.forks += 1
+            for key, each in made.items():
+                self._add_child(key, (child, *key[1:]), each, written)
+            shared = sum(len(each) > 1 for each in self.shared.values())
+            self.most_shared = max(self.most_shared, shared)
+
+    def _check_copy(self, stream: Stream, copy: Sequence[_Byte], size: int) -> None:
+        if len(copy) != size:
+            raise Violation(f"{_name(stream)}: {len(copy)} bytes are copied in the place of {size}")
+        for n, byte in enumerate(copy):
+            page, offset = divmod(byte.address, self.config.page_bytes)
+            if page in self.owner:
+                raise Violation(f"{self._said(byte)} is written as a copy of {_name(stream)}")
+            if byte.address != copy[0].address + n or offset != n:
+                raise Violation(f"{self._said(byte)} is written for {_name(stream)}, after a gap")
+
+    def _add_child(
+        self, of: Stream, stream: Stream, made: _Stream, written: Sequence[_Byte]
+    ) -> None:
+        """``stream`` has the pages of ``made``: the last one may be a copy of that of ``of``."""
+        self.streams[stream] = made
+        page_bytes = self.config.page_bytes
+        for page, original in zip(made.pages, self.streams[of].pages, strict=True):
+            if page == original:
+                self.shared[page] = self._having(page) | {stream[0]}
+                continue
+            self.owner[page] = stream
+            self.astray.pop(page, None)
+            to, first = page * page_bytes, original * page_bytes
+            cycles = {byte.address: byte.cycle for byte in written}
+            for n in range(made.end):
+                self.since[to + n], self.wanted[to + n] = cycles[to + n], self.wanted[first + n]
 
     # Steps.
 
@@ -179,10 +255,7 @@ class Owners:
             history.append(place.token)
         # All of a chunk is known before its first APPEND.
         histories = {number: tuple(tokens) for number, tokens in self.history.items()}
-        written = [
-            _Byte(each.cycle, each.address + offset, each.is_error)
-            for each in accesses if each.is_write for offset in each.bytes
-        ]  # fmt: skip
+        written = _bytes_of(accesses)
         self.counts.written += sum(each.is_write for each in accesses)
         wanted = np.zeros(self.size // self.word_bytes, dtype=np.int64)
         vectors: list[_Vector] = []
@@ -315,6 +388,8 @@ class Owners:
         if stream is None:
             self.astray.setdefault(page, set()).update(members)
             return
+        if page in self.shared:
+            raise Violation(f"{self._said(byte)} is written, and others have the page")
         if stream[0] not in members:
             raise Violation(f"{self._said(byte)} is written by a step in which it has no place")
         if offset < self.streams[stream].end or page != self.streams[stream].pages[-1]:
@@ -347,7 +422,7 @@ class Owners:
                 if wanted is None and page in self.astray:
                     continue  # what a failed step wrote itself
                 raise Violation(f"{said} is read, and nobody has the page")
-            if stream[0] not in members:
+            if not self._having(page) & members:
                 raise Violation(f"{said} is read: {_name(stream)} has no place of the step")
             since = self.since[each.address : each.address + word]
             if not ((since != _NEVER) & (since < each.cycle)).any():
@@ -373,6 +448,7 @@ class Owners:
 
     def _release(self, page: int) -> None:
         del self.owner[page]
+        self.shared.pop(page, None)
         first = page * self.config.page_bytes
         self.since[first : first + self.config.page_bytes] = _NEVER
 
@@ -382,6 +458,14 @@ class Owners:
         when = f"cycle {byte.cycle}: " if byte.cycle != _NEVER else ""
         whose = f" of {_name(stream)}" if stream else ", which nobody has,"
         return f"{when}byte {offset} of page {page}{whose}"
+
+
+def _bytes_of(accesses: Sequence[Access]) -> list[_Byte]:
+    """The bytes that are written, in order."""
+    return [
+        _Byte(each.cycle, each.address + offset, each.is_error)
+        for each in accesses if each.is_write for offset in each.bytes
+    ]  # fmt: skip
 
 
 def _name(stream: Stream) -> str:

@@ -17,6 +17,8 @@ from hdl.oaken.attention_reads import OakenAttentionReads
 from hdl.oaken.kv_engine import OakenKvEngine
 from hdl.paging.mmu import PagingMmu
 from hdl.paging.mmu_writer import PagingMmuWriter
+from hdl.paging.page_forks import Forks
+from hdl.paging.page_table import PagingPageTable
 from tb.faults.plant import plant
 
 _ATTENTION: tuple[type[Block], ...] = (KllmAccelerator, OakenAttention)
@@ -29,24 +31,25 @@ class Planted:
 
     meaning: str
     users: tuple[type[Block], ...]
-    part: type[Block]
+    part: type[Any]  # a block; or ``Forks``, which is made where it is defined
     method: str
     old: str
     new: str
 
     def accelerator(self) -> Callable[[KllmAcceleratorConfig], Block]:
         made: Any = plant(self.part, self.method, self.old, self.new)
-        part: type[Block] = self.part
+        part: type[Any] = self.part
         for user in reversed(self.users):
             made, part = _with_part(user, part, made), user
         return made
 
 
-def _with_part(user: type[Any], part: type[Block], other: type[Block]) -> Any:
+def _with_part(user: type[Any], part: type[Any], other: type[Any]) -> Any:
     """``user`` with ``other`` wherever it makes a ``part``."""
 
     def elaborate(self: Any, platform: Any) -> Any:
-        with unittest.mock.patch.object(sys.modules[user.__module__], part.__name__, other):
+        name = user.__module__ if issubclass(part, Block) else part.__module__
+        with unittest.mock.patch.object(sys.modules[name], part.__name__, other):
             return user.elaborate(self, platform)
 
     return type(f"Faulty{user.__name__}", (user,), {"elaborate": elaborate})
@@ -65,5 +68,14 @@ PLANTED = {
         "*(request.p[name].eq(Mux(of_value, waiting[name], now[name])) for name in _JOB.members),",
         "*(request.p[name].eq(Mux(of_value, (now if name == 'sequence' else waiting)[name], "
         "now[name])) for name in _JOB.members),",
+    ),
+}  # fmt: skip
+
+PLANTED_FORKS = {
+    "tip": Planted(
+        "a child follows the parent's link after the last page in common",
+        (*_PAGES, PagingPageTable), Forks, "follower",
+        "return Mux(entry.has_tip & (page == entry.tip), entry.own, link)",
+        "return link",
     ),
 }  # fmt: skip

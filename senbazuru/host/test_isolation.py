@@ -58,11 +58,17 @@ def asked() -> list[Wanted]:
 
 
 class Golden:
-    """The golden machine: of a request alone its tokens, and the records of each K and V."""
+    """The golden machine: of a request alone its tokens, and the records of each K and V.
 
-    def __init__(self, layers: int) -> None:
-        self.layers = layers
-        self.host = ModelHost(example.image(layers=layers, **SIZES))
+    engine : whose records they are, of the machine's ``engines``
+    """
+
+    def __init__(
+        self, layers: int, sizes: dict | None = None, engines: int = 1, engine: int = 0
+    ) -> None:
+        self.layers, self.engine = layers, engine
+        image = example.image(layers=layers, engines=engines, **(sizes or SIZES))
+        self.host = ModelHost(image)
         self.records: dict[tuple[tuple[int, ...], int, int], list[bytes]] = {}
         self.oracle = oracle_of(self.records)
 
@@ -72,8 +78,8 @@ class Golden:
         sequence = cache.request(Request(Op.OPEN)).sequence
         temperature, top_k, seed = request.sampling
         sampling = engines.Sampling.at(temperature, top_k, seed) if temperature else None
-        tokens, cached = list(request.prompt), 0
-        while len(tokens) < len(request.prompt) + request.most:
+        tokens, cached = request.whole, 0
+        while len(tokens) < len(request.whole) + request.most:
             count = min(PLACES, len(tokens) - cached)
             chooses = cached + count == len(tokens)
             places = [
@@ -85,10 +91,10 @@ class Golden:
         for token in range(cached):
             for layer in range(self.layers):
                 for kv in range(2):
-                    found = cache.engines[0].records(sequence, layer, kv, token)
+                    found = cache.engines[self.engine].records(sequence, layer, kv, token)
                     self.records[tuple(tokens[: token + 1]), layer, kv] = found
         cache.request(Request(Op.FREE, sequence))
-        return tokens[len(request.prompt) :]
+        return tokens[len(request.whole) :]
 
 
 @pytest.fixture(scope="module")

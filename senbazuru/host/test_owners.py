@@ -1,7 +1,8 @@
 """``owners.Owners`` finds the faults of a chip in Python, which has golden's page table.
 
 The chip writes the records of each APPEND to the bytes that golden.paging.pages names, and reads
-those of each ATTEND. Each fault changes one of these. Every one of FAULTS is found.
+those of each ATTEND. A FORK copies what it says. Each fault changes one of these. Every one of
+FAULTS and of FORK_FAULTS is found.
 """
 
 import dataclasses
@@ -21,6 +22,7 @@ from senbazuru.host.owners import Access, CacheCommand, Owners, Violation
 WORD = 16
 KV = KvShape(heads=2, head_dim=32, block=32, order="token")
 CONFIG = CacheConfig(kv=KV, sequences=4, layers=2, pages=128, page_bytes=256, max_tokens=40)
+SHARING = dataclasses.replace(CONFIG, sequences=6, forks=True)
 PLACES = 4
 
 
@@ -61,9 +63,9 @@ class Fault:
 class Chip:
     """The page table, the memory, and the owners that watch them."""
 
-    def __init__(self, fault: Fault) -> None:
-        self.fault, self.table = fault, PageTable(CONFIG)
-        self.owners = Owners(CONFIG, WORD, record)
+    def __init__(self, fault: Fault, config: CacheConfig = CONFIG) -> None:
+        self.fault, self.table = fault, PageTable(config)
+        self.owners = Owners(config, WORD, record)
         self.memory = np.zeros(self.owners.size, dtype=np.uint8)
         self.tokens: dict[int, list[int]] = {}
         self.cycle = 0
@@ -89,6 +91,27 @@ class Chip:
                     self.page(PageOp.FREE_STREAM, sequence=number, layer=layer, kv=kv, slot=slot)
         self.page(PageOp.VACATE, sequence=number)
         del self.tokens[number]
+
+    def fork(self, parent: int) -> int:
+        """The child, which begins with the pages of the parent."""
+        self.accesses = []
+        tokens = self.tokens[parent]
+        found = self.page(PageOp.FORK, sequence=parent, token=len(tokens))
+        assert found.status == Status.OK
+        child, left = found.sequence, 1
+        while left:
+            found = self.page(PageOp.FORK_STREAM)
+            assert found.status == Status.OK
+            left = found.skip
+            if found.bytes:
+                first = found.page * CONFIG.page_bytes
+                self.read(first, found.bytes)
+                data = self.memory[first : first + found.bytes].tobytes()
+                self.write(found.page2 * CONFIG.page_bytes, data)
+        self.page(PageOp.FORK_END)
+        self.owners.fork(parent, child, self.accesses)
+        self.tokens[child] = [*tokens]
+        return child
 
     def write(self, address: int, data: bytes) -> None:
         """One access for each word."""
@@ -167,6 +190,34 @@ def run(fault: Fault, steps: int = 40, seed: int = 1) -> Owners:
             chip.step(places)
         if len(alive) > 2 and rng.random() < 0.3:
             chip.free(alive.pop(rng.randrange(3)))
+    return chip.owners
+
+
+def run_forks(fault: Fault, steps: int = 60, seed: int = 1) -> Owners:
+    """Prompts and their children grow, and go in any order."""
+    rng, chip = random.Random(seed), Chip(fault, SHARING)
+    alive: list[int] = []
+    parents: list[int] = []
+    for _ in range(steps):
+        if len(alive) < 5 and rng.random() < 0.7:
+            grown = [n for n in parents if len(chip.tokens[n]) > 5]
+            if grown:
+                alive.append(chip.fork(rng.choice(grown)))
+            else:
+                alive.append(chip.open())
+                parents.append(alive[-1])
+        some = rng.sample(alive, min(len(alive), rng.randint(1, PLACES)))
+        some = [n for n in some if len(chip.tokens[n]) < CONFIG.max_tokens]
+        places = [Place(n, len(chip.tokens[n]), rng.randrange(100)) for n in some]
+        if places:
+            chip.step(places)
+        if len(alive) > 3 and rng.random() < 0.3:
+            gone = alive.pop(rng.randrange(4))
+            parents = [n for n in parents if n != gone]
+            chip.free(gone)
+    for each in alive:
+        chip.free(each)
+    assert not chip.owners.owner
     return chip.owners
 
 
@@ -250,6 +301,102 @@ FAULTS = {
     "thresholds of another layer": Fault(thresholds=True),
     "a record is written twice": Fault(twice=True),
 }
+
+
+def in_use(table: PageTable, _command: PageCommand, made: PageResponse) -> PageResponse:
+    """A copy goes to the first page of the parent's stream."""
+    stream = table._streams[table._fork_now.parent * STREAMS + table._fork_now.done - 1]
+    return made._replace(page2=stream.first) if made.bytes else made
+
+
+def not_counted(table: PageTable, _command: PageCommand, made: PageResponse) -> PageResponse:
+    """The child's pages are not counted as shared: they go back with the first FREE."""
+    child = table._fork_now.child
+    for page in table._walk(table._streams[child * STREAMS + table._fork_now.done - 1]):
+        table._pages[page].sharers = 0
+    return made
+
+
+def last_shared(table: PageTable, _command: PageCommand, made: PageResponse) -> PageResponse:
+    """The child goes on in the parent's last page."""
+    if made.bytes:
+        stream = table._streams[table._fork_now.child * STREAMS + table._fork_now.done - 1]
+        stream.last = stream.own = made.page
+        if stream.tip is None:
+            stream.first = made.page
+    return made
+
+
+def parents_link(table: PageTable, command: PageCommand, made: PageResponse) -> PageResponse:
+    return made._replace(page=table._pages[command.page].next)
+
+
+STREAMS = SHARING.streams // SHARING.sequences
+FORK_FAULTS = {
+    "a copy is written over the page that it is of": Fault(
+        on(PageOp.FORK_STREAM, lambda _t, _c, a: a._replace(page2=a.page))
+    ),
+    "a copy goes to a page in use": Fault(on(PageOp.FORK_STREAM, in_use)),
+    "a copy lacks its last byte": Fault(
+        on(PageOp.FORK_STREAM, lambda _t, _c, a: a._replace(bytes=max(0, a.bytes - 1)))
+    ),
+    "a copy is of another page": Fault(
+        on(PageOp.FORK_STREAM, lambda _t, _c, a: a._replace(page=a.page ^ 1))
+    ),
+    "a page of two sequences goes back with the first": Fault(on(PageOp.FORK_STREAM, not_counted)),
+    "a child goes on in its parent's last page": Fault(on(PageOp.FORK_STREAM, last_shared)),
+    "NEXT follows the parent's link after the tip": Fault(on(PageOp.NEXT, parents_link)),
+    "an ATTEND of a prompt reads another sequence": Fault(
+        read=lambda place: 1 if place.sequence == 0 else place.sequence
+    ),
+}
+
+
+def test_a_right_chip_that_shares():
+    for seed in range(5):
+        owners = run_forks(Fault(), seed=seed)
+        assert owners.counts.forks > 3
+        assert owners.most_shared > 3
+        assert not owners.counts.lost
+
+
+@pytest.mark.parametrize("name", FORK_FAULTS)
+def test_faults_of_forks_are_found(name):
+    with pytest.raises(Violation) as found:
+        run_forks(FORK_FAULTS[name])
+    print(name, "->", found.value)
+
+
+def test_a_fork_that_fails():
+    """It may write to pages that nobody has, and to no other."""
+    chip = Chip(Fault(), SHARING)
+    first, second = chip.open(), chip.open()
+    for token in range(3):
+        chip.step([Place(n, token, 7 * n + token) for n in (first, second)])
+    owners = chip.owners
+    key = first, 0, 0, 0
+    page, end = owners.streams[key].pages[-1], owners.streams[key].end
+    free = next(chip.table.free_chain()) * CONFIG.page_bytes
+
+    def copy(to: int) -> list[Access]:
+        starts = range(0, end, WORD)
+        sizes = [min(WORD, end - start) for start in starts]
+        return [
+            Access(chip.cycle + 1 + n, to + start, tuple(range(size)), True, False)
+            for n, (start, size) in enumerate(zip(starts, sizes, strict=True))
+        ]
+
+    owners.fork(first, None, copy(free))
+    owners.fork(first, None, [])
+    assert len(owners.history) == 2
+    with pytest.raises(Violation, match="is written as a copy of"):
+        owners.fork(first, None, copy(owners.streams[second, 0, 0, 0].pages[-1] * 256))
+    read = Access(chip.cycle + 9, owners.streams[second, 0, 0, 0].pages[0] * 256, (), False, False)
+    with pytest.raises(Violation, match="has no place of the step"):
+        owners.fork(first, None, [read])
+    with pytest.raises(Violation, match="which is open"):
+        owners.fork(first, second, [])
+    assert page * CONFIG.page_bytes != free
 
 
 def test_a_right_chip():

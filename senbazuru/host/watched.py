@@ -106,6 +106,9 @@ class TappedChip(Chip):
     def freed(self, sequence: int) -> None:
         pass
 
+    def forked(self, parent: int, child: int | None) -> None:
+        """child: None where the FORK failed."""
+
     def ended(self, row: int, result: int) -> None:
         """A step of the program in ``row`` has a RESULT."""
 
@@ -175,7 +178,10 @@ class TappedChip(Chip):
 
     def _take_answer(self, word: int) -> None:
         asked = self._asked.pop(0)
-        if word >> 8 & 0xF != Status.OK:
+        is_good = word >> 8 & 0xF == Status.OK
+        if asked["op"] == Op.FORK:
+            self.forked(asked["sequence"], word >> 16 & 0xFF if is_good else None)
+        if not is_good:
             return
         if asked["op"] == Op.OPEN:
             self.opened(word >> 16 & 0xFF)
@@ -200,11 +206,11 @@ class TappedChip(Chip):
 class WatchedChip(TappedChip):
     """Its traffic to the pages goes through ``owners``; the pages are of one engine."""
 
-    def __init__(self, chip: VerilatedChip, owners: Owners, places: int) -> None:
+    def __init__(self, chip: VerilatedChip, owners: Owners, places: int, engine: int = 0) -> None:
         super().__init__(chip, places)
-        self.owners = owners
+        self.owners, self.engine = owners, engine
         self._commands: dict[bytes, list[CacheCommand]] = {}
-        chip.watch()
+        chip.watch(engine)
 
     def opened(self, sequence: int) -> None:
         self.owners.open(sequence)
@@ -212,11 +218,15 @@ class WatchedChip(TappedChip):
     def freed(self, sequence: int) -> None:
         self.poison(self.owners.free(sequence))
 
+    def forked(self, parent: int, child: int | None) -> None:
+        self.owners.fork(parent, child, accesses_of(self.chip.accesses()))
+
     def ended(self, row: int, result: int) -> None:
         program = self.programs[row]
         if program not in self._commands:
             self._commands[program] = cache_commands(program)
-        memory = np.frombuffer(self.chip.pages(0, self.owners.size), dtype=np.uint8)
+        pages = self.chip.pages(0, self.owners.size, self.engine)
+        memory = np.frombuffer(pages, dtype=np.uint8)
         accesses = accesses_of(self.chip.accesses())
         self.owners.step(self.batch, self._commands[program], accesses, memory, is_done(result))
 
@@ -229,11 +239,11 @@ class WatchedChip(TappedChip):
         """Bytes that nobody may see any more are others now: who used one would differ."""
         size = self.owners.config.page_bytes
         for page in pages:
-            self.chip.set_pages(page * size, bytes([_POISON]) * size)
+            self.chip.set_pages(page * size, bytes([_POISON]) * size, self.engine)
 
     def damage(self, address: int, data: bytes) -> None:
         """Changes bytes of a sequence in the memory, as if it had kept them so."""
-        self.chip.set_pages(address, data)
+        self.chip.set_pages(address, data, self.engine)
         self.owners.wanted[address : address + len(data)] = list(data)
 
 

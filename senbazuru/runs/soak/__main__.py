@@ -17,7 +17,7 @@ from hdl.arguments import add_page, check_page, whole, write_page
 from senbazuru.runs.cycles import owned
 from senbazuru.runs.soak.check import Mismatch
 from senbazuru.runs.soak.faults import FAULTS
-from senbazuru.runs.soak.run import Figures, soak
+from senbazuru.runs.soak.run import Figures, soak, soak_config
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 PAGE = ROOT / "docs" / "paging-soak.md"
@@ -30,7 +30,9 @@ def _rows(figures: Figures) -> list[tuple[str, str]]:
         ("minutes", f"{figures.seconds / 60:.1f}"),
         ("cycles", f"{figures.cycles:,}"),
         ("pages taken", f"{figures.pages_taken:,}"),
+        ("pages that a child has in common", f"{figures.pages_shared:,}"),
         ("most pages in use when all was at rest", f"{figures.most_pages:,}"),
+        ("most of them in common", f"{figures.most_shared:,}"),
         ("bytes written", f"{figures.bytes_written:,}"),
         ("bytes read and compared", f"{figures.bytes_read:,}"),
         ("write bursts", f"{figures.write_bursts:,}"),
@@ -64,10 +66,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     add_page(parser, PAGE)
+    parser.add_argument("--no-forks", action="store_true", help="an MMU without forks")
     parser.add_argument("--fault", choices=sorted(FAULTS), help="plant a fault; it must be found")
     options = parser.parse_args(arguments)
     if options.page and options.fault:
         parser.error("--page: the page is of a run without a fault: no --fault")
+    if options.no_forks and (options.page or options.fault):
+        parser.error("--no-forks: page and faults have an MMU of their own: no --page, no --fault")
     check_page(parser, options.page, ["soak"])
     with owned(parser, options.json):
         return _run(options)
@@ -90,7 +95,10 @@ def _run(options: argparse.Namespace) -> int:
             bar.update(task, completed=requests, cycles=cycles)
 
         try:
-            figures = soak(options.requests, options.seed, block=block, progress=progress)
+            config = soak_config(forks=not options.no_forks)
+            figures = soak(
+                options.requests, options.seed, config=config, block=block, progress=progress
+            )
         except Mismatch as error:
             bar.stop()
             print(f"senbazuru.runs.soak: seed {options.seed}: {error}", file=sys.stderr)

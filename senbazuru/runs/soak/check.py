@@ -7,11 +7,18 @@ from the write bursts which pages these are. A page must be free when a stream f
 or of a request that is just then releasing it. From then on that stream alone reads and writes it.
 Free pages are all pages less those of all streams.
 
+A FORK gives a child the parent's streams, full pages included. So a page may have several streams,
+which read it; none writes to it any more. The page is free when the last of them lets it go, in any
+order. The model finds the child's copies of the last pages among the write bursts, by their bytes.
+
 Requests of one kind end in order, and take effect on a sequence in the order in which they were
 accepted. Where two kinds may overtake each other, the model allows a window and no more:
 
 - a READ may or may not see the APPENDs that were in flight with it;
-- pages that a FREE or TRIM in flight is releasing may or may not be free for an APPEND.
+- pages that a FREE or TRIM in flight is releasing may or may not be free for an APPEND;
+- so may those that a FORK takes, or gives back as it fails;
+- the child of such a FORK may or may not be vacant for an OPEN;
+- pages of an APPEND in flight may or may not be free for a FORK, and the sequence of an OPEN.
 """
 
 import bisect
@@ -84,10 +91,35 @@ class Stream:
         """The first token whose record begins in page ``number``, or after it."""
         return bisect.bisect_left(self.begins, number * page_bytes)
 
+    def copied(self, page_bytes: int) -> int | None:
+        """The number of the page that a child of it has anew: the last one, if it is not full."""
+        number, used = divmod(len(self.data), page_bytes)
+        return number if used else None
+
+    def child(self, page_bytes: int, copy: int | None) -> "Stream":
+        """The same records; ``copy`` in place of the page that is not full."""
+        made = Stream()
+        made.data, made.begins = bytearray(self.data), list(self.begins)
+        made.first_page, made.pages = self.first_page, dict(self.pages)
+        if copy is not None:
+            made.pages[len(self.data) // page_bytes] = copy
+        return made
+
+
+class Page:
+    """Streams that have a page, at the same place of each."""
+
+    def __init__(self, number: int, stream: Stream):
+        self.number, self.streams = number, {id(stream): stream}
+
+    def has(self, stream: Stream, number: int) -> bool:
+        return self.number == number and id(stream) in self.streams
+
 
 class Sequence:
     def __init__(self, vectors: int, slots: int):
         self.start = 0
+        self.is_child = False
         self.vectors = [[Stream() for _ in range(slots)] for _ in range(vectors)]
 
     def tokens(self, vector: int) -> int:
@@ -112,32 +144,47 @@ class Request:
     bad: int
     known: bool = False  # the sequence is open in the order of requests
     tokens: int = 0  # READ: committed when it was accepted
-    released: int = 0  # APPEND: pages released by then
+    then: "Counts | None" = None  # when it was accepted
     vacant: tuple[int, ...] = ()  # OPEN: sequences that surely were
+    copies: list[tuple[int, int]] = dataclasses.field(default_factory=list)  # FORK: page, response
     is_done: bool = False  # FREE: seen by its consequences, its status is yet to come
+
+
+@dataclasses.dataclass
+class Counts:
+    """Counts what statuses have told so far."""
+
+    released: int = 0  # pages, by TRIM and FREE
+    appended: int = 0  # pages, by APPENDs
+    copied: int = 0  # pages, by FORKs
+    opened: int = 0  # OPENs
+    lost: int = 0  # APPENDs that failed after a page
+    undone: int = 0  # FORKs that failed after they had a child
+    undone_pages: int = 0  # their copies
 
 
 class Checker:
     def __init__(self, config: CacheConfig, data_bits: int, seed: int):
         self.config, self.size = config, data_bits // 8
         self.contents = Contents(seed, config)
+        self.changes = (Op.TRIM, Op.FREE, Op.FORK) if config.forks else (Op.TRIM, Op.FREE)
         self.open: dict[int, Sequence] = {}  # whose pages are not all released
         self.closing: set[int] = set()  # of which a FREE is in flight
         self.known: set[int] = set()
         self.pending = {kind: collections.deque() for kind in ("read", "append", "change", "other")}
         self.tags: dict[int, Request] = {}
-        self.owners: dict[int, tuple[Stream, int]] = {}  # page -> stream, number in it
-        self.early: dict[tuple[int, int], int] = {}  # taken before its release was reported
+        self.owners: dict[int, Page] = {}
+        self.early: dict[tuple[int, int], Page] = {}  # taken before its release was reported
         self.writes = collections.deque()
         self.reads: list[list] = []  # AR bursts not yet explained: address, beats, responses
         self.transfers = {kind: collections.deque() for kind in _KINDS}
         self.infos, self.told = collections.deque(), collections.deque()
         self.owned_pages = 0
-        self.released = 0
+        self.counts = Counts()
         self.statuses = collections.Counter()
         self.cycle = self.requests = self.drains = self.bytes_read = self.bytes_written = 0
-        self.pages_taken = 0
-        self.most_pages = 0
+        self.pages_taken = self.pages_shared = 0
+        self.most_pages = self.most_shared = 0
         self.end: dict[str, int] = {}
         self.ended = False
 
@@ -209,7 +256,7 @@ class Checker:
             return "read"
         if op == Op.APPEND:
             return "append"
-        return "change" if op in (Op.TRIM, Op.FREE) else "other"
+        return "change" if op in self.changes else "other"
 
     def _request(self, request: Request) -> None:
         self.requests += 1
@@ -221,7 +268,7 @@ class Checker:
             self.known.discard(request.sequence)
             if request.known:
                 self.closing.add(request.sequence)
-        request.released = self.released
+        request.then = dataclasses.replace(self.counts)
         if request.op == Op.OPEN:
             request.vacant = tuple(q for q in range(self.config.sequences) if q not in self.open)
         if request.known and request.op == Op.READ and request.layer < self.config.layers:
@@ -238,9 +285,10 @@ class Checker:
         queue.popleft()
         if op != request.op:
             self._fail(request, f"status says op {op}")
-        if request.op != Op.OPEN and sequence != request.sequence:
+        names_child = op == Op.FORK and self.config.forks and status == Status.OK
+        if request.op != Op.OPEN and not names_child and sequence != request.sequence:
             self._fail(request, f"status says sequence {sequence}")
-        name = _OPS[op] if op <= Op.FREE else "others"
+        name = _OPS[op] if op <= Op.FREE or op in self.changes else "others"
         self.statuses[name, _STATUSES.get(status, "?")] += 1
         if request.op == Op.OPEN:
             self._open(request, status, sequence)
@@ -254,6 +302,8 @@ class Checker:
             self._append(request, status)
         elif request.op == Op.TRIM:
             self._trim(request, status)
+        elif request.op == Op.FORK:
+            self._fork(request, status, sequence)
         else:
             self._free(request, status)
 
@@ -264,7 +314,7 @@ class Checker:
 
     def _refusal(self, request: Request) -> Status:
         op, config = request.op, self.config
-        if op not in (Op.APPEND, Op.READ, Op.TRIM, Op.FREE):
+        if op not in (Op.APPEND, Op.READ, *self.changes):
             return Status.BAD_REQUEST
         if op in (Op.APPEND, Op.READ) and request.layer >= config.layers:
             return Status.BAD_REQUEST
@@ -274,9 +324,11 @@ class Checker:
 
     def _open(self, request: Request, status: int, sequence: int) -> None:
         everyone = range(self.config.sequences)
+        # A FORK has its child before it is known how it ends.
+        hidden = bool(self._forking() or self.counts.undone > request.then.undone)
         if status == Status.TABLE_FULL:
             vacant = [q for q in request.vacant if q not in self.open]
-            if vacant:
+            if len(vacant) > hidden:
                 self._fail(request, f"TABLE_FULL, but {vacant} are vacant")
             return
         self._expect(request, status, Status.OK, Status.TABLE_FULL)
@@ -292,8 +344,9 @@ class Checker:
             self._release_all(sequence)
             request_of_free.is_done = True
         lower = [q for q in request.vacant if q < sequence and q not in self.open]
-        if lower:
+        if len(lower) > hidden:
             self._fail(request, f"opened {sequence}, but {lower} are vacant")
+        self.counts.opened += 1
         self.known.add(sequence)
         self.open[sequence] = Sequence(self.config.layers * 2, self.config.kv.slots)
 
@@ -308,14 +361,19 @@ class Checker:
 
     def _release(self, stream: Stream, first: int, last: int) -> None:
         for number in range(first, last):
-            page = stream.pages.pop(number)
-            owner = self.owners.get(page)
-            if owner is not None and owner[0] is stream and owner[1] == number:
-                del self.owners[page]
-            elif self.early.pop((id(stream), number), None) is None:
-                raise Mismatch(f"cycle {self.cycle}: page {page} is not its stream's any more")
-        self.owned_pages -= last - first
-        self.released += last - first
+            at = stream.pages.pop(number)
+            page = self.owners.get(at)
+            is_early = page is None or not page.has(stream, number)
+            if is_early:
+                page = self.early.pop((id(stream), number), None)
+                if page is None:
+                    raise Mismatch(f"cycle {self.cycle}: page {at} is not its stream's any more")
+            del page.streams[id(stream)]
+            if not page.streams:
+                self.owned_pages -= 1
+                self.counts.released += 1
+                if not is_early:
+                    del self.owners[at]
         stream.first_page = last
 
     def _free(self, request: Request, status: int) -> None:
@@ -345,31 +403,155 @@ class Checker:
             first = stream.first_page
             self._release(stream, first, first + self._drops(stream, request.token))
 
+    def _going(self) -> dict[Page, set[int]]:
+        """The streams of each page that may have let it go by now: requests in flight say so."""
+        found: dict[Page, set[int]] = {}
+        for request in self.pending["change"]:
+            if not request.known or request.is_done or request.op == Op.FORK:
+                continue
+            for stream in self.open[request.sequence].streams():
+                count = stream.page_count(self.config.page_bytes)
+                if request.op == Op.TRIM:
+                    count = self._drops(stream, request.token)
+                for number in range(stream.first_page, stream.first_page + count):
+                    key = id(stream), number
+                    page = self.early.get(key) or self.owners[stream.pages[number]]
+                    found.setdefault(page, set()).add(id(stream))
+        return found
+
     def _releasing(self) -> int:
         """Pages that requests in flight may have released by now."""
-        pages = 0
-        for request in self.pending["change"]:
-            if not request.known or request.is_done:
-                continue
-            streams = list(self.open[request.sequence].streams())
-            if request.op == Op.FREE:
-                pages += sum(stream.page_count(self.config.page_bytes) for stream in streams)
-            else:
-                pages += sum(self._drops(stream, request.token) for stream in streams)
-        return pages
+        return sum(by >= page.streams.keys() for page, by in self._going().items())
 
     def _is_releasing(self, page: int) -> bool:
-        stream, number = self.owners[page]
-        for request in self.pending["change"]:
-            if not request.known or request.is_done:
-                continue
-            if all(stream is not each for each in self.open[request.sequence].streams()):
-                continue
-            if request.op == Op.FREE:
-                return True
-            if number < stream.first_page + self._drops(stream, request.token):
+        owner = self.owners[page]
+        return self._going().get(owner, set()) >= owner.streams.keys()
+
+    # ---------------------------------------------------------------- FORK
+
+    def _forking(self) -> Request | None:
+        """The FORK that may be under way: statuses of those before it have come."""
+        first = self.pending["change"][0] if self.pending["change"] else None
+        return first if first is not None and first.op == Op.FORK and first.known else None
+
+    def _fork(self, request: Request, status: int, sequence: int) -> None:
+        """Nothing of the parent changes while its FORK is under way."""
+        config, counts, then = self.config, self.counts, request.then
+        parent = self.open[request.sequence]
+        if parent.is_child:
+            self._expect(request, status, Status.BAD_REQUEST)
+            return
+        vacant = [q for q in range(config.sequences) if q not in self.open]
+        opening = sum(each.op == Op.OPEN for each in self.pending["other"])
+        if status == Status.TABLE_FULL:
+            if len(vacant) > opening:
+                self._fail(request, f"TABLE_FULL, but {vacant} are vacant")
+            return
+        if not vacant and counts.opened == then.opened:
+            self._expect(request, status, Status.TABLE_FULL)
+        if request.token > config.max_tokens:
+            self._expect(request, status, Status.BEYOND_LENGTH)
+            return
+        wanted, refusal = self._wanted_copies(request)
+        free = config.pages - self.owned_pages
+        # Of the APPENDs under way at the same time only one has pages that no status told of.
+        hidden = bool(self.pending["append"] or counts.lost > then.lost)
+        surely, most = free - hidden * config.kv.slots, free + counts.appended - then.appended
+        expected = [refusal] if len(wanted) <= most else []
+        if len(wanted) > surely:
+            expected.append(Status.OUT_OF_PAGES)
+        if status in (Status.SLAVE_ERROR, Status.DECODE_ERROR) and Status.OK in expected:
+            expected.append(Status(status))  # judged by its responses below
+        self._expect(request, status, *expected)
+        while len(request.copies) < len(wanted) and self._take_copy(request, wanted):
+            pass
+        copies, worst = request.copies, 0
+        for stream, (_, response) in zip(wanted, copies, strict=False):
+            number = stream.copied(config.page_bytes)
+            begin, end = number * config.page_bytes, len(stream.data)
+            for each in (response, *self._bursts(request, "copy", stream, begin, end)):
+                worst |= each
+        if status == Status.OUT_OF_PAGES:
+            if not surely <= len(copies) <= min(most, len(wanted) - 1):
+                self._fail(request, f"OUT_OF_PAGES after {len(copies)} pages of {len(wanted)}")
+        elif len(copies) < len(wanted):
+            self._fail(request, f"page {len(copies)} of {len(wanted)} was not copied")
+        if refusal == Status.OK and status != Status.OUT_OF_PAGES:
+            by_worst = {0: Status.OK, 2: Status.SLAVE_ERROR, 3: Status.DECODE_ERROR}
+            self._expect(request, status, by_worst[worst])
+        if status != Status.OK:
+            counts.undone += 1
+            counts.undone_pages += len(copies)
+            return
+        lower = [q for q in vacant if q < sequence]
+        if sequence not in vacant or len(lower) > opening:
+            self._fail(request, f"its child is {sequence}, but {vacant} are vacant")
+        for page, _ in copies:
+            if page in self.owners:
+                self._fail(request, f"copied to page {page}, which has an owner")
+        self._add_child(parent, sequence, iter([page for page, _ in copies]))
+        counts.copied += len(copies)
+        self.pages_taken += len(copies)
+        self.owned_pages += len(copies)
+
+    def _wanted_copies(self, request: Request) -> tuple[list[Stream], Status]:
+        """Streams with a page to be copied before the FORK ends, and how: OUT_OF_PAGES apart."""
+        parent, wanted = self.open[request.sequence], []
+        for number, vector in enumerate(parent.vectors):
+            tokens = parent.tokens(number)
+            if tokens != request.token:
+                too_long = tokens > request.token
+                return wanted, Status.TOKEN_ORDER if too_long else Status.BEYOND_LENGTH
+            wanted += [each for each in vector if each.copied(self.config.page_bytes) is not None]
+        return wanted, Status.OK
+
+    def _take_copy(self, request: Request, wanted: list[Stream], is_first=False) -> bool:
+        """Take the write bursts of the FORK's next copy, if they are there; or come first."""
+        page_bytes, made = self.config.page_bytes, request.copies
+        stream = wanted[len(made)]
+        data = bytes(stream.data[stream.copied(page_bytes) * page_bytes :])
+        for first in range(1 if is_first else len(self.writes)):
+            page, at, worst, last = self.writes[first][0] // page_bytes, 0, 0, first
+            while at < len(data) and last < len(self.writes):
+                address, part, response = self.writes[last]
+                if address != page * page_bytes + at or part != data[at : at + len(part)]:
+                    break
+                at, worst, last = at + len(part), worst | response, last + 1
+            # A FORK that fails gives pages back before its status, so they may have owners again.
+            if at == len(data) and all(page != each for each, _ in made):
+                for _ in range(first, last):
+                    del self.writes[first]
+                made.append((page, worst))
                 return True
         return False
+
+    def _skip_copies(self, stream: Stream, record: bytes) -> None:
+        """Take the write bursts of a FORK's copies that come before those of ``record``."""
+        fork = self._forking()
+        if fork is None or self.open[fork.sequence].is_child:
+            return
+        wanted, _ = self._wanted_copies(fork)
+        while self.writes and len(fork.copies) < len(wanted) and not self._is_next(stream, record):
+            if not self._take_copy(fork, wanted, is_first=True):
+                break
+
+    def _add_child(self, parent: Sequence, number: int, copies) -> None:
+        page_bytes = self.config.page_bytes
+        child = Sequence(len(parent.vectors), self.config.kv.slots)
+        child.start, child.is_child = parent.start, True
+        for vector, its in zip(parent.vectors, child.vectors, strict=True):
+            for slot, stream in enumerate(vector):
+                copied = stream.copied(page_bytes)
+                copy = next(copies) if copied is not None else None
+                its[slot] = made = stream.child(page_bytes, copy)
+                for at, page in made.pages.items():
+                    if at == copied:
+                        self.owners[page] = Page(at, made)
+                    else:
+                        self.owners[page].streams[id(made)] = made
+                        self.pages_shared += 1
+        self.known.add(number)
+        self.open[number] = child
 
     # ---------------------------------------------------------------- APPEND
 
@@ -393,8 +575,14 @@ class Checker:
             needed += -(-(len(stream.data) + len(record)) // page_bytes) - have
         free = config.pages - self.owned_pages
         # Pages released since this request was accepted may have come too late for it.
-        surely = free - (self.released - request.released)
+        counts, then = self.counts, request.then
+        surely = free - (counts.released - then.released)
         most = free + self._releasing()
+        # FORKs may have taken theirs before it, or after it.
+        surely -= counts.undone_pages - then.undone_pages
+        if self._forking():
+            surely -= self.config.streams // self.config.sequences
+        most += counts.copied - then.copied
         expected = []
         if needed <= most:
             expected.append(Status.VECTOR_LENGTH if limit < config.kv.slots else Status.OK)
@@ -405,6 +593,8 @@ class Checker:
         self._expect(request, status, *expected)
 
         worst, taken = 0, []
+        if limit:
+            self._skip_copies(streams[0], records[0])
         for slot, stream in enumerate(streams):
             if slot == limit or (status == Status.OUT_OF_PAGES and not self._is_next(
                 stream, records[slot]
@@ -419,11 +609,13 @@ class Checker:
             by_worst = {0: Status.OK, 2: Status.SLAVE_ERROR, 3: Status.DECODE_ERROR}
             self._expect(request, status, by_worst[worst])
         if status != Status.OK:
+            self.counts.lost += bool(taken) or status == Status.OUT_OF_PAGES
             for stream, number, page in taken:
                 del self.owners[page]
                 del stream.pages[number]
             return
         self.owned_pages += len(taken)
+        self.counts.appended += len(taken)
         for stream, record in zip(streams, records, strict=True):
             stream.data += record
             stream.begins.append(len(stream.data))
@@ -459,13 +651,15 @@ class Checker:
             if number in stream.pages:
                 if stream.pages[number] != page:
                     self._fail(request, f"written to page {page}, not {stream.pages[number]}")
+                if len(self.owners[page].streams) > 1:
+                    self._fail(request, f"written to page {page}, which others read")
             else:
                 if page in self.owners:
                     if not self._is_releasing(page):
                         self._fail(request, f"written to page {page}, which has an owner")
-                    old, old_number = self.owners[page]
-                    self.early[id(old), old_number] = page
-                self.owners[page] = (stream, number)
+                    old = self.owners[page]
+                    self.early |= {(each, old.number): old for each in old.streams}
+                self.owners[page] = Page(number, stream)
                 stream.pages[number] = page
                 taken.append((stream, number, page))
             at += len(data)
@@ -618,13 +812,13 @@ class Checker:
         }
         if any(left.values()):
             raise Mismatch(f"cycle {self.cycle}: idle, but not explained: {left}")
-        pages = sum(
-            stream.page_count(self.config.page_bytes)
-            for sequence in self.open.values()
-            for stream in sequence.streams()
-        )
+        streams = [each for sequence in self.open.values() for each in sequence.streams()]
+        assert all(len(each.pages) == each.page_count(self.config.page_bytes) for each in streams)
+        pages = len({page for each in streams for page in each.pages.values()})
         assert pages == self.owned_pages == len(self.owners)
         self.most_pages = max(self.most_pages, pages)
+        shared = sum(len(each.streams) > 1 for each in self.owners.values())
+        self.most_shared = max(self.most_shared, shared)
         if free != self.config.pages - pages:
             raise Mismatch(
                 f"cycle {self.cycle}: {free} free pages, {pages} of {self.config.pages} owned"

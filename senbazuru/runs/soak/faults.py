@@ -4,11 +4,14 @@ import dataclasses
 import sys
 import unittest.mock
 
+from hdl.block import Block
 from hdl.paging.mmu import PagingMmu
 from hdl.paging.mmu_channel import PagingMmuChannel
 from hdl.paging.mmu_control import PagingMmuControl
+from hdl.paging.mmu_copier import PagingMmuCopier
 from hdl.paging.mmu_reader import PagingMmuReader
 from hdl.paging.mmu_writer import PagingMmuWriter
+from hdl.paging.page_forks import Forks
 from hdl.paging.page_table import PagingPageTable
 from senbazuru.runs.soak.run import soak_config
 from tb.faults.plant import plant
@@ -24,13 +27,16 @@ class Fault:
     old: str
     new: str
     user: type = PagingMmu  # the part's parent: the MMU or a part of it
+    forks: bool = True  # the MMU has forks
 
     def block(self) -> PagingMmu:
-        return _faulty(self)(soak_config())
+        return _faulty(self)(soak_config(self.forks))
 
 
 def _faulty(fault: Fault) -> type:
     part = plant(fault.part, fault.method, fault.old, fault.new)
+    if fault.part is PagingMmu:
+        return part
     user = _with_part(fault.user, fault.part, part)
     return user if fault.user is PagingMmu else _with_part(PagingMmu, fault.user, user)
 
@@ -40,8 +46,9 @@ def _with_part(parent: type, part: type, other: type) -> type:
 
     class Faulty(parent):
         def elaborate(self, platform):
-            module = sys.modules[parent.__module__]
-            with unittest.mock.patch.object(module, part.__name__, other):
+            # ``Forks`` is made where it is defined.
+            name = parent.__module__ if issubclass(part, Block) else part.__module__
+            with unittest.mock.patch.object(sys.modules[name], part.__name__, other):
                 return super().elaborate(platform)
 
     return Faulty
@@ -89,9 +96,10 @@ FAULTS = {
         "_free_stream",
         "put(chain, entry.last, free_head)",
         "put(chain, entry.first, free_head)",
+        forks=False,
     ),
     "free_in_haste": Fault(
-        "FREE and TRIM do not wait for READs and APPENDs of their sequence",
+        "FREE, TRIM and FORK do not wait for READs and APPENDs of their sequence",
         PagingMmuControl,
         "_start",
         "with m.Elif(~self.is_busy):",
@@ -104,5 +112,102 @@ FAULTS = {
         "done.i.p.error.eq(total | self.o.p.error),",
         "done.i.p.error.eq(self.o.p.error),",
         PagingMmuReader,
+    ),
+    "last_but_one": Fault(
+        "a page goes back while one other sequence has it",
+        Forks,
+        "let_go",
+        "with m.If(others == 0):",
+        "with m.If(others < 2):",
+        PagingPageTable,
+    ),
+    "never_back": Fault(
+        "a page that was shared never goes back",
+        Forks,
+        "let_go",
+        "t.put(t.rams.sharers, page, others - 1)",
+        "t.put(t.rams.sharers, page, others)",
+        PagingPageTable,
+    ),
+    "one_not_counted": Fault(
+        "the last page that a child shares is not counted",
+        Forks,
+        "fork_stream",
+        "with m.If(self.to_share != 0):",
+        "with m.If(self.to_share > 1):",
+        PagingPageTable,
+    ),
+    "partial_shared": Fault(
+        "a page that is not full is shared too",
+        Forks,
+        "fork_stream",
+        "self.to_share.eq(entry.pages - is_partial),",
+        "self.to_share.eq(entry.pages),",
+        PagingPageTable,
+    ),
+    "parents_link": Fault(
+        "a child changes the link that its parent follows",
+        Forks,
+        "commit",
+        "return (entry.pages != 0) & ~is_at_tip",
+        "return entry.pages != 0",
+        PagingPageTable,
+    ),
+    "no_tip": Fault(
+        "a child follows the parent's link after the last page in common",
+        Forks,
+        "follower",
+        "return Mux(entry.has_tip & (page == entry.tip), entry.own, link)",
+        "return link",
+        PagingPageTable,
+    ),
+    "child_forever": Fault(
+        "OPEN gives a sequence that was a child before, and is one still",
+        PagingPageTable,
+        "_decode_sequence",
+        "m.d.sync += t.forks.children[lowest].eq(0)",
+        "pass",
+    ),
+    "fork_not_undone": Fault(
+        "a child stays after its FORK has failed",
+        PagingMmuControl,
+        "_fork",
+        "m.d.sync += [work.op.eq(PageOp.CLOSE), fork.is_undone.eq(1)]",
+        "m.next = 'STATUS'",
+    ),
+    "fork_unsettled": Fault(
+        "a FORK does not wait for its copies",
+        PagingMmuControl,
+        "_fork",
+        "with m.If(self.is_copied):",
+        "with m.If(1):",
+    ),
+    "copy_read_error_lost": Fault(
+        "a FORK's status knows no errors of the reads of its copies",
+        PagingMmuCopier,
+        "_elaborate_end",
+        "worst.eq((worst | read | written) & (~self.forget).replicate(2)),",
+        "worst.eq((worst | written) & (~self.forget).replicate(2)),",
+    ),
+    "copy_error_kept": Fault(
+        "a FORK's status has errors of the FORK before",
+        PagingMmuCopier,
+        "_elaborate_end",
+        "worst.eq((worst | read | written) & (~self.forget).replicate(2)),",
+        "worst.eq(worst | read | written),",
+    ),
+    "copy_to_source": Fault(
+        "a copy is written over the page that it is of",
+        PagingMmuCopier,
+        "elaborate",
+        "self.command.p.address.eq(self.base + target.target * self.config.channel.page_bytes),",
+        "self.command.p.address.eq(self.base + target.source * self.config.channel.page_bytes),",
+    ),
+    "parent_goes_on": Fault(
+        "READs and APPENDs of a parent do not wait for its FORK",
+        PagingMmu,
+        "_elaborate_targets",
+        "ring.is_live.eq(is_good & (op != Op.FREE)),",
+        "ring.is_live.eq(is_good & (op != Op.FREE) & (op != Op.FORK)),",
     ),
 }

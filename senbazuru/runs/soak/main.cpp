@@ -18,7 +18,7 @@ constexpr unsigned QUIET_LIMIT = 20000;  // cycles without any transfer: a deadl
 constexpr unsigned TABLE_BYTES = 1 << 16;
 constexpr unsigned NONE = 255;
 
-enum Op { OPEN, APPEND, READ, TRIM, FREE };
+enum Op { OPEN, APPEND, READ, TRIM, FREE, THRESHOLDS, FORK };
 constexpr unsigned OK = 0, OUT_OF_PAGES = 11;  // statuses
 
 uint64_t cycle = 0;
@@ -129,6 +129,7 @@ struct Request {
 
 struct Sequence {
     bool open = false;     // as far as statuses tell
+    bool is_child = false;
     unsigned busy = 0;     // requests on their way
     unsigned tokens[VECTORS] = {}, appending[VECTORS] = {};
 };
@@ -145,10 +146,39 @@ class Client {
     bool tag_used[256] = {};
     Request by_tag[256];
     uint32_t appends = 0;
-    unsigned opening = 0;  // OPENs on their way
+    unsigned opening = 0;  // OPENs and FORKs on their way
+    unsigned parent = NONE;  // is brought to equal lengths, then forked
     bool starved = false;  // an APPEND found no page: somebody had better go
 
     unsigned vector_of(const Request& r) const { return r.layer % LAYERS * 2 + r.kv; }
+
+    bool opens(const Request& r) const { return r.op == OPEN || (FORKS && r.op == FORK); }
+
+    unsigned pick_parent() {
+        unsigned chosen = pick_open();
+        for (unsigned tries = 0; tries < 4 && sequences[chosen].is_child; tries++)
+            chosen = pick_open();
+        return chosen;
+    }
+
+    // A FORK of `parent`, or an APPEND to its shortest vector: FORK wants all of one length.
+    void prepare_fork(Request& r) {
+        const Sequence& s = sequences[parent];
+        auto length = [&](unsigned v) { return s.tokens[v] + s.appending[v]; };
+        unsigned shortest = 0, longest = 0;
+        for (unsigned v = 1; v < VECTORS; v++) {
+            if (length(v) < length(shortest)) shortest = v;
+            if (length(v) > length(longest)) longest = v;
+        }
+        r.sequence = parent;
+        const bool gives_up = random.chance(0.02);
+        if (gives_up || !s.open || s.is_child || length(shortest) == length(longest)) {
+            r.op = FORK, r.token = length(random.chance(0.5) ? shortest : longest);
+            parent = NONE;
+        } else {
+            r.op = APPEND, r.layer = shortest / 2, r.kv = shortest % 2, r.token = length(shortest);
+        }
+    }
 
     unsigned pick_open() {
         unsigned found = 0, chosen = random.below(SEQUENCES);
@@ -175,10 +205,15 @@ class Client {
         do r.tag = random.below(256); while (tag_used[r.tag]);
 
         const unsigned dice = random.below(1000);
-        const unsigned opens = open_count < SEQUENCES ? (open_count < 2 ? 200 : 30) : 4;
+        const unsigned often = FORKS ? 8 : 30;  // FORKs want vacant sequences too
+        const unsigned opens = open_count < SEQUENCES ? (open_count < 2 ? 200 : often) : 4;
         unsigned frees = phase.pressure == 0 ? 14 : phase.pressure == 1 ? 5 : 1;
         if (starved && phase.pressure < 2) frees = 60;
-        if (dice < opens) {
+        if (FORKS && parent == NONE && random.chance(open_count < SEQUENCES ? 0.03 : 0.003))
+            parent = pick_parent();
+        if (FORKS && parent != NONE && random.chance(0.5)) {
+            prepare_fork(r);
+        } else if (dice < opens) {
             r.op = OPEN;
         } else if (dice < opens + frees) {
             r.op = FREE, r.sequence = pick_open();
@@ -209,7 +244,7 @@ class Client {
             r.heads = random.within(1, HEADS), r.head = random.below(HEADS - r.heads + 1);
         }
         if (random.chance(0.02)) spoil(r);
-        if (r.op > FREE) r.op |= 8;  // no op of the MMU
+        if (r.op > FREE && !(FORKS && r.op == FORK)) r.op |= 8;  // no op of the MMU
         // What an OPEN on its way opens is not known: nobody names it before.
         if (r.op != OPEN && opening && r.sequence < SEQUENCES && !sequences[r.sequence].open)
             r.sequence = SEQUENCES;
@@ -257,7 +292,7 @@ class Client {
                 }
             }
         }
-        opening += r.op == OPEN;
+        opening += opens(r);
         by_tag[r.tag] = r;
         if (r.sequence < SEQUENCES) {
             Sequence& s = sequences[r.sequence];
@@ -271,7 +306,7 @@ class Client {
         if (!tag_used[tag]) fail("a status for a tag that is not in use");
         tag_used[tag] = false, outstanding--;
         const Request& r = by_tag[tag];
-        opening -= r.op == OPEN;
+        opening -= opens(r);
         if (r.sequence < SEQUENCES) {
             Sequence& s = sequences[r.sequence];
             s.busy--;
@@ -281,11 +316,13 @@ class Client {
                 if (status == OUT_OF_PAGES) starved = true;
             }
         }
-        if (r.op == OPEN && status == OK && sequence < SEQUENCES) {
+        if (opens(r) && status == OK && sequence < SEQUENCES) {
             Sequence& s = sequences[sequence];
             const unsigned busy = s.busy;
             s = Sequence{};
             s.open = true, s.busy = busy, open_count++;
+            s.is_child = r.op == FORK;
+            if (s.is_child) std::fill_n(s.tokens, VECTORS, r.token);
         }
     }
 

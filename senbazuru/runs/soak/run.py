@@ -18,9 +18,17 @@ from tb.native.build import build_native
 MAIN = Path(__file__).resolve().parent / "main.cpp"
 
 
-def soak_config() -> PagingMmuConfig:
-    """Small pages, few of them: straddles, trims and empty free lists happen all the time."""
-    return find("paging_mmu").configs["soak"]
+def soak_config(forks: bool = True) -> PagingMmuConfig:
+    """Small pages, few of them: straddles, trims and empty free lists happen all the time.
+
+    A FORK takes a page for each stream. With a third more of them most FORKs succeed.
+    """
+    config = find("paging_mmu").configs["soak"]
+    if not forks:
+        return config
+    return dataclasses.replace(
+        config, cache=dataclasses.replace(config.cache, forks=True, pages=128)
+    )
 
 
 def constants(config: PagingMmuConfig) -> dict[str, int]:
@@ -31,6 +39,7 @@ def constants(config: PagingMmuConfig) -> dict[str, int]:
         "BURST_BEATS": config.burst_beats,
         "DATA_BYTES": config.data_bits // 8,
         "DENSE_BYTES": kv.named("dense").most,
+        "FORKS": int(cache.forks),
         "HEADS": kv.heads,
         "LAYERS": cache.layers,
         "PAGES": cache.pages,
@@ -56,7 +65,9 @@ class Figures:
     read_errors: int
     drains: int
     pages_taken: int
+    pages_shared: int
     most_pages: int
+    most_shared: int
     bytes_written: int
     bytes_read: int
     statuses: dict[str, dict[str, int]]  # by op
@@ -72,10 +83,11 @@ def soak(
 ) -> Figures:
     """Run ``requests`` random requests; Mismatch says where hardware and model differ.
 
-    ``block`` replaces the MMU of ``config``: one with a fault, say. ``progress`` is called
-    a few times a second with requests and cycles so far and the seconds since the start.
+    ``block`` replaces the MMU of ``config``: one with a fault, say, and a configuration of its own.
+    ``progress`` is called a few times a second with requests and cycles so far and the seconds
+    since the start.
     """
-    config = config or soak_config()
+    config = block.config if block else config or soak_config()
     native = build_native(block or PagingMmu(config), MAIN, constants=constants(config))
     checker = Checker(config.cache, config.data_bits, seed)
     start = shown = time.perf_counter()
@@ -100,7 +112,9 @@ def soak(
         requests=checker.requests,
         seconds=time.perf_counter() - start,
         pages_taken=checker.pages_taken,
+        pages_shared=checker.pages_shared,
         most_pages=checker.most_pages,
+        most_shared=checker.most_shared,
         bytes_written=checker.bytes_written,
         bytes_read=checker.bytes_read,
         statuses=dict(statuses),

@@ -10,15 +10,20 @@ from golden.paging.format import Status
 from hdl.paging.page_table import PagingPageTable
 from senbazuru.runs.soak.check import Mismatch
 from senbazuru.runs.soak.faults import FAULTS
-from senbazuru.runs.soak.run import soak
+from senbazuru.runs.soak.run import soak, soak_config
 from tb.faults.plant import plant
 
 REQUESTS = 5000
 
 
-def test_soak(seed):
-    figures = soak(REQUESTS, seed)
+@pytest.mark.telling("forks")
+@pytest.mark.parametrize("forks", [True, False], ids=["forks", "plain"])
+def test_soak(forks, seed):
+    figures = soak(REQUESTS, seed, config=soak_config(forks))
     assert figures.requests >= REQUESTS
+    if forks:
+        assert figures.statuses["FORK"].keys() >= {"OK", "OUT_OF_PAGES", "TABLE_FULL"}
+        assert figures.pages_shared > figures.statuses["FORK"]["OK"] / 4
     assert figures.write_errors > 0
     assert figures.read_errors > 0
     assert figures.drains > 1
@@ -32,6 +37,12 @@ def test_soak(seed):
 def test_a_planted_fault_is_found():
     with pytest.raises(Mismatch, match=r"free pages|OUT_OF_PAGES, expected OK"):
         soak(REQUESTS, 1, block=FAULTS["abort_leaks"].block())
+
+
+@pytest.mark.telling
+def test_a_planted_fault_of_forks_is_found():
+    with pytest.raises(Mismatch, match="FORK: "):
+        soak(REQUESTS, 1, block=FAULTS["copy_to_source"].block())
 
 
 def test_faults_stand_in_the_generators():
