@@ -3,6 +3,8 @@
 import dataclasses
 import enum
 
+from golden.kllm.isa import Unit
+
 # Arm IHI 0022H: A3.4.1 (bursts and the 4 KiB rule), A3.4.4 (responses), A4.4 (memory types).
 PAGE_BYTES = 4096
 BURST_INCR = 0b01
@@ -115,7 +117,21 @@ _CACHE_MAP = (
         meaning="pops a word of `result`; when none waits: 0 and SLVERR",
     ),
 )
-CACHE_REGISTERS = {register.name: register for register in _CACHE_MAP}
+# They count on while they are read: a host takes differences.
+_COUNTER_MAP = (
+    Register(name="CYCLES", offset=0x30, access="RO", meaning="cycles since reset, modulo 2^32"),
+    *(
+        Register(
+            name=f"BUSY_{unit.name}",
+            offset=0x34 + 4 * unit,
+            access="RO",
+            meaning=f"of these, cycles in which {unit.name} was at work, modulo 2^32",
+        )
+        for unit in Unit
+    ),
+)
+CACHE_REGISTERS = {register.name: register for register in (*_CACHE_MAP, *_COUNTER_MAP)}
+COUNTERS = tuple(register.name for register in _COUNTER_MAP)
 
 
 def levels_word(command_room: int, status_words: int, readback_words: int) -> int:
