@@ -125,7 +125,7 @@ _COUNTER_MAP = (
             name=f"BUSY_{unit.name}",
             offset=0x34 + 4 * unit,
             access="RO",
-            meaning=f"of these, cycles in which {unit.name} was at work, modulo 2^32",
+            meaning=f"cycles in which {unit.name} was at work, modulo 2^32",
         )
         for unit in Unit
     ),

@@ -1,7 +1,8 @@
 """The declarations of a C header as ctypes has them, so that nothing is declared twice.
 
 It reads what ``senbazuru.h`` needs: enumerations with values, structures of numbers, arrays of
-these, pointers, functions and other structures, and functions. ValueError: a type that it does not know.
+these, pointers, functions and other structures, and functions. ValueError: a type that it does not
+know.
 """
 
 import ctypes

@@ -54,7 +54,7 @@ class Registers:
         cocotb.start_soon(self._count_aborts())
 
     def count(self, words) -> None:
-        """What ``counter`` has, if there is one."""
+        """Sets ``counter``, if there is one."""
         if IS_CACHE:
             self.dut.counter.value = join(*((word, 32) for word in words))
 

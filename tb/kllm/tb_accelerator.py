@@ -461,7 +461,7 @@ async def units_are_counted(dut):
     The first LOAD takes so long that all other commands are in the chip when it ends.
     """
     host, far = Host(dut, config), 4000
-    for again in range(2):
+    for _ in range(2):
         await host.reset()
         was, begin = await counts(host)
         assert was == [0] * len(Unit)

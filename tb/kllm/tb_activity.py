@@ -23,7 +23,7 @@ async def count(dut, words) -> None:
 
 @cocotb.test()
 async def counts(dut):
-    """From a reset on, and from another one in the middle, while units are at work."""
+    """Counts begin with a reset, and again with another one, while units are at work."""
     bench = Bench(dut, sources=(), sinks=())
     for cycles, words in ((3, BUSY[: len(BUSY) // 3]), (1, BUSY), (2, BUSY[:9])):
         dut.busy.value = (1 << config.units) - 1
