@@ -127,8 +127,9 @@ class KllmDispatcher(Block):
     being aborted: the words of an incomplete command do not count. With ``counts``, ``partial``
     tells of these, and ``issued`` of the commands before. ``busy`` has the bit of a unit while an
     engine has a command of it: from its offer on, until its status is taken. A command of MATMUL
-    counts there from the offer of its release on. ``report`` does not depend on ``report.ready``; ``status_u.ready`` depends on it and on the other statuses. Decision 0265 says
-    why the head of MATMUL goes to its engine at once.
+    counts there from the offer of its release on. ``report`` does not depend on ``report.ready``;
+    ``status_u.ready`` depends on it and on the other statuses. Decision 0265 says why the head of
+    MATMUL goes to its engine at once.
     """
 
     tier = Tier.PART
