@@ -3,8 +3,6 @@
 import dataclasses
 import enum
 
-from golden.kllm.isa import Unit
-
 # Arm IHI 0022H: A3.4.1 (bursts and the 4 KiB rule), A3.4.4 (responses), A4.4 (memory types).
 PAGE_BYTES = 4096
 BURST_INCR = 0b01
@@ -117,17 +115,18 @@ _CACHE_MAP = (
         meaning="pops a word of `result`; when none waits: 0 and SLVERR",
     ),
 )
+_UNITS = ("LOAD", "QUANTIZE", "MATMUL", "FUNCTION", "READ", "CACHE")  # golden.kllm.isa.Unit
 # They count on while they are read: a host takes differences.
 _COUNTER_MAP = (
     Register(name="CYCLES", offset=0x30, access="RO", meaning="cycles since reset, modulo 2^32"),
     *(
         Register(
-            name=f"BUSY_{unit.name}",
-            offset=0x34 + 4 * unit,
+            name=f"BUSY_{unit}",
+            offset=0x34 + 4 * number,
             access="RO",
-            meaning=f"cycles in which {unit.name} was at work, modulo 2^32",
+            meaning=f"cycles in which {unit} was at work, modulo 2^32",
         )
-        for unit in Unit
+        for number, unit in enumerate(_UNITS)
     ),
 )
 CACHE_REGISTERS = {register.name: register for register in (*_CACHE_MAP, *_COUNTER_MAP)}

@@ -17,6 +17,7 @@ from golden.axi.reference import (
     write_packet,
 )
 from golden.config import Config
+from golden.kllm.isa import Unit
 from hdl import ports
 from hdl.axi.signature import axi4, axi4_read, axi4_write, axi_lite
 from hdl.back.interface import Interface
@@ -109,6 +110,7 @@ def test_register_map():
         "BUSY_FUNCTION": 0x40, "BUSY_READ": 0x44, "BUSY_CACHE": 0x48,
     }  # fmt: skip
     assert [cache[name] for name in COUNTERS] == [*range(0x30, 0x4C, 4)]
+    assert COUNTERS[1:] == tuple(f"BUSY_{unit.name}" for unit in Unit)
     assert ID_WORD.to_bytes(4, "big") == b"SZRU"
     assert levels_word(3, 5, 0) == 0x0005_0003
     assert levels_word(1 << 20, 1 << 20, 7) == 0xFFFF_FFFF
