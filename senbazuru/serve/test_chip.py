@@ -114,7 +114,6 @@ def test_figures_of_the_chip(served):
     least, units = response["least"], response["units"]
     assert set(least) == set(units) == {"LOAD", "QUANTIZE", "MATMUL", "FUNCTION", "READ", "CACHE"}
     assert all(0 < cycles < last["cycles"] for cycles in least.values())
-    print(last, least, units)
     for name, cycles in units.items():
         needs = last["lane_cycles"] if name == "MATMUL" else least[name]
         assert needs <= cycles < last["cycles"], name

@@ -721,9 +721,8 @@ def test_units_are_counted(seed):
 
     Shown to fail:
 
-    - counters of two units exchanged, or of all but the first one unit further on;
-    - a unit at work from its command's way into the queue on;
-    - MATMUL at work from its early start on.
+    - each unit counted as the next one, or registers in reverse;
+    - MATMUL at work from its early start on, or only once its release was taken.
     """
     tb.simulate.run.run_model(
         model(CACHED), "tb.kllm.tb_accelerator", config=CACHED, seed=seed,

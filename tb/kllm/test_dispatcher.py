@@ -20,8 +20,8 @@ Shown to fail:
 - a command that leans and waits for another unit too;
 - a status that does not wait for the command leaned on, or that waits for the next one too;
 - ``idle`` while a command is checked;
-- MATMUL at work from its early start on, or only after its release was taken;
-- a unit at work until its next status, or not while its status waits.
+- MATMUL at work from its early start on, or only once its release was taken;
+- a unit at work from its queue on, or not while its status waits.
 """
 
 import dataclasses
