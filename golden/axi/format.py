@@ -115,7 +115,22 @@ _CACHE_MAP = (
         meaning="pops a word of `result`; when none waits: 0 and SLVERR",
     ),
 )
-CACHE_REGISTERS = {register.name: register for register in _CACHE_MAP}
+_UNITS = ("LOAD", "QUANTIZE", "MATMUL", "FUNCTION", "READ", "CACHE")  # golden.kllm.isa.Unit
+# They count on while they are read: a host takes differences.
+_COUNTER_MAP = (
+    Register(name="CYCLES", offset=0x30, access="RO", meaning="cycles since reset, modulo 2^32"),
+    *(
+        Register(
+            name=f"BUSY_{unit}",
+            offset=0x34 + 4 * number,
+            access="RO",
+            meaning=f"cycles in which {unit} was at work, modulo 2^32",
+        )
+        for number, unit in enumerate(_UNITS)
+    ),
+)
+CACHE_REGISTERS = {register.name: register for register in (*_CACHE_MAP, *_COUNTER_MAP)}
+COUNTERS = tuple(register.name for register in _COUNTER_MAP)
 
 
 def levels_word(command_room: int, status_words: int, readback_words: int) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from golden.axi.format import (
     CACHE_REGISTERS,
+    COUNTERS,
     ID_WORD,
     PAGE_BYTES,
     REGISTERS,
@@ -100,10 +101,12 @@ class RegisterModel:
     """The register file between bus accesses: what each answers, and what the queues hold.
 
     cache_depth : words of each queue of CACHE_REGISTERS; 0: there are no such registers
+    counter : words of COUNTERS
     """
 
     def __init__(self, version: int, command_depth: int, cache_depth: int = 0):
         self.version, self.command_depth = version, command_depth
+        self.counter = [0] * len(COUNTERS) if cache_depth else []
         self.request: deque[int] = deque()
         self.answer: deque[int] = deque()
         self.batch: deque[int] = deque()
@@ -151,6 +154,8 @@ class RegisterModel:
                 self.command_depth - len(self.command), len(self.status), len(self.readback)
             ),
         }
+        for name, word in zip(COUNTERS, self.counter, strict=False):
+            plain[CACHE_REGISTERS[name].offset] = word
         if offset in plain:
             return plain[offset], RESP_OKAY
         if self._read.get(offset):

@@ -6,7 +6,7 @@ golden.kllm.machine says what a program computes; here is what one engine sees o
 import dataclasses
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from golden.kllm.format import FURTHEST, NO_OP
@@ -75,6 +75,21 @@ def moved(words: Sequence[int], number: int, base: Sequence[int]) -> list[int]:
         wait = (made[word] >> place) + count & 0xFFFF
         made[word] = made[word] & ~(0xFFFF << place) | wait << place
     return made
+
+
+def activity(at_work: Iterable[int], units: int, bits: int = 32) -> list[int]:
+    """Cycles, and then those in which each unit was at work, modulo ``2**bits``.
+
+    at_work: a word for each cycle, with a bit for each unit.
+    """
+
+    def ones(word: int) -> list[int]:
+        return [1, *(word >> unit & 1 for unit in range(units))]
+
+    counts = [0] * (1 + units)
+    for word in at_work:
+        counts = [n + more for n, more in zip(counts, ones(word), strict=True)]
+    return [count % (1 << bits) for count in counts]
 
 
 def place_words(

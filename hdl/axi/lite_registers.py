@@ -9,6 +9,7 @@ from amaranth.lib import data, stream
 
 from golden.axi.format import (
     CACHE_REGISTERS,
+    COUNTERS,
     ID_WORD,
     LEVELS_COMMAND_MOST,
     LEVELS_STATUS_MOST,
@@ -21,11 +22,12 @@ from golden.config import Config, bounded
 from golden.timing import Timing
 from hdl.axi.signature import axi_lite
 from hdl.block import Block
-from hdl.kinds import BITS
+from hdl.kinds import BITS, NUMBER
 from hdl.ports import In, Out, Payload
 from hdl.stream.link import link
 from hdl.stream.queue import queue
 
+_WORD_BITS = 32
 _ANSWERS = 2  # of each direction: one leaves while the next one comes
 _RAM_FROM = 32  # words of a queue from which on it is a RAM
 
@@ -42,12 +44,12 @@ class AxiLiteRegistersConfig(Config):
     cache_depth: int = bounded(0, 0, 65_535, "words of each queue of CACHE_REGISTERS; 0: none")
 
     def __post_init__(self) -> None:
-        if self.cache_depth and self.address_bits < 6:
-            self._refuse("cache_depth", "0 with address_bits below 6")
+        if self.cache_depth and self.address_bits < 7:
+            self._refuse("cache_depth", "0 with address_bits below 7")
 
     @property
     def word_layout(self) -> data.StructLayout:
-        return Payload(data=(32, "register word", BITS))
+        return Payload(data=(_WORD_BITS, "register word", BITS))
 
     def storage(self, depth: int) -> str:
         """The storage of a queue of ``depth`` words: memory or flip-flops."""
@@ -67,7 +69,7 @@ class AxiLiteRegisters(Block):
         an access that the map does not know            SLVERR
 
     With ``cache_depth``, CACHE_REGISTERS are there too: REQUEST, ANSWER, BATCH, RUN and RESULT,
-    each with a queue.
+    each with a queue, and COUNTERS, which read as the words of ``counter``.
 
     The low two address bits and PROT are ignored. ``abort_pulse`` does not empty the queues.
 
@@ -111,6 +113,9 @@ class AxiLiteRegisters(Block):
             "batch": Out(word, "Words written to BATCH, in order."),
             "run": Out(word, "Words written to RUN, in order."),
             "result": In(word, "Words for RESULT."),
+            "counter": In(
+                data.ArrayLayout(_WORD_BITS, len(COUNTERS)), "Words for COUNTERS, in order.", NUMBER
+            ),
         }
 
     @property
@@ -236,9 +241,11 @@ class AxiLiteRegisters(Block):
             "CONTROL": Cat(Const(0, 1), self.idle),
             "LEVELS": shown.as_value(),
         }
+        if config.cache_depth:
+            words |= dict(zip(COUNTERS, self.counter, strict=True))
         with m.Switch(index):
             for name, word in words.items():
-                with m.Case(REGISTERS[name].offset // 4):
+                with m.Case(self.register_map[name].offset // 4):
                     m.d.comb += [answer.data.eq(word), answer.resp.eq(RESP_OKAY)]
             popped = {"STATUS": status.o, "READBACK": readback.o, **popped}
             for name, words in popped.items():

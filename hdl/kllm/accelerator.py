@@ -21,6 +21,7 @@ from hdl.axi.read_port import AxiReadPort, AxiReadPortConfig
 from hdl.axi.signature import axi4_read, axi_lite, pass_channels
 from hdl.block import Block
 from hdl.children import add
+from hdl.kllm.activity import KllmActivity, KllmActivityConfig
 from hdl.kllm.batch import KllmBatch, KllmBatchConfig
 from hdl.kllm.cache.config import KllmCacheConfig
 from hdl.kllm.cache.engine import KllmCache
@@ -102,8 +103,8 @@ class KllmAcceleratorConfig(Config):
 
     # With a batch alone, the array with several engines.
     conditional_parts: ClassVar[tuple[str, ...]] = (
-        "array_config", "attention_config", "batch_config", "cache_config", "fetch_config",
-        "share_config",
+        "activity_config", "array_config", "attention_config", "batch_config", "cache_config",
+        "fetch_config", "share_config",
     )  # fmt: skip
 
     machine: MachineConfig = nested(MachineConfig, "programs see this")
@@ -191,6 +192,10 @@ class KllmAcceleratorConfig(Config):
         return KllmDispatcherConfig(
             units=machine.units, queue=self.queue, counts=bool(machine.batch), ahead=self.ahead
         )
+
+    @property
+    def activity_config(self) -> KllmActivityConfig:
+        return KllmActivityConfig(units=self.machine.units)
 
     @property
     def load_config(self) -> KllmLoadConfig:
@@ -338,7 +343,8 @@ class KllmAccelerator(Block):
     words of READ from READBACK (golden.axi.format). A host that takes none stops the engines, and
     loses nothing. With a batch it writes requests to REQUEST, takes their answers from ANSWER, and
     writes the batch to BATCH. RUN names a program in the data memory. The commands of that come as
-    if the host sent them, and RESULT has one word for all of them (golden.kllm.fetch).
+    if the host sent them, and RESULT has one word for all of them (golden.kllm.fetch). The chip
+    counts the cycles in which each unit is at work; CYCLES and the registers after it give them.
 
     Every command computes what golden.kllm.machine computes, to the bit. A command that fails
     gives the reason in its status, and those after it run. Abort: of each unit, the commands up to
@@ -533,7 +539,7 @@ def _add_cache(m: Module, block: KllmAccelerator, registers, load, readback) -> 
 
 
 def _link_host(m: Module, block, registers, dispatcher, readback, fetch) -> None:
-    """Commands from the registers, statuses and words of READ to them; programs between them."""
+    """Commands from the registers, statuses, words of READ and counts to them; programs between."""
     link(m, as_bits(readback.o), as_bits(registers.readback))
     m.d.comb += [
         dispatcher.abort_pulse.eq(registers.abort_pulse),
@@ -550,7 +556,10 @@ def _link_host(m: Module, block, registers, dispatcher, readback, fetch) -> None
     link(m, as_bits(fetch.status), as_bits(registers.status))
     link(m, registers.run, fetch.run)
     link(m, as_bits(fetch.answer), as_bits(registers.result))
+    activity = add(m, "activity", KllmActivity(block.config.activity_config))
     m.d.comb += [
+        activity.busy.eq(dispatcher.busy),
+        Cat(*registers.counter).eq(Cat(*activity.count)),
         fetch.abort_pulse.eq(registers.abort_pulse),
         fetch.dispatcher_idle.eq(dispatcher.idle),
         fetch.partial.eq(dispatcher.partial),

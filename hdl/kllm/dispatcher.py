@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
@@ -50,7 +50,7 @@ class KllmDispatcherConfig(Config):
     units: int = bounded(int(Unit.CACHE), int(Unit.CACHE), len(Unit), "units, the first of Unit")
     queue: int = bounded(4, 3, 64, "commands waiting for each unit")
     running: int = bounded(2, 1, 8, "commands that an engine may have begun")
-    counts: bool = flag(False, "ports that tell what was issued, for kllm_fetch")
+    counts: bool = flag(False, "ports that tell what was issued and what runs")
     ahead: bool = flag(False, "a command may begin while a certain one that it waits for runs")
 
     @property
@@ -71,7 +71,7 @@ class KllmDispatcherConfig(Config):
 
 
 def _counts(units: int) -> dict:
-    """Ports that tell what was issued."""
+    """Ports that tell what was issued, and what runs."""
     return {
         "issued": Out(
             data.ArrayLayout(AFTER_BITS, units),
@@ -79,6 +79,7 @@ def _counts(units: int) -> dict:
             NUMBER,
         ),
         "partial": Out(1, "Some words of a command have come, and others have not."),
+        "busy": Out(units, "Units at work.", mask_of("units")),
     }
 
 
@@ -124,9 +125,11 @@ class KllmDispatcher(Block):
     ABORTED. MALFORMED and DEPENDENCY do not wait for ``after``. Programs of golden.kllm.assembler
     keep a margin to the 32,768 completions. ``idle`` is high while no command is queued, running or
     being aborted: the words of an incomplete command do not count. With ``counts``, ``partial``
-    tells of these, and ``issued`` of the commands before. ``report`` does not depend on
-    ``report.ready``; ``status_u.ready`` depends on it and on the other statuses. Decision 0265 says
-    why the head of MATMUL goes to its engine at once.
+    tells of these, and ``issued`` of the commands before. ``busy`` has the bit of a unit while an
+    engine has a command of it: from its offer on, until its status is taken. A command of MATMUL
+    counts there from the offer of its release on. ``report`` does not depend on ``report.ready``;
+    ``status_u.ready`` depends on it and on the other statuses. Decision 0265 says why the head of
+    MATMUL goes to its engine at once.
     """
 
     tier = Tier.PART
@@ -223,13 +226,17 @@ class KllmDispatcher(Block):
                 reports.i[unit + 1], completed[unit], leans,
             )  # fmt: skip
             m.d.comb += [command.p.eq(waiting.o.p.command), waiting.o.ready.eq(taken | ends_here)]
+            waits = Const(0)  # whether the engine has a command that must not run yet
             if unit == _EARLY:
                 m.d.comb += taken.eq(_both(m, begun.started, command, begun.released, self.release))
+                waits = begun.started & ~begun.released
             else:
                 m.d.comb += [
                     command.valid.eq(begun.started),
                     taken.eq(begun.started & command.ready),
                 ]
+            if self.config.counts:
+                m.d.comb += self.busy[unit].eq(tags.level > waits)
 
         m.d.comb += self.idle.eq(empty.all() & ~complete & ~aborting)
         if self.config.counts:

@@ -1,6 +1,7 @@
 """Blocks of KLLM by name."""
 
 from hdl.kllm.accelerator import KllmAccelerator
+from hdl.kllm.activity import KllmActivity
 from hdl.kllm.batch import KllmBatch
 from hdl.kllm.cache.engine import KllmCache
 from hdl.kllm.cache.host import KllmCacheHost
@@ -72,6 +73,7 @@ from hdl.registry import Room, registered
 
 BLOCKS = registered(
     KllmAccelerator,
+    KllmActivity,
     KllmLoad,
     KllmLoadAt,
     KllmReadShare,

@@ -104,6 +104,8 @@ int Device::step(const std::vector<uint32_t>& batch, uint32_t tokens, uint32_t c
     step.checked = !program.right, step.lane_cycles = image.programs[size_t(number)].lane_cycles;
     if (step.checked)
         if (int error = store(size_t(number))) return error;
+    std::optional<UnitCycles> before, after;
+    if (int error = count(before)) return error;
     const uint64_t start = backend.cycle(backend.chip);
     written = 0;
     for (uint32_t word : batch)
@@ -115,6 +117,10 @@ int Device::step(const std::vector<uint32_t>& batch, uint32_t tokens, uint32_t c
     if (error) return error;
     if ((error = ids_of(choosing, step))) return error;
     step.cycles = backend.cycle(backend.chip) - start, step.written = written;
+    if ((error = count(after))) return error;
+    if (before && after)
+        for (unsigned unit = 0; unit < UNIT_COUNT; unit++)
+            step.unit_cycles[unit] = (*after)[unit] - (*before)[unit];
     // A run that cannot read its program writes it once more before the next one.
     program.right = unit_of(step.result) != RUN_UNIT || is_done(step.result);
     return SZR_OK;
@@ -170,6 +176,16 @@ int Device::write(Register offset, uint32_t word) {
 
 int Device::read(Register offset, uint32_t& word) {
     return backend.read(backend.chip, offset, &word);
+}
+
+int Device::count(std::optional<UnitCycles>& cycles) {
+    UnitCycles found;
+    for (unsigned unit = 0; unit < UNIT_COUNT; unit++) {
+        const int error = read(Register(BUSY_LOAD + 4 * unit), found[unit]);
+        if (error) return error == SZR_NOTHING ? SZR_OK : error;
+    }
+    cycles = found;
+    return SZR_OK;
 }
 
 }  // namespace szr

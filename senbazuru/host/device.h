@@ -1,5 +1,7 @@
 // The chip's registers as a host uses them: requests to the cache, and steps.
 #pragma once
+#include <array>
+#include <optional>
 #include <vector>
 
 #include "image.h"
@@ -20,10 +22,14 @@ struct Place {
     Sampling sampling;
 };
 
+// Cycles in which each unit was at work.
+using UnitCycles = std::array<uint32_t, UNIT_COUNT>;
+
 struct Step {
     uint32_t result = 0;
     std::vector<uint32_t> ids;  // of the places that choose; of a failed one as many as there are
     uint64_t cycles = 0, lane_cycles = 0;
+    UnitCycles unit_cycles{};  // zeros: the chip does not count
     uint32_t written = 0;
     bool checked = false;  // the program was read once more, to compare its check word
 };
@@ -62,6 +68,8 @@ class Device {
   private:
     int write(Register offset, uint32_t word);
     int read(Register offset, uint32_t& word);
+    // Since reset, modulo 2^32; none: the chip does not count.
+    int count(std::optional<UnitCycles>& cycles);
     int take_rows(uint64_t size, uint64_t& row);
     int store(size_t program);
     int ids_of(uint32_t choosing, Step& step);

@@ -274,7 +274,7 @@ class Engine:
 
     # Steps.
 
-    def step(self) -> dict[str, int]:
+    def step(self) -> dict[str, Any]:
         """One step of the chip; the fields of ``szr_report``. HostError: the chip is lost."""
         with self._stepping:
             return self._filled("szr_step", "szr_report")
@@ -352,8 +352,9 @@ def _tokens(values: Sequence[int]) -> Any:
 
 
 def _fields(made: Any) -> dict[str, Any]:
-    values = {name: getattr(made, name) for name, _ in made._fields_}
-    return {
-        name: _fields(value) if isinstance(value, ctypes.Structure) else value
-        for name, value in values.items()
-    }
+    def plain(value: Any) -> Any:
+        if isinstance(value, ctypes.Array):
+            return list(value)
+        return _fields(value) if isinstance(value, ctypes.Structure) else value
+
+    return {name: plain(getattr(made, name)) for name, _ in made._fields_}

@@ -1,7 +1,8 @@
 """The declarations of a C header as ctypes has them, so that nothing is declared twice.
 
-It reads what ``senbazuru.h`` needs: enumerations with values, structures of numbers, pointers,
-functions and other structures, and functions. ValueError: a type that it does not know.
+It reads what ``senbazuru.h`` needs: enumerations with values, structures of numbers, arrays of
+these, pointers, functions and other structures, and functions. ValueError: a type that it does not
+know.
 """
 
 import ctypes
@@ -24,7 +25,7 @@ _ENUM = re.compile(r"enum \w+ \{(.*?)\};", re.DOTALL)
 _STRUCT = re.compile(r"typedef struct \{(.*?)\} (\w+);", re.DOTALL)
 _FUNCTION = re.compile(r"^([\w ]+?[ *]+)(szr_\w+)\(([^)]*)\);", re.MULTILINE)
 _POINTER_TO_FUNCTION = re.compile(r"(.*?)\(\*(\w+)\)\((.*)\)", re.DOTALL)
-_DECLARED = re.compile(r"(.*?)(\w+)", re.DOTALL)
+_DECLARED = re.compile(r"(.*?)(\w+)(?:\[(\d+)\])?", re.DOTALL)
 
 
 @dataclasses.dataclass
@@ -74,7 +75,8 @@ class Header:
         made = _DECLARED.fullmatch(item)
         if made is None:
             raise ValueError(f"no declaration: {item!r}")
-        return made[2], self._type(made[1])
+        kind = self._type(made[1])
+        return made[2], kind * int(made[3]) if made[3] else kind
 
     def _type(self, text: str) -> Any:
         words = text.replace("const", "").replace("*", " * ").split()

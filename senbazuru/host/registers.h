@@ -16,6 +16,8 @@ enum Register : uint32_t {
     BATCH = 0x24,
     RUN = 0x28,
     RESULT = 0x2C,
+    BUSY_LOAD = 0x34,  // one for each unit, in order
+    BUSY_CACHE = 0x48,
 };
 
 // Requests to the cache: golden.paging.format.Op.
@@ -31,6 +33,8 @@ constexpr uint32_t CAPACITY = 1u << 6;
 constexpr uint32_t SOFT = 3u << 11;  // OVERFLOW, SCALE_NONFINITE: output is written
 
 constexpr const char* UNITS[] = {"LOAD", "QUANTIZE", "MATMUL", "FUNCTION", "READ", "CACHE"};
+constexpr unsigned UNIT_COUNT = sizeof UNITS / sizeof *UNITS;
+static_assert(BUSY_LOAD + 4 * (UNIT_COUNT - 1) == BUSY_CACHE);
 // The name of each bit.
 constexpr const char* COMMAND_STATUS[] = {
     "MALFORMED", "DEPENDENCY", "RANGE", "CODEBOOK_MISSING", "SLOT_MISMATCH", "NONFINITE",

@@ -321,7 +321,8 @@ void Scheduler::complete(const Plan& plan, const Step& step) {
     stats.steps++, stats.failed_steps += failed;
     stats.tokens += plan.places.size(), stats.cycles += step.cycles;
     stats.last = {step.cycles, step.lane_cycles, uint32_t(plan.places.size()), plan.choosing,
-                  uint32_t(plan.parts.size()), step.written, step.result, failed};
+                  uint32_t(plan.parts.size()), step.written, step.result, failed, {}};
+    std::copy(step.unit_cycles.begin(), step.unit_cycles.end(), stats.last.unit_cycles);
     for (const Part& part : plan.parts) part.request->steps++, part.request->last_step = steps;
     if (failed) return fail(plan, step.result);
     stats.chosen_tokens += plan.choosing;

@@ -131,6 +131,9 @@ typedef struct {
     uint32_t written;     /* words of registers */
     uint32_t result;      /* the chip's word RESULT */
     uint32_t failed;      /* 1: its requests are taken through again */
+    /* Of each unit those in which it was at work: LOAD, QUANTIZE, MATMUL, FUNCTION, READ, CACHE. The
+     * chip counts them. All are 0 where it has no counters. */
+    uint32_t unit_cycles[6];
 } szr_report;
 
 typedef struct {

@@ -23,6 +23,7 @@ from senbazuru.host.engine import Chip, header
 
 _BYTES = 64  # of a program
 _FIRST_ROW = 100
+_PASS = 1 << 32
 _NAMES = {each.offset: name for name, each in (REGISTERS | CACHE_REGISTERS).items()}
 _OK, _NOTHING, _SILENT, _CHIP, _NO_ROOM = (
     header.constants[f"SZR_{name}"] for name in ("OK", "NOTHING", "SILENT", "CHIP", "NO_ROOM")
@@ -107,6 +108,8 @@ Fault = Callable[[int, list[Entry]], Answer | None]
 
 class StrictChip(Chip):
     """fault : called before each step; fork_fault : before each FORK
+    busy : cycles of each unit so far, modulo 2**32; None: a chip without such registers
+    work : cycles of each unit in each step
 
     forks : FORKs that made a child
     polls : reads of RESULT before it is there; broken : rules that the host did not keep
@@ -123,6 +126,9 @@ class StrictChip(Chip):
         self.batches: list[list[Entry]] = []  # the places of each step
         self.is_silent = False
         self.now = 0
+        # The first steps go past 2**32.
+        self.busy: list[int] | None = [-(unit + 1) * 1500 % _PASS for unit in Unit]
+        self.work: list[list[int]] = []
         self.checked: set[int] = set()
         self.given = 0  # pages
         self._programs = {text: pair for pair, text in sizes.programs().items()}
@@ -169,6 +175,11 @@ class StrictChip(Chip):
     def _read(self, _chip: int, offset: int, to: Any) -> int:
         self.now += 1
         name = _NAMES[offset]
+        if name.startswith("BUSY_"):
+            if self.busy is None:
+                return _NOTHING
+            to[0] = self.busy[Unit[name.removeprefix("BUSY_")]]
+            return _OK
         if name == "RESULT" and (self.is_silent or self.waits < self.polls):
             return _NOTHING
         if not self._queues[name]:
@@ -190,6 +201,7 @@ class StrictChip(Chip):
     def _reset(self, _chip: int) -> int:
         self._begin()
         self.is_silent, self.waits = False, 0
+        self.busy = self.busy and [0] * len(Unit)
         return _OK
 
     def _cycle(self, _chip: int) -> int:
@@ -294,6 +306,10 @@ class StrictChip(Chip):
             self.broken.append("a place without a token")
         self._table = [None] * self.sizes.places  # a place that is not written again is empty
         self.batches.append(places)
+        self.work.append([100 * (unit + 1) * tokens + self.steps for unit in Unit])
+        if self.busy is not None:
+            pairs = zip(self.busy, self.work[-1], strict=True)
+            self.busy = [(before + cycles) % _PASS for before, cycles in pairs]
         answer = self.fault(self.steps, places)
         self.steps += 1
         self._queues["RESULT"].append(self._step(places, choosing, answer or DONE).word)

@@ -92,6 +92,27 @@ def test_requests_of_a_batch_are_as_alone(sizes, policy):
         assert max(map(len, chip.batches)) == sizes.places
 
 
+def test_cycles_of_units():
+    """Those of a step are what its counters grew by, also past 2**32, and after a reset."""
+    for counts in (True, False):
+        chip = StrictChip(SIZES)
+        if not counts:
+            chip.busy = None
+        with Engine(chip, SIZES.image()) as engine:
+            assert engine.step()["unit_cycles"] == [0] * len(Unit)  # nothing to do
+            request = Wanted([1, 2, 3], 60).submit(engine)
+            while engine.is_busy:
+                found = engine.step()["unit_cycles"]
+                assert found == (chip.work[-1] if counts else [0] * len(Unit))
+                assert engine.stats()["last"]["unit_cycles"] == found
+                take(engine, [request])
+                if chip.steps == 20:
+                    engine.reset()
+            finish(engine, chip, [request])
+        assert chip.steps > 50
+        assert chip.busy is None or all(count < 1 << 20 for count in chip.busy)
+
+
 def test_decoding_goes_on_while_a_prompt_comes():
     """Each request that decodes has a place in every step. The prompt gets the others."""
     sizes = Sizes(places=4)

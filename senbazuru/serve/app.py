@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from golden.kllm.isa import Unit
 from senbazuru.host.engine import HostError
 from senbazuru.serve import protocol, text
 from senbazuru.serve.protocol import Answer, ApiError, Asked
@@ -234,8 +235,10 @@ class Service:
         last = made["stats"]["last"]
         places = last["tokens"], last["chosen"]
         least = self.model.least(*places) if places[0] else {}
+        cycles = dict(zip((unit.name for unit in Unit), last["unit_cycles"], strict=True))
+        units = cycles if any(cycles.values()) else {}
         facts = {"name": self.model.name, "clock": self.model.clock, **self.facts}
-        return {"model": facts, "least": least, **made}
+        return {"model": facts, "least": least, "units": units, **made}
 
     async def _status(self, _request: Request) -> Response:
         return JSONResponse(await asyncio.to_thread(self._figures))

@@ -610,12 +610,19 @@ def test_figures(served):
     assert len(found["slots"]) == SIZES.sequences
     assert found["stats"]["chosen_tokens"] == 5
     assert found["least"] == {"LOAD": found["stats"]["last"]["tokens"]}
+    cycles = found["stats"]["last"]["unit_cycles"]
+    assert cycles == served.chip.work[-1]
+    assert found["units"] == {unit.name: cycles[unit] for unit in Unit}
     status, headers, text = served.send(None, "/metrics", "GET")
     assert (status, "text/plain" in headers["content-type"]) == (200, True)
     assert "senbazuru_chosen_tokens_total 5\n" in text
     status, headers, text = served.send(None, "/", "GET")
     assert (status, "text/html" in headers["content-type"]) == (200, True)
     assert "http" not in text  # nothing comes from another place
+    served.chip.busy = None
+    served.ask()
+    _, _, text = served.send(None, "/status", "GET")
+    assert json.loads(text)["units"] == {}
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")

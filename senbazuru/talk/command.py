@@ -203,8 +203,9 @@ def _report(
     steps = [each for each in session.passes if each["tokens"] == 1 and each["logits"]]
     if steps and "written" in steps[-1]:
         console.print(f"The host writes {steps[-1]['written']} words for a token.")
-    else:
-        console.print(_shares(steps or [each for each in session.passes if each["logits"]]))
+    shown = steps or [each for each in session.passes if each["logits"]]
+    if all(any(each["units"].values()) for each in shown):  # not those that an older chip took
+        console.print(_shares(shown))
     says = [each.predicted for each in paces]
     took = [each["cycles"] for each in session.passes]
     error = sum(says) / sum(took) - 1

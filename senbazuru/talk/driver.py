@@ -76,12 +76,14 @@ class StepRun:
 
     cycles: from the host's first word to its last id; written: words that the host wrote
     checked: the program was read once more before, to compare its check word
+    units: name to cycles that it was at work, as the chip counts
     """
 
     cycles: int
     written: int
     ids: list[int]
     checked: bool
+    units: dict[str, int]
 
 
 class Driver:
@@ -221,8 +223,9 @@ class Driver:
     def _step(self, batch: bytes, tokens: int, ids: int, abort_at: int) -> StepRun:
         self._send(b"N" + struct.pack("<IIq", tokens, ids, abort_at) + batch)
         frame = self._answer(b"n")
-        size = struct.calcsize("<QIII")
-        cycles, written, answer, checked = struct.unpack("<QIII", frame[:size])
+        form = f"<QIII{len(Unit)}I"
+        size = struct.calcsize(form)
+        cycles, written, answer, checked, *counts = struct.unpack(form, frame[:size])
         status, unit, number = answer & _STATUS_BITS, answer >> 13 & 7, answer >> 16
         if unit != RUN_UNIT:
             name = f"command {number} ({Unit(unit).name}): {CommandStatus(status).name}"
@@ -230,7 +233,8 @@ class Driver:
         if status & ~(RunStatus.OVERFLOW | RunStatus.SCALE_NONFINITE):
             raise CommandFailed(f"a step: {RunStatus(status).name}")
         chosen = list(struct.unpack(f"<{ids}I", frame[size:]))
-        return StepRun(cycles, written, chosen, bool(checked))
+        units = {unit.name: counts[unit] for unit in Unit}
+        return StepRun(cycles, written, chosen, bool(checked), units)
 
     def step_words(self, tokens: int, ids: int) -> list[int]:
         """The words of a step's program."""

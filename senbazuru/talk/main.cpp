@@ -324,6 +324,7 @@ class Driver {
         answer.put(done.written);
         answer.put(done.result);
         answer.put(uint32_t(done.checked));
+        for (uint32_t cycles : done.unit_cycles) answer.put(cycles);
         for (uint32_t id : done.ids) answer.put(id);
         answer.send();
     }

@@ -12,7 +12,7 @@ from golden.kllm.timing import dispatcher
 from hdl.kllm.accelerator import KllmAcceleratorConfig
 from hdl.kllm.fetch import KllmFetchConfig
 from senbazuru.runs.layer import measured_cycles
-from senbazuru.talk.driver import ProgramRun
+from senbazuru.talk.driver import ProgramRun, StepRun
 from sim.engine import engine_of
 from sim.kllm.schedule import timeline
 from sim.kllm.units import OUTLIERS, CommandCycles, Outliers, Timings, Units
@@ -138,10 +138,10 @@ def figures(program: PassProgram, run: ProgramRun, config: KllmAcceleratorConfig
     return made
 
 
-def step_figures(words: Sequence[int], cycles: int, config: KllmAcceleratorConfig) -> Figures:
-    """The figures of a step that ended; the host sees no command of it."""
+def step_figures(words: Sequence[int], done: StepRun, config: KllmAcceleratorConfig) -> Figures:
+    """The figures of a step that ended; the host sees no command of it, the chip counts units."""
     found = bounds(words, config.machine, rates(config))
-    made = Figures(cycles, 0, 0, {unit.name: 0 for unit in Unit}, {}, [])
+    made = Figures(done.cycles, 0, 0, dict(done.units), {}, [])
     for most, field in ((0, "bound"), (ahead_max(config.machine), "ahead")):
         setattr(made, field, schedule(words, found, dict.fromkeys(Unit, 0), most).cycles)
     return made

@@ -204,7 +204,7 @@ class Talk:
         token = done.ids[-1] if logits and job.context + job.tokens == len(session.tokens) else None
         compared = self._compare(job, None, token)
         words = self.driver.step_words(job.tokens, logits)
-        made = step_figures(words, done.cycles, self.settings.config)
+        made = step_figures(words, done, self.settings.config)
         kept = {"tokens": job.tokens, "context": job.context, "logits": logits,
                 "seconds": round(seconds, 2), "compared": compared, "written": done.written,
                 "checked": done.checked, **made.describe()}  # fmt: skip

@@ -217,6 +217,9 @@ def test_steps_need_no_host(temperature, one_pack, native, tmp_path):
         written = [each.get("written") for each in state["passes"] if each["tokens"] == 1]
         words = 6 if temperature else 4
         assert written == ([None] if by_host else [words]) * len(written)
+        for each in state["passes"]:
+            busy = each["units"].values()
+            assert all(bool(each["logits"]) <= cycles < each["cycles"] for cycles in busy), each
     assert texts[0] == texts[1]
     made = settings(one_pack, native, sampling=drawn)
     first, _ = tokens(made, tmp_path / "stop", 12, 3)

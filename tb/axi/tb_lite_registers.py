@@ -4,8 +4,9 @@ import cocotb
 from cocotb.triggers import ClockCycles, FallingEdge, ReadOnly, with_timeout
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster
 
-from golden.axi.format import CACHE_REGISTERS, REGISTERS, RESP_OKAY, RESP_SLVERR
+from golden.axi.format import CACHE_REGISTERS, COUNTERS, REGISTERS, RESP_OKAY, RESP_SLVERR
 from golden.axi.reference import RegisterModel
+from golden.words import join
 from tb.axi.support.buses import pauses, reset, sink, source, start_clock
 from tb.bench import Bench, config
 from tb.contract import block_timing
@@ -47,9 +48,15 @@ class Registers:
 
     async def start(self):
         self.dut.idle.value = 0  # else it is what the test before left
+        self.count([0] * len(COUNTERS))
         start_clock(self.dut)
         await reset(self.dut)
         cocotb.start_soon(self._count_aborts())
+
+    def count(self, words) -> None:
+        """Sets ``counter``, if there is one."""
+        if IS_CACHE:
+            self.dut.counter.value = join(*((word, 32) for word in words))
 
     async def _count_aborts(self):
         while True:
@@ -102,6 +109,8 @@ async def every_bit_of_an_address_counts(dut):
     await registers.start()
     model = fresh_model()
     queues = [(getattr(registers, name), getattr(model, name)) for name in POPPED]
+    model.counter = [n + 1 for n, _ in enumerate(model.counter)]
+    registers.count(model.counter)
     for register in MAP.values():
         for bit in range(2, config.address_bits):
             for stream, queue in queues:  # an empty one answers as no register does
@@ -138,6 +147,8 @@ async def every_access(dut, p_pause):
             case 24:
                 model.idle = rng.getrandbits(1)
                 dut.idle.value = model.idle
+                model.counter = [rng.getrandbits(32) for _ in model.counter]
+                registers.count(model.counter)
                 await ClockCycles(dut.aclk, 2)
             case 0:
                 name = rng.choice([*PUSHED])
@@ -170,6 +181,8 @@ async def every_access(dut, p_pause):
                 seen.add((address, got[1]))
     await ClockCycles(dut.aclk, 4)
     assert registers.aborts == model.aborts > 0
+    for name in COUNTERS if IS_CACHE else ():
+        assert {(MAP[name].offset, RESP_OKAY), (MAP[name].offset, RESP_SLVERR)} <= seen, name
     for name in (*PUSHED, *POPPED):
         at = MAP[name.upper()].offset
         if name != "readback":  # of which a reader may find a word each time

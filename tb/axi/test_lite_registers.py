@@ -10,7 +10,8 @@ Shown to fail:
 - a write performed before its data came;
 - an answer on R or B overwritten before it was taken;
 - a command whose valid waits for ready;
-- words of BATCH that go to ``request``, or ANSWER that pops STATUS.
+- words of BATCH that go to ``request``, or ANSWER that pops STATUS;
+- counters one register further on, two of them exchanged, or one that takes writes.
 """
 
 import pytest
@@ -24,7 +25,7 @@ CONFIGS = {
     ),
     "rams": AxiLiteRegistersConfig(command_depth=33, status_depth=40, readback_depth=64),
     "cache": AxiLiteRegistersConfig(
-        address_bits=6, command_depth=4, status_depth=4, readback_depth=2, cache_depth=3
+        address_bits=7, command_depth=4, status_depth=4, readback_depth=2, cache_depth=3
     ),
     "cache_rams": AxiLiteRegistersConfig(cache_depth=34),
 }

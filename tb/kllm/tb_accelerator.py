@@ -8,7 +8,7 @@ import cocotb
 import pytest
 from cocotb.triggers import FallingEdge, ReadOnly
 
-from golden.axi.format import REGISTERS, RESP_OKAY
+from golden.axi.format import CACHE_REGISTERS, COUNTERS, REGISTERS, RESP_OKAY
 from golden.kllm.isa import COMMAND_WORDS, RUN_UNIT, CommandStatus, Unit
 from golden.paging.format import Op
 from tb.bench import config, params
@@ -446,6 +446,47 @@ async def rows_ahead_at_full_rate(dut):
     # Without rows ahead each takes longer.
     assert params["sums"] + POLL < params["apart"][0]
     assert params["quantize"] + POLL < params["apart"][1]
+
+
+async def counts(host) -> tuple[list[int], int]:
+    """Cycles in which each unit was at work; in how many cycles they were not counted by CYCLES."""
+    cycles, *busy = [await host.look(CACHE_REGISTERS[name].offset) for name in COUNTERS]
+    return [word for word, _ in busy], cycles[1] - cycles[0]
+
+
+@cocotb.test()
+async def units_are_counted(dut):
+    """Units work one after another: each as long as its statuses come after those before them.
+
+    The first LOAD takes so long that all other commands are in the chip when it ends.
+    """
+    host, far = Host(dut, config), 4000
+    for _ in range(2):
+        await host.reset()
+        was, begin = await counts(host)
+        assert was == [0] * len(Unit)
+        host.data.data, host.data.delay = bytearray(params["data"]), far
+        for memory, data in zip(host.weights, params["weights"], strict=True):
+            memory.data = bytearray(data)
+        results = params["results"]
+        got, taken = await host.run(params["words"], len(results), len(params["readback"]))
+        compare(got, taken, results, params["readback"])
+        busy, now = await counts(host)
+        assert now == begin, "CYCLES counts each cycle"
+        assert (await counts(host))[0] == busy, "no unit is at work"
+        first, *others = got
+        number = dict.fromkeys(Unit, 0)
+        due = dict.fromkeys(Unit, 0)
+        due[first.unit], number[first.unit] = far, 1
+        for before, report in zip(got, others, strict=False):
+            # The next command begins 2 cycles after a status.
+            due[report.unit] += report.cycle - before.cycle - 2
+            number[report.unit] += 1
+        cocotb.log.info("%s", [(unit.name, busy[unit], due[unit]) for unit in Unit])
+        for unit in Unit:
+            off = abs(busy[unit] - due[unit])
+            assert off <= POLL * number[unit], f"{unit.name}: {busy[unit]}, not {due[unit]}"
+            assert due[unit] > 20
 
 
 @cocotb.test()

@@ -244,6 +244,15 @@ class System:
         self.held[name] = None if ready.value else word
         return word, before is None
 
+    def check_busy(self):
+        """A unit has a command that was offered, EARLY one whose release was, up to its report."""
+        at_work = [any(e.begun for e in queue) for queue in self.model.queue]
+        early = any(e.released for e in self.model.queue[EARLY])
+        self.model.seen["waits, not at work"] += at_work[EARLY] and not early
+        at_work[EARLY] = early
+        wanted = sum(on << u for u, on in enumerate(at_work))
+        assert int(self.dut.busy.value) == wanted, f"cycle {self.cycle}: at work, not {wanted:b}"
+
     async def run(
         self, words, rng, p_idle=0.0, p_stall=0.0, report_stall=0.0, longest=0, abort_at=None,
         junk=0, stop_at=None, silence=SILENCE, p_certain=0.2,
@@ -319,6 +328,8 @@ class System:
             word, is_new = self.offers("release")
             if is_new:
                 model.release(bool(word), aborted is None or now <= aborted + 1)
+            if config.counts:
+                self.check_busy()
             if word is not None and port["release"][2].value:
                 watch.moved = now
                 self.early_taken[1] += 1
@@ -400,6 +411,7 @@ async def random_commands(dut, flow):
     await system.run(words, rng, p_idle, p_stall, report_stall, longest)
     seen = system.model.seen
     assert min(seen[k] for k in ("sound", "MALFORMED", "DEPENDENCY", "unknown")) > 0, seen
+    assert seen["waits, not at work"] > 10 or longest < 100 or not config.counts, seen
 
 
 @cocotb.test()

@@ -673,6 +673,63 @@ def test_results_over_rows_ahead(seed):
     )  # fmt: skip
 
 
+def one_by_one(seed: int) -> dict:
+    """Params: a program of each unit, whose commands wait for all before them."""
+    machine, rng = CACHED.machine, np.random.default_rng([seed, 52])
+    asm, length = Assembler(machine), 128
+    data = rng.integers(0x2400, 0x3C00, (64, 16)) | rng.integers(0, 2, (64, 16)) << 15
+    data[:2] = np.sort(rng.uniform(-1, 1, (2, 16)).astype(np.float16)).view(np.uint16)
+    book, packet = asm.vector(32), asm.vector(machine.kmeans_words)
+    x, made, cached = asm.vector(length), asm.vector(length), asm.vector(64, machine.batch)
+    queries, attended = (asm.vector(128, machine.batch) for _ in range(2))
+    for address, vector in ((0, book), (2, packet), (20, x)):
+        asm.load(address=address, dst=vector)
+    slot = asm.slots()
+    asm.activation_codebook(src=book)
+    asm.lane_codebook(src=packet)
+    asm.quantize(src=x, slot=slot)
+    asm.matmul(weights=0, dst=made, length=length, slot=slot)
+    asm.function(function=Function.EXP, src=made, dst=made)
+    asm.append(src=cached, layer=0, kv=Kv.K)
+    asm.read(src=made)
+    asm.attend(src=queries, dst=attended, layer=0, heads=4)
+    asm.binary(op=Binary.ADD, a=x, b=made, dst=made)
+    asm.matmul(weights=0, dst=made, length=length, slot=slot)
+    asm.read_slot(slot=slot)
+    words = [int(word) for word in asm.words()]
+    for first in range(0, len(words), COMMAND_WORDS):
+        one = words[first : first + COMMAND_WORDS]
+        opcode, tag, _, operands = decode(one)
+        before = dict(zip(Unit, counted(words[:first], machine.units), strict=True))
+        words[first : first + COMMAND_WORDS] = map(int, encode(opcode, tag, before, operands))
+    scales = [rng.integers(0x2400, 0x3000, 1 << 13) for _ in range(machine.ports.ports)]
+    memories = [each.astype("<u2").tobytes() for each in scales]
+    golden = Machine(machine, np.frombuffer(data.astype("<u2").tobytes(), np.uint8).copy(),
+                     [np.frombuffer(each, np.uint8).copy() for each in memories])  # fmt: skip
+    results = golden.run(words)
+    assert not any(result.status & FAILED for result in results)
+    assert {result.unit for result in results} == set(Unit)
+    return {
+        "words": words, "data": data.astype("<u2").tobytes(), "weights": memories,
+        "results": [(result.tag, int(result.unit), int(result.status)) for result in results],
+        "readback": [int(word) for word in golden.readback],
+    }  # fmt: skip
+
+
+def test_units_are_counted(seed):
+    """Cycles of each unit by the registers, and by the times of the statuses.
+
+    Shown to fail:
+
+    - each unit counted as the next one, or registers in reverse;
+    - MATMUL at work from its early start on, or only once its release was taken.
+    """
+    tb.simulate.run.run_model(
+        model(CACHED), "tb.kllm.tb_accelerator", config=CACHED, seed=seed,
+        testcase="units_are_counted", params=one_by_one(seed),
+    )  # fmt: skip
+
+
 def test_functions_at_full_rate(seed):
     """One LOAD, then FUNCTIONs of most of the vector memory, each function twice.
 

@@ -19,7 +19,9 @@ Shown to fail:
 - a command that leans on one that is not the eldest, or not certain;
 - a command that leans and waits for another unit too;
 - a status that does not wait for the command leaned on, or that waits for the next one too;
-- ``idle`` while a command is checked.
+- ``idle`` while a command is checked;
+- MATMUL at work from its early start on, or only once its release was taken;
+- a unit at work from its queue on, or not while its status waits.
 """
 
 import dataclasses
@@ -40,8 +42,10 @@ CONFIGS = {
     "smallest": KllmDispatcherConfig(queue=3, running=1),
     "odd": KllmDispatcherConfig(queue=5, running=3),
     "cache": KllmDispatcherConfig(units=len(Unit), counts=True),
-    "ahead": KllmDispatcherConfig(ahead=True),
-    "ahead_odd": KllmDispatcherConfig(ahead=True, queue=3, running=1, units=len(Unit)),
+    "ahead": KllmDispatcherConfig(ahead=True, counts=True),
+    "ahead_odd": KllmDispatcherConfig(
+        ahead=True, queue=3, running=1, units=len(Unit), counts=True
+    ),
 }
 
 

@@ -8,7 +8,7 @@ from amaranth import Module
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from golden.axi.format import CACHE_REGISTERS, ID_WORD, PAGE_BYTES, REGISTERS, levels_word
+from golden.axi.format import CACHE_REGISTERS, COUNTERS, ID_WORD, PAGE_BYTES, REGISTERS, levels_word
 from golden.axi.reference import (
     RegisterModel,
     bursts,
@@ -17,6 +17,7 @@ from golden.axi.reference import (
     write_packet,
 )
 from golden.config import Config
+from golden.kllm.isa import Unit
 from hdl import ports
 from hdl.axi.signature import axi4, axi4_read, axi4_write, axi_lite
 from hdl.back.interface import Interface
@@ -105,7 +106,11 @@ def test_register_map():
     cache = {name: register.offset for name, register in CACHE_REGISTERS.items()}
     assert cache == {
         "REQUEST": 0x1C, "ANSWER": 0x20, "BATCH": 0x24, "RUN": 0x28, "RESULT": 0x2C,
+        "CYCLES": 0x30, "BUSY_LOAD": 0x34, "BUSY_QUANTIZE": 0x38, "BUSY_MATMUL": 0x3C,
+        "BUSY_FUNCTION": 0x40, "BUSY_READ": 0x44, "BUSY_CACHE": 0x48,
     }  # fmt: skip
+    assert [cache[name] for name in COUNTERS] == [*range(0x30, 0x4C, 4)]
+    assert COUNTERS[1:] == tuple(f"BUSY_{unit.name}" for unit in Unit)
     assert ID_WORD.to_bytes(4, "big") == b"SZRU"
     assert levels_word(3, 5, 0) == 0x0005_0003
     assert levels_word(1 << 20, 1 << 20, 7) == 0xFFFF_FFFF
@@ -141,13 +146,17 @@ def test_registers_of_a_cache_by_hand():
     """A register file without a cache does not know them."""
     plain = RegisterModel(version=1, command_depth=2)
     assert [plain.write(at, 5) for at in (0x1C, 0x20, 0x24)] == [2, 2, 2]
-    assert [plain.read(at) for at in (0x1C, 0x20, 0x24)] == [(0, 2)] * 3
+    assert [plain.read(at) for at in (0x1C, 0x20, 0x24, 0x30, 0x48)] == [(0, 2)] * 5
     model = RegisterModel(version=1, command_depth=2, cache_depth=1)
     assert [model.write(at, 5) for at in (0x1C, 0x1E, 0x20, 0x24, 0x10)] == [0, 2, 2, 0, 0]
     assert model.write(0x24, 6, strobes=0b0111) == 2
     assert (list(model.request), list(model.batch), list(model.command)) == ([5], [5], [5])
     model.answer.append(9)
     assert [model.read(at) for at in (0x1C, 0x24, 0x20, 0x20)] == [(0, 2), (0, 2), (9, 0), (0, 2)]
+    model.counter = [*range(50, 57)]
+    assert [model.read(at) for at in (0x30, 0x37, 0x48)] == [(50, 0), (51, 0), (56, 0)]
+    assert model.read(0x30) == (50, 0)
+    assert (model.read(0x4C), model.write(0x30, 1)) == ((0, 2), 2)
 
 
 class _Config(Config):

@@ -122,7 +122,10 @@ def _lite_registers(config) -> Vectors:
     episodes = []
 
     def step(covers: str, words: dict[str, list[int]]) -> None:
-        episodes.append(plain(covers, words, ports={"idle": model.idle}))
+        ports = {"idle": model.idle}
+        if is_cache:
+            ports["counter"] = join(*((word, 32) for word in model.counter))
+        episodes.append(plain(covers, words, ports=ports))
 
     def write(address: int, word: int, strobes: int = 0xF) -> None:
         answer = model.write(address, word, strobes)
@@ -145,6 +148,7 @@ def _lite_registers(config) -> Vectors:
 
     for turn in range(3):
         model.idle = turn % 2
+        model.counter = [rng.getrandbits(32) for _ in model.counter]
         for queue, depth in popped.items():
             words = [rng.getrandbits(32) for _ in range(min(depth, 1 + turn))]
             getattr(model, queue).extend(words)

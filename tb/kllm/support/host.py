@@ -258,6 +258,20 @@ class Host:
         self.dut.rst.value = 0
         self._state()
 
+    async def look(self, offset) -> tuple[int, int]:
+        """The word of a register, and the cycle of the answer; nothing is under way."""
+        (address, valid, ready), (payload, answered, takes) = self._axil["ar"], self._axil["r"]
+        address.value, valid.value, takes.value = offset, 1, 1
+        while True:
+            await ReadOnly()
+            taken, found = bool(ready.value), int(payload.value) if answered.value else None
+            await FallingEdge(self.dut.clk)
+            self.cycle += 1
+            valid.value = bool(valid.value) and not taken
+            if found is not None:
+                assert found >> 32 & 3 == RESP_OKAY, f"register {offset:#x}"
+                return found & 0xFFFFFFFF, self.cycle
+
     async def request(self, requests, **options) -> list[int]:
         """The answers to requests of four words each, a few at a time."""
         found: list[int] = []
