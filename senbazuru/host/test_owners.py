@@ -8,6 +8,7 @@ FAULTS and of FORK_FAULTS is found.
 import dataclasses
 import random
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -303,16 +304,22 @@ FAULTS = {
 }
 
 
+def under_way(table: PageTable) -> Any:
+    """The FORK that the table is at."""
+    assert table._fork_now is not None
+    return table._fork_now
+
+
 def in_use(table: PageTable, _command: PageCommand, made: PageResponse) -> PageResponse:
     """A copy goes to the first page of the parent's stream."""
-    stream = table._streams[table._fork_now.parent * STREAMS + table._fork_now.done - 1]
+    stream = table._streams[under_way(table).parent * STREAMS + under_way(table).done - 1]
     return made._replace(page2=stream.first) if made.bytes else made
 
 
 def not_counted(table: PageTable, _command: PageCommand, made: PageResponse) -> PageResponse:
     """The child's pages are not counted as shared: they go back with the first FREE."""
-    child = table._fork_now.child
-    for page in table._walk(table._streams[child * STREAMS + table._fork_now.done - 1]):
+    child = under_way(table).child
+    for page in table._walk(table._streams[child * STREAMS + under_way(table).done - 1]):
         table._pages[page].sharers = 0
     return made
 
@@ -320,7 +327,7 @@ def not_counted(table: PageTable, _command: PageCommand, made: PageResponse) -> 
 def last_shared(table: PageTable, _command: PageCommand, made: PageResponse) -> PageResponse:
     """The child goes on in the parent's last page."""
     if made.bytes:
-        stream = table._streams[table._fork_now.child * STREAMS + table._fork_now.done - 1]
+        stream = table._streams[under_way(table).child * STREAMS + under_way(table).done - 1]
         stream.last = stream.own = made.page
         if stream.tip is None:
             stream.first = made.page
