@@ -17,7 +17,7 @@ from senbazuru.serve import __main__ as entry
 from senbazuru.serve.local import PATIENCE
 from tb.simulate.run import ROOT
 
-# Prints its port. Every step takes a day.
+# Prints its port, and a line once a step is under way. Every step takes a day.
 SERVER = """
 import asyncio, socket, sys, time
 from senbazuru.host.engine import Engine
@@ -31,9 +31,13 @@ class Bytes:
     def decode(self, ids, skip_special_tokens):
         return bytes(ids).decode(errors="replace")
 
+def day(*_):
+    print("a step", flush=True)
+    time.sleep(86400)
+
 command.PATIENCE = 1
 sizes = Sizes()
-engine = Engine(StrictChip(sizes, lambda *_: time.sleep(86400)), sizes.image())
+engine = Engine(StrictChip(sizes, day), sizes.image())
 worker = Worker(engine, 4)
 model = Model("slow", Bytes(), Chat(None), (), "fp")
 with socket.create_server(("127.0.0.1", 0)) as place:
@@ -60,6 +64,7 @@ def test_signals_in_the_middle_of_a_step():
             body = {"model": "slow", "prompt": [1, 2], "max_tokens": 3, "stream": True}
             connection.request("POST", "/v1/completions", json.dumps(body))
             answer = connection.getresponse()
+            assert process.stdout.readline() == "a step\n"
             began = time.monotonic()
             process.send_signal(number)
             error = json.loads(answer.read().decode().removeprefix("data: "))["error"]
