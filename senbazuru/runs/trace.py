@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 PAGE = ROOT / "docs" / "trace.md"
 SECTION = "trace"
 PICTURE = ROOT / "docs" / "trace" / "steps.svg"
-TOGETHER = 20  # steps of which a point of the picture is the mean
+POINTS = 40  # of a line of the picture, at most
 FOLDER = ROOT / "build" / "trace"
 CLOCK = 500e6  # Hz
 VERSION = 1
@@ -261,12 +261,13 @@ def table(run: Run, clock: float = CLOCK) -> str:
 
 
 def plot(run: Run, clock: float = CLOCK) -> str:
-    """SVG of lanes used and of the simulator's error along the run, in means of ``TOGETHER``."""
+    """SVG of lanes used and of the simulator's error along the run, in ``POINTS`` at most."""
     from sim.svg import Axis, Line, LineChart, page
 
     time_axis = Axis("ms since the first step", low=0)
     first = run.steps[0].begin
-    parts = [run.steps[n : n + TOGETHER] for n in range(0, len(run.steps), TOGETHER)]
+    together = -(-len(run.steps) // POINTS)
+    parts = [run.steps[n : n + together] for n in range(0, len(run.steps), together)]
     times = [(each[0].begin - first) / clock * 1e3 for each in parts]
 
     def line(name: str, of: Callable[[list[Step]], float]) -> Line:
@@ -277,7 +278,7 @@ def plot(run: Run, clock: float = CLOCK) -> str:
 
     places = max(len(each.lengths) for each in run.steps)
     used = LineChart(
-        f"Steps, {TOGETHER} at a time", time_axis, Axis("%", low=0, high=100),
+        f"{len(run.steps)} steps, {together} at a time", time_axis, Axis("%", low=0, high=100),
         [
             line("lanes used", lambda part: share(part, lambda each: each.lanes)),
             line(
