@@ -33,7 +33,7 @@ from golden.kllm.timing import (
     scales_free,
 )
 from golden.paging.format import Kv
-from hdl.kllm.accelerator import KllmLaneBuild
+from hdl.kllm.accelerator import KllmAcceleratorConfig, KllmLaneBuild
 from hdl.kllm.function.pipeline import FUNCTIONS, KllmFunctionPipelineConfig
 from hdl.kllm.room import BLOCKS
 from sim.engine import engine_of
@@ -78,7 +78,10 @@ def test_units_are_those_of_hdl(name, counter, bits_a):
     assert ours.norms.delay(what) == theirs.norms.delay(what)
     assert units.function_stages == KllmFunctionPipelineConfig().stages
     assert units.queue == config.queue
-    assert (units.functions, units.banks) == (config.functions, config.banks)
+    default = KllmAcceleratorConfig()
+    assert (units.functions, units.banks, units.ahead) == (
+        default.functions, default.banks, default.ahead,
+    )  # fmt: skip
     assert units.packet_words == config.lane.packet_words
 
 
