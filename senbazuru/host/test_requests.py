@@ -93,7 +93,7 @@ def test_requests_of_a_batch_are_as_alone(sizes, policy):
 
 
 def test_cycles_of_units():
-    """Those of a step are what its counters grew by, also past 2**32, and after a reset."""
+    """A step has what the counters grew by, also past 2**32, and after a reset."""
     for counts in (True, False):
         chip = StrictChip(SIZES)
         if not counts:

@@ -92,22 +92,25 @@ def serve(bench, prefix, requests, step=lambda _number, _engine: None):
         return engine.stats()
 
 
-def test_children_share_pages(bench, alone):
-    """Each word is right, and read by a sequence that has the page. None writes to a shared one."""
-    prefix, requests = asked()
-    stats = serve(bench, prefix, requests)
-    check(requests, alone)
+def check_shared(owners, stats, prefix, requests):
+    """All has ended well: four FORKs, the prompt's tokens once in the pages, none left."""
     assert {each.end.reason for each in requests} == {Reason.LENGTH}
-    owners = bench.owners
     assert not owners.counts.lost
     assert not stats["failed_steps"]
     assert stats["forks"] == owners.counts.forks == 4
-    # The prompt's tokens are once in the pages.
     tokens = len(prefix.prompt) + sum(len(each.prompt) + each.most - 1 for each in requests)
     assert owners.counts.vectors == 2 * tokens
     assert owners.most_shared >= STREAMS
     assert not owners.owner
     assert not owners.shared
+
+
+def test_children_share_pages(bench, alone):
+    """Each word is right, and read by a sequence that has the page. None writes to a shared one."""
+    prefix, requests = asked()
+    stats = serve(bench, prefix, requests)
+    check(requests, alone)
+    check_shared(bench.owners, stats, prefix, requests)
 
 
 @pytest.mark.telling("1")
@@ -127,13 +130,7 @@ def test_several_engines(engine, tmp_path):
         stats = serve(bench, prefix, requests)
     print(owners.counts, owners.most_shared)
     check(requests, alone)
-    assert not owners.counts.lost
-    assert not stats["failed_steps"]
-    assert stats["forks"] == owners.counts.forks == 4
-    tokens = len(prefix.prompt) + sum(len(each.prompt) + each.most - 1 for each in requests)
-    assert owners.counts.vectors == 2 * tokens
-    assert owners.most_shared >= STREAMS
-    assert not owners.owner
+    check_shared(owners, stats, prefix, requests)
 
 
 @pytest.mark.telling("parent-5", "child-7")

@@ -83,6 +83,7 @@ class Served:
             until(lambda: self.worker.broken or is_idle(self.engine))
             if not self.worker.broken:
                 assert not self.chip.sequences
+                assert self.engine.stats()["requests"] == 0
             assert not self.chip.broken
         self._stack.close()
 
