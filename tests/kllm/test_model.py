@@ -208,11 +208,11 @@ def test_only_known_architectures(tmp_path, capsys):
     known = example.checkpoint().model
     known.save_pretrained(tmp_path / "model")
     file = tmp_path / "model" / "config.json"
-    file.write_text(file.read_text().replace('"llama"', '"mistral"'))
+    file.write_text(file.read_text().replace('"llama"', '"gpt2"'))
     output = tmp_path / "x"
     machine = ["--config", "small_cache", "--context", "16"]
     assert main(["--all", "--model", str(tmp_path / "model"), *machine, "-o", str(output)]) == 2
-    assert "has the architecture mistral; supported: llama" in capsys.readouterr().err
+    assert "has the architecture gpt2; supported: gemma, " in capsys.readouterr().err
     assert not output.exists()
 
 
