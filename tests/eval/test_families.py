@@ -225,7 +225,8 @@ def test_bad_checkpoints_are_one_line(folder, tmp_path):
         assert len(str(caught.value).splitlines()) == 1
 
     refused({"model_type": "deepseek_v3"}, "llama has the architecture deepseek_v3; supported")
-    refused({"intermediate_size": 100}, r"the shape of model.layers.0.mlp.down_proj.weight must be \[64, 100\]")
+    shape = r"the shape of model.layers.0.mlp.down_proj.weight must be \[64, 100\] by its conf"
+    refused({"intermediate_size": 100}, shape)
     refused({"auto_map": {"AutoModelForCausalLM": "model.Model"}}, "auto_map must be null")
     refused({"num_hidden_layers": 3}, "has no tensor model.layers.2")
     refused({"num_hidden_layers": 1}, "has a tensor that its model does not know, model.layers.1")
