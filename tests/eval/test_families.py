@@ -1,8 +1,11 @@
 """Every family in golden.llm.eval: the model stays what it is, and every method runs on it.
 
-Shown to fail with, in golden.llm.structure: gate and up of experts exchanged, 1 + w as w, norms
-of ``Block.before`` taken from LLaMA for all, a router that misses the norm's factor, the soft cap
-of logits left out; in golden.llm.patch: no mask, cap or sinks in ``Scores``.
+Shown to fail with each of 23 faults: gate and up of experts exchanged, 1 + w as w, LLaMA's norms
+for all, a router that misses a norm's factor (of three methods), outputs of norms not rotated, no
+cap or scale of logits, no mask, cap or sinks in ``Scores``, a mask of 0 and 1 added to scores,
+K centred under a soft cap or sinks, down scaled through gpt-oss's up, K before its norm, heads and
+tokens exchanged, pickles read, shapes not compared, a Hessian of zeros for an expert without
+tokens, angles and masks of the first layer for all, the middle of a layer at its beginning.
 """
 
 import json
@@ -20,6 +23,7 @@ from golden.llm.eval.llama2c import tokenizer_of
 from golden.llm.eval.method import Site
 from golden.llm.eval.perplexity import loss
 from golden.llm.eval.state import calibrate
+from golden.llm.eval.walk import LayerWalk, Tap
 from golden.llm.methods import built_in, parse_all
 from golden.llm.patch import K, Patch, Scores, V
 from golden.llm.structure import FAMILIES, block_of, logits
@@ -96,6 +100,34 @@ def test_every_matrix_is_a_linear_layer(own):
         for i, block in enumerate(blocks)
         for place in block.linears.values()
     }
+
+
+def _first_down(layer: torch.nn.Module) -> torch.nn.Module:
+    block = block_of(layer)
+    return layer.get_submodule(block.linears[block.of_kind("down")[0]])
+
+
+def test_a_walk_goes_the_models_way(own):
+    """Layer by layer, and from the middle of each layer on."""
+    model, _ = own
+    wanted: list[Tensor] = []
+    with torch.no_grad(), Patch(model) as patch:
+        for layer in patch.layers:
+            patch.watch(layer, after=lambda y: wanted.append(y[0] if isinstance(y, tuple) else y))
+        model(IDS[:1], use_cache=False)
+        downs = [_first_down(layer) for layer in patch.layers]
+    walk = LayerWalk(model, [IDS[0]])
+    for i, down in enumerate(downs):
+
+        def put(patch: Patch, tap: Tap, down: torch.nn.Module = down) -> None:
+            patch.input(down, tap)
+
+        middle = walk.after_attention(i, walk.hidden)
+        assert not torch.equal(middle[0], walk.hidden[0])
+        whole, half = walk.seen(i, walk.hidden, put), walk.seen_after_attention(i, middle, put)
+        assert torch.equal(whole[0], half[0])
+        walk.hidden = walk.run(i, walk.hidden)
+        assert torch.equal(walk.hidden[0], wanted[i])
 
 
 def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, rule: Scores) -> Tensor:
