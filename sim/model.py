@@ -94,10 +94,11 @@ class Model(Decoder):
         return self.value_size or self.head_size
 
     def kept(self, tokens: int) -> int:
-        """Tokens of a sequence of ``tokens`` that its cache holds, if all layers are ``alike``.
+        """Tokens of a sequence of ``tokens`` that the cache of a layer holds.
 
-        A chunk is given up as a whole: so a cache has room for one.
+        A chunk is given up as a whole, so a cache has room for one. ConfigError: layers differ.
         """
+        self._check_alike()
         most = self.window or self.chunk
         return min(tokens, most) if most else tokens
 
@@ -106,18 +107,26 @@ class Model(Decoder):
         return sum(each.kept(tokens) * each.kv_elements for each in self.alike)
 
     def attended(self, context: int) -> int:
-        """Tokens that the token after ``context`` others attends, itself included; ``alike``."""
+        """Tokens that the token after ``context`` others attends in a layer, itself included.
+
+        ConfigError: layers differ.
+        """
+        self._check_alike()
         return context % self.chunk + 1 if self.chunk else self.kept(context + 1)
 
-    def bends(self, first: int, last: int) -> list[int]:
-        """Contexts of ``first`` < c < ``last`` at which what a token attends stops to grow evenly.
+    def _check_alike(self) -> None:
+        """ConfigError: layers differ, and the caller has not asked for those of ``alike``."""
+        if self.sliding:
+            raise ConfigError(
+                f"{self.name}: layer_types must be one type in all layers for this chip, whose "
+                "file of sim/engines does not ask for the layers that attend alike"
+            )
 
-        A step after c others is the first of the new kind.
-        """
-        found = {self.window} if self.window else set()
-        if self.chunk:
-            found |= set(range(self.chunk, last, self.chunk))
-        return sorted(each for each in found if first < each < last)
+    def starts(self, first: int, end: int) -> range:
+        """Contexts above ``first`` and below ``end`` whose next token starts a chunk."""
+        if not self.chunk:
+            return range(0)
+        return range((first // self.chunk + 1) * self.chunk, end, self.chunk)
 
     # Weights
 

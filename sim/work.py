@@ -74,6 +74,9 @@ def cached_tokens(model: Model, context: int) -> int:
 
 def _attended(model: Model, context: int, new: int) -> int:
     """Sum of ``model.attended`` from ``context`` on, for ``new`` tokens."""
+    first = model.attended(context)
+    if new == 1:
+        return first
 
     def to(end: int) -> int:
         """Sums the tokens that tokens 0..end - 1 attend."""
