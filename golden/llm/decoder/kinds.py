@@ -478,7 +478,9 @@ def _deepseek_v3(read: Read) -> Made:
         "num_nextn_predict_layers", "num_mtp_layers", "aux_loss_alpha", "seq_aux", "ep_size"
     )
     heads, layers = read.whole("num_attention_heads"), read.whole("num_hidden_layers")
-    read.fixed("num_key_value_heads", heads)
+    groups = read.whole("num_key_value_heads", absent=128, null=heads)
+    if groups != heads:
+        read.refuse("num_key_value_heads", f"{heads}, as each head has K and V", groups)
     if rotary % 2:
         read.refuse("qk_rope_head_dim", "even, as RoPE turns pairs", rotary)
     rank = read.whole("q_lora_rank", absent=1536, null=0)
