@@ -115,11 +115,11 @@ class Model(Decoder):
         return context % self.chunk + 1 if self.chunk else self.kept(context + 1)
 
     def _check_alike(self) -> None:
-        """ConfigError: layers differ, and the caller has not asked for those of ``alike``."""
+        """ConfigError: layers differ, and the caller has not taken those of ``alike``."""
         if self.sliding:
             raise ConfigError(
                 f"{self.name}: layer_types must be one type in all layers for this chip, whose "
-                "file of sim/engines does not ask for the layers that attend alike"
+                "file of sim/engines does not know Model.alike"
             )
 
     def starts(self, first: int, end: int) -> range:
@@ -209,7 +209,7 @@ class Model(Decoder):
 class Network(NamedTuple):
     """Feed-forward networks of one kind.
 
-    place : ``dense`` in layers without experts where others have some, ``shared`` beside experts
+    place : ``dense`` in layers without experts where others have some, ``shared`` next to experts
     layers : that have them
     copies : in each of these
     inside : elements inside one

@@ -211,7 +211,7 @@ def attention_works(model: Model, step: Pass) -> list[tuple[Model, Work]]:
 
 
 def _projections(model: Model, tokens: int) -> Iterator[Work]:
-    """What attention needs of the new tokens."""
+    """The operations that give q, k and v of the new tokens."""
     layers = model.layers
     query, kv = model.heads * model.head_size, model.kv_heads * model.head_size
     turned = layers - sum(model.unrotated)

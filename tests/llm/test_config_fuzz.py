@@ -39,6 +39,11 @@ OWN: dict[str, Fields] = {
 }
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 LONG = {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
+_QWEN = {
+    "sliding_window": "use_sliding_window is false",
+    "use_sliding_window": "layer_types are full",
+    "max_window_layers": "layer_types stand beside it",
+}
 # Fields without effect while others have the value of ``MORE``'s first configuration, and why.
 IDLE: dict[str, dict[str, str]] = {
     "deepseek_v3": {"num_nextn_predict_layers": "further modules are no part of the decoder"},
@@ -48,11 +53,9 @@ IDLE: dict[str, dict[str, str]] = {
         "no_rope_layer_interval": "no_rope_layers stand beside it",
     },
     "phi3": {"original_max_position_embeddings": "RoPE is not longrope"},
-    **dict.fromkeys(
-        ("qwen2", "qwen2_moe", "qwen3"),
-        {"sliding_window": "use_sliding_window is false", "use_sliding_window": "layer_types are",
-         "max_window_layers": "layer_types stand beside it"},
-    ),
+    "qwen2": _QWEN,
+    "qwen2_moe": _QWEN,
+    "qwen3": _QWEN,
     "qwen3_moe": {"sliding_window": "use_sliding_window is false",
                   "use_sliding_window": "sliding_window is null"},
     "smollm3": {
@@ -99,7 +102,7 @@ def tiny(kind: str) -> Fields:
 
 
 def cases() -> dict[str, tuple[str, Fields, tuple[str, ...]]]:
-    """By name: the kind, its fields, and those that have an effect in this configuration."""
+    """Lists by name: the kind, its fields, and those that have an effect in this configuration."""
     made = {kind: (kind, tiny(kind), ()) for kind in KINDS}
     for number, (kind, more, less, fields) in enumerate(MORE):
         kept = {name: value for name, value in tiny(kind).items() if name not in less}
@@ -267,7 +270,7 @@ SCALARS: dict[str, Any] = {
 
 
 def agree(made: Model, config: Any) -> None:
-    """What a description states is what transformers reads from the same fields."""
+    """A description states what transformers reads from the same fields."""
     layers = range(made.layers)
     for field, of in SCALARS.items():
         if hasattr(config, field):
@@ -299,7 +302,7 @@ def agree(made: Model, config: Any) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_transformers_reads_the_same(name, all_cases):
-    """For each odd value that both accept: layers, RoPE and the number of weights."""
+    """Layers, RoPE and the number of weights agree for each odd value that both accept."""
     torch = pytest.importorskip("torch")
     from transformers import AutoModelForCausalLM
 

@@ -20,10 +20,12 @@ from golden.config import ConfigError
 from sim.engine import engine_of
 from sim.model import Model, model_of
 from sim.run import Run, decoding
+from sim.serving.pages import Page, Pages
 from sim.work import Part, Pass, works
 from tests.sim.public_models import MODELS
 
 GENERIC = ("a100-80gb", "lpu")
+STEP = Pass.decode(1, 1000)
 PUBLIC = {name: model_of(name, public.fields) for name, public in MODELS.items()}
 
 
@@ -229,6 +231,48 @@ def test_a_run_over_chunks():
     assert sampled.traffic()["kv_read"] == pytest.approx(exact.traffic()["kv_read"], rel=1e-9)
     made = Run(engine, model, 1, 30, 300).compute()
     assert made.seconds > sampled.seconds
+
+
+def test_operations_of_some_layers():
+    """Layers without RoPE turn nothing; norms of q and k after RoPE are those of other layers."""
+    scout = {work.name: work.count for work in works(PUBLIC["Llama-4-Scout-17B-16E"], STEP)}
+    assert (scout["rotary"], scout["qk norm"], scout["norm"]) == (36, 36, 96)
+    assert (scout["attention"], scout["chunk attention"], scout["shared down"]) == (12, 36, 48)
+    gemma = {work.name: work.count for work in works(PUBLIC["gemma-2-9b"], STEP)}
+    assert (gemma["norm"], gemma["window attention"], gemma["logit cap"]) == (168, 21, 1)
+    assert "qk norm" not in gemma
+    deepseek = {work.name: work for work in works(PUBLIC["DeepSeek-V3"], STEP)}
+    assert deepseek["dense down"].count == 3
+    assert deepseek["shared down"].count == deepseek["router"].count == 58
+    assert deepseek["rotary"].vectors == 2 * (128 + 1) * 64
+    # A cap is one more pass over the scores.
+    for hardware in ("lpu", "oaken-lpddr-fp16"):
+        vectors = []
+        for cap in (0.0, 50.0):
+            model = dataclasses.replace(PUBLIC["gemma-2-9b"], attention_cap=cap)
+            spent = engine_of(hardware).cost(model, STEP).spent
+            vectors.append(next(e.limits["vector"] for e in spent if e.name == "attention"))
+        assert vectors[1] > vectors[0]
+
+
+def test_streams_of_pages():
+    """A page of bytes is one of each stream: K and V of each head, or one latent vector."""
+    engine, page = engine_of("a100-80gb"), Page(size=4096, is_bytes=True)
+    assert Pages(engine, PUBLIC["Qwen3-8B"], page).size == 4096 * 36 * 2 * 8
+    small = dataclasses.replace(PUBLIC["DeepSeek-V3"], layers=4, dense=(), dense_intermediate=0)
+    made = Pages(engine, dataclasses.replace(small, experts=16, active=8), page)
+    assert made.size == 4096 * 4
+    assert made.of(1000) == -(-1000 * 2 * (512 + 64) // 4096)
+
+
+def test_recent_tokens_are_those_of_the_window():
+    """A layer with a window of 128 reads 127 cached tokens, all of them recent."""
+    engine = engine_of("a100-kivi")
+    recent = engine.settings.kv_recent
+    assert recent >= 128
+    cost = engine.cost(PUBLIC["gpt-oss-20b"], Pass.decode(1, 1000))
+    read = next(each for each in cost.spent if each.name == "window attention")
+    assert read.traffic["kv_read"] == 12 * 127 * 2 * 8 * 64 * 2.0
 
 
 def test_an_engine_that_does_not_ask_for_layers():
