@@ -4,6 +4,8 @@ Words are FP16 bit patterns, int64. Each group of KV heads is a job of golden.at
 
     o = softmax(q K^T) V    of the tokens that READs of K and of V give; q has the scaling in it
 
+With a window the latest of these alone count.
+
 Nothing is rounded here: rounding points are those of golden.oaken.quantize and of
 golden.attention.stream. All sums of a job are exact.
 """
@@ -41,6 +43,7 @@ class Begun:
     read: Request
     memory: Mapping[tuple[int, int], Status]
     answers: dict[tuple[int, int], Answer]  # by (K or V, group)
+    window: int = 0
 
 
 class Attention(KvEngine):
@@ -58,12 +61,14 @@ class Attention(KvEngine):
         layer: int,
         token: int,
         memory: Mapping[tuple[int, int], Status] = SOUND,
+        window: int = 0,
     ) -> Attended:
-        """Attention of ``q`` on the tokens start..``token`` - 1.
+        """Attention of ``q`` on the tokens start..``token`` - 1, or the last ``window`` of them.
 
         q : (KV heads, L, head_dim) words; memory: by (K or V, group), what memory does to the READ
+        window : 0: all tokens
         """
-        return self.finish(self.begin(q, sequence, layer, token, memory))
+        return self.finish(self.begin(q, sequence, layer, token, memory, window))
 
     def begin(
         self,
@@ -72,10 +77,11 @@ class Attention(KvEngine):
         layer: int,
         token: int,
         memory: Mapping[tuple[int, int], Status] = SOUND,
+        window: int = 0,
     ) -> Begun:
         """READs of all but V of the last group, which waits for the K that comes next."""
         read = Request(Op.READ, sequence, layer, token=token)
-        begun = Begun(torch.as_tensor(q), read, memory, {})
+        begun = Begun(torch.as_tensor(q), read, memory, {}, window)
         for group in range(self.config.kv.groups):
             self._read_side(begun, Kv.K, group)
             if group:
@@ -91,7 +97,7 @@ class Attention(KvEngine):
         words, void, results = [], [], []
         for group, q in enumerate(begun.q.reshape(kv.groups, kv.part_heads, -1, kv.head_dim)):
             made, is_void, result = self._job(
-                q, begun.answers[Kv.K, group], begun.answers.get((Kv.V, group))
+                q, begun.answers[Kv.K, group], begun.answers.get((Kv.V, group)), begun.window
             )
             words.append(made)
             void.append(is_void)
@@ -109,7 +115,9 @@ class Attention(KvEngine):
             begun.read._replace(kv=side, head=group * heads, heads=heads, memory=memory)
         )
 
-    def _job(self, q: Tensor, key: Answer, value: Answer | None) -> tuple[Tensor, bool, JobStatus]:
+    def _job(
+        self, q: Tensor, key: Answer, value: Answer | None, window: int
+    ) -> tuple[Tensor, bool, JobStatus]:
         """(words, void, result) of a group."""
         nothing = torch.full_like(q, FP16.canonical_nan)
         status = key.status or (value.status if value else Status.OK)
@@ -118,7 +126,7 @@ class Attention(KvEngine):
         k, v = (self._rows(answer) for answer in (key, value))
         if len(k) != len(v):
             return nothing, False, JobStatus.DATA
-        found = attend(q, k, v, self.config.max_tokens)
+        found = attend(q, k[-window:], v[-window:], self.config.max_tokens)
         return found.words, False, found.status
 
     def _rows(self, answer: Answer) -> Tensor:

@@ -51,18 +51,23 @@ class AttentionArray:
         return Answer(found.status, found.sequence)
 
     def attend(
-        self, q: Tensor, sequence: int, layer: int, token: int, memories: Memories = ()
-    ) -> Attended:
+        self, q: Tensor, sequence: int, layer: int, token: int, memories: Memories = (),
+        window: int = 0,
+    ) -> Attended:  # fmt: skip
         """Attends with the KV heads of all engines: Attention.attend."""
-        return self.finish(self.begin(q, sequence, layer, token, memories))
+        return self.finish(self.begin(q, sequence, layer, token, memories, window))
 
     def begin(
-        self, q: Tensor, sequence: int, layer: int, token: int, memories: Memories = ()
-    ) -> list[Begun]:
+        self, q: Tensor, sequence: int, layer: int, token: int, memories: Memories = (),
+        window: int = 0,
+    ) -> list[Begun]:  # fmt: skip
         """Begins an attend of each engine: Attention.begin; memories: of each."""
         given = memories or [SOUND] * len(self.engines)
         parts = zip(self.engines, torch.as_tensor(q).chunk(len(self.engines)), given, strict=True)
-        return [engine.begin(part, sequence, layer, token, each) for engine, part, each in parts]
+        return [
+            engine.begin(part, sequence, layer, token, each, window)
+            for engine, part, each in parts
+        ]
 
     def finish(self, begun: Sequence[Begun]) -> Attended:
         """Ends them: the first status that is not OK, else the least such result."""

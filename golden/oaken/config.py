@@ -4,7 +4,7 @@ import dataclasses
 import functools
 
 import golden.paging.config
-from golden.config import bounded, choice, nested
+from golden.config import bounded, choice, flag, nested
 from golden.oaken.format import BLOCK_MAX, SCALE_BYTES, Order, record_bytes
 from golden.paging.config import BYTES_MAX, RecordKind, RecordShape
 
@@ -115,6 +115,7 @@ class CacheConfig(golden.paging.config.CacheConfig):
     """Capacity of the paged cache of Oaken's vectors."""
 
     kv: KvShape = nested(KvShape)
+    windows: bool = flag(False, "an attend may see the latest tokens alone")
 
     def part(self, engines: int) -> "CacheConfig":
         """The cache of one of ``engines``: its heads of a vector, and as many pages.

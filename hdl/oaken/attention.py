@@ -18,7 +18,6 @@ from hdl.oaken.attention_config import (
     JOBS,
     STATUS_BITS,
     OakenAttentionConfig,
-    attend_layout,
     attended_layout,
 )
 from hdl.oaken.attention_output import OakenAttentionOutput
@@ -43,7 +42,8 @@ class OakenAttention(Block):
 
     ``request``, ``kv`` and ``status`` are those of oaken_kv_engine, whose rules hold. A READ on
     ``request`` is refused with BAD_REQUEST. ``attend`` names a sequence, a layer and one past the
-    last token. Each of its ``groups`` of KV heads is a job of attention_stream, in order: ``q``
+    last token. With ``windows`` it may name how many tokens it sees at most: the latest ones, of
+    those that its READ gives. All are read. Each of its ``groups`` of KV heads is a job of attention_stream, in order: ``q``
     brings its queries, ``o`` gives its outputs. ``attended`` follows the last word of ``o``.
 
     A run of attends ends with ``last``. Its K and V are read in the order K0 K1 V0 K2 V1 ... V,
@@ -123,7 +123,7 @@ class OakenAttention(Block):
                     "OPEN, APPEND, TRIM, FREE, THRESHOLDS or FORK, as oaken_kv_engine takes them.",
                 ),
                 "kv": In(stream.Signature(config.kv_layout), "One vector per APPEND, in order."),
-                "attend": In(stream.Signature(attend_layout), "Attends, in runs."),
+                "attend": In(stream.Signature(config.attend_layout), "Attends, in runs."),
                 "q": In(
                     stream.Signature(config.q_layout),
                     "Queries of each attend, group by group; a group as attention_stream's q.",
@@ -165,7 +165,7 @@ class OakenAttention(Block):
         link(m, self.kv, engine.kv)
         link(m, self.q, attention.q)
 
-        attends = skid(m, "attends", attend_layout)
+        attends = skid(m, "attends", config.attend_layout)
         link(m, self.attend, attends.i)
         link(m, attends.o, reads.attend)
         link(m, engine.begun, reads.begun)

@@ -20,7 +20,6 @@ from hdl.oaken.attention_config import (
     ENDED,
     LONGER,
     OakenAttentionConfig,
-    attend_layout,
     attended_layout,
 )
 from hdl.oaken.attention_undo import UndoneForks
@@ -129,7 +128,7 @@ class OakenAttentionArray(Block):
             {
                 "request": In(stream.Signature(part.request_layout), "As oaken_attention's."),
                 "kv": In(stream.Signature(part.kv_layout), "One vector per APPEND, in order."),
-                "attend": In(stream.Signature(attend_layout), "Attends, in runs."),
+                "attend": In(stream.Signature(part.attend_layout), "Attends, in runs."),
                 "q": In(stream.Signature(part.q_layout), "Queries, engine by engine."),
                 "o": Out(stream.Signature(part.o_layout), "Outputs, in the same order."),
                 "status": Out(
@@ -283,7 +282,7 @@ class OakenAttentionArray(Block):
 
     def _attends(self, m: Module, engines, ended: Value) -> Signal:
         """Attends to all engines, and what their ends come to; returns those under way."""
-        entry = skid(m, "attends", attend_layout)
+        entry = skid(m, "attends", self.config.part.attend_layout)
         link(m, self.attend, entry.i)
         for engine, sink in zip(engines, fork(m, "each", entry.o, len(engines)), strict=True):
             link(m, sink, engine.attend)

@@ -38,6 +38,9 @@ attend_layout = Payload(
     token=(TOKEN_BITS, "one past the last token", NUMBER),
     last=(1, "ends a run: V of this attend follows its K"),
 )
+windowed_layout = Payload(
+    **attend_layout.parts, window=(TOKEN_BITS, "most tokens that it sees, the latest; 0: all", NUMBER)
+)
 attended_layout = Payload(
     tag=(8, "tag of the attend", BITS),
     status=(STATUS_BITS, "golden.paging.format.Status of its READs", Status),
@@ -127,7 +130,7 @@ class OakenAttentionConfig(Config):
 
     @property
     def attend_layout(self) -> Payload:
-        return attend_layout
+        return attend_layout_of(self.cache)
 
     @property
     def attended_layout(self) -> Payload:
@@ -152,8 +155,17 @@ class OakenAttentionConfig(Config):
 
     @property
     def stretch_layout(self) -> Payload:
-        """``rows`` that the job takes; whether a READ gives any, and gives another number."""
-        return Payload(rows=ROWS_BITS, has_words=1, differs=1)
+        """``rows`` that the job takes; whether a READ gives any, and gives another number.
+
+        skip: rows of the READ before them.
+        """
+        skip = {"skip": ROWS_BITS} if self.cache.windows else {}
+        return Payload(rows=ROWS_BITS, has_words=1, differs=1, **skip)
+
+
+def attend_layout_of(cache: CacheConfig) -> Payload:
+    """Attends of a cache."""
+    return windowed_layout if cache.windows else attend_layout
 
 
 def is_refusal(status):

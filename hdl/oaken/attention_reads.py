@@ -1,6 +1,8 @@
 """READs of attends, and the jobs that follow from them: part of oaken_attention."""
 
-from amaranth import Module, Mux, Signal
+from typing import NamedTuple
+
+from amaranth import Const, Module, Mux, Signal, Value
 from amaranth.lib import stream
 
 from golden.paging.format import Op, Status
@@ -11,7 +13,6 @@ from hdl.oaken.attention_config import (
     JOBS,
     STATUS_BITS,
     OakenAttentionConfig,
-    attend_layout,
     is_refusal,
 )
 from hdl.paging.layouts import REQUEST_LAYOUT, TOKEN_BITS
@@ -21,6 +22,7 @@ from hdl.stream.queue import queue
 
 # A READ whose outcome is not known. is_own: V follows its own K; last: the job ends a run.
 _ASKED = Payload(is_value=1, is_own=1, last=1)
+_WINDOWED = Payload(**_ASKED.parts, window=TOKEN_BITS)  # of K
 _JOB = Payload(sequence=8, layer=8, head=8, token=TOKEN_BITS)
 _NUMBER_BITS = 8  # of a READ, its tag
 
@@ -30,7 +32,8 @@ class OakenAttentionReads(Block):
 
     A READ is known when ``begun`` has its tokens, or when ``end`` refuses it. V is requested once
     its K is known, and not if that was refused. A K that is known gives a ``job``. Each READ of a
-    job with rows gives a ``stretch``. At most ``ahead`` READs have no status, and ``JOBS`` jobs no
+    job with rows gives a ``stretch``. Where an attend has a window, the job has its rows alone,
+    and the stretch skips those before. At most ``ahead`` READs have no status, and ``JOBS`` jobs no
     output.
     """
 
@@ -39,7 +42,7 @@ class OakenAttentionReads(Block):
         super().__init__(
             config,
             {
-                "attend": In(stream.Signature(attend_layout), "Attends, in runs."),
+                "attend": In(stream.Signature(config.attend_layout), "Attends, in runs."),
                 "request": Out(stream.Signature(REQUEST_LAYOUT), "READs of one group each."),
                 "begun": In(stream.Signature(config.cache_engine.begun_layout), "Their tokens."),
                 "end": In(status, "Their statuses, in order.", Status),
@@ -55,7 +58,8 @@ class OakenAttentionReads(Block):
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
-        asked = queue(m, "asked", _ASKED, config.ahead)  # READs whose outcome is not known
+        layout = _WINDOWED if config.cache.windows else _ASKED
+        asked = queue(m, "asked", layout, config.ahead)  # READs whose outcome is not known
         unended = queue(m, "unended", 1, config.ahead)  # READs without a status: whether it is V
         keys = queue(m, "keys", 1, JOBS)  # K of jobs whose V is not requested: whether it has rows
         tasks = queue(m, "tasks", config.task_layout, JOBS)
@@ -88,6 +92,7 @@ class OakenAttentionReads(Block):
             asked.valid.eq(asks),
             asked.p.is_value.eq(of_value),
             asked.p.last.eq(attend.last & is_final),
+            *([asked.p.window.eq(attend.window)] if config.cache.windows else []),
             unended.valid.eq(asks),
             unended.p.eq(of_value),
             task.valid.eq(asks_key),
@@ -145,6 +150,7 @@ class OakenAttentionReads(Block):
         rows_now = Signal(ROWS_BITS, reset_less=True)  # of the latest K
         rows_before = Signal(ROWS_BITS, reset_less=True)
         due = Mux(asked.p.is_own, rows_now, rows_before)  # rows of V
+        skip = self._skip(m, asked, rows)
         has_room = stretch.ready & Mux(asked.p.is_value, 1, job.ready)
         is_known = let(m, "is_known", asked.valid & (is_begun | is_refused) & has_room)
         is_key = let(m, "is_key", is_known & ~asked.p.is_value)
@@ -155,10 +161,10 @@ class OakenAttentionReads(Block):
             key.valid.eq(is_key),
             key.p.eq(is_begun),
             job.valid.eq(is_key),
-            job.p.rows.eq(rows),
+            job.p.rows.eq(rows - skip.of_key),
             job.p.last.eq(asked.p.last),
             stretch.valid.eq(is_known & (is_begun | asked.p.is_value)),
-            stretch.p.rows.eq(Mux(asked.p.is_value, due, rows)),
+            stretch.p.rows.eq(Mux(asked.p.is_value, due - skip.of_value, rows - skip.of_key)),
             stretch.p.has_words.eq(is_begun),
             stretch.p.differs.eq(asked.p.is_value & (rows != due)),
             unended.ready.eq(takes_end),
@@ -169,5 +175,28 @@ class OakenAttentionReads(Block):
             self.value_end.valid.eq(takes_end & unended.p),
         ]
         m.d.sync += [resolved.eq(resolved + is_known), ended.eq(ended + takes_end)]
+        if self.config.cache.windows:
+            skipped = Mux(asked.p.is_value, skip.of_value, skip.of_key)
+            m.d.comb += stretch.p.skip.eq(skipped)
         with m.If(is_key):
-            m.d.sync += [rows_now.eq(rows), rows_before.eq(rows_now)]
+            m.d.sync += [rows_now.eq(rows), rows_before.eq(rows_now), *skip.moves]
+
+    def _skip(self, m: Module, asked, rows) -> "_Skip":
+        """Rows before the window: of the K that is resolved, and of the K of the V that is."""
+        if not self.config.cache.windows:
+            return _Skip(Const(0, 1), Const(0, 1), [])
+        window = asked.p.window
+        is_short = let(m, "is_short", (window != 0) & (window < rows))
+        found = let(m, "skip", Mux(is_short, rows - window[:ROWS_BITS], 0)[:ROWS_BITS])
+        now = Signal(ROWS_BITS, name="skip_now", reset_less=True)
+        before = Signal(ROWS_BITS, name="skip_before", reset_less=True)
+        moves = [now.eq(found), before.eq(now)]
+        return _Skip(found, Mux(asked.p.is_own, now, before), moves)
+
+
+class _Skip(NamedTuple):
+    """Rows that are skipped, and what is done when a K is resolved."""
+
+    of_key: Value
+    of_value: Value
+    moves: list

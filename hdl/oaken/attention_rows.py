@@ -1,6 +1,6 @@
 """Rows of K and V for attention: part of oaken_attention."""
 
-from amaranth import Module, Signal
+from amaranth import Const, Module, Signal, Value
 from amaranth.lib import stream
 
 from hdl.bits import after, let
@@ -10,7 +10,7 @@ from hdl.ports import In, Out
 
 
 class OakenAttentionRows(Block):
-    """Rows of each ``stretch``, from the words ``i`` of its READ.
+    """Rows of each ``stretch``, from the words ``i`` of its READ, after those that it skips.
 
     Rows of zeros with ``error`` take the place of those that the READ does not give. Rows beyond
     the stretch are discarded. All rows of a READ that gives another number have ``error``. A beat
@@ -40,10 +40,11 @@ class OakenAttentionRows(Block):
         is_open = let(m, "is_open", self.stretch.valid & ~discards)
         moves = let(m, "moves", self.rows.valid & self.rows.ready)
         ends = let(m, "ends", self.i.valid & self.i.ready & self.i.p.last)
+        skips, drops = self._skip(m, stretch, is_open & passes, moves & is_last, beat == beats - 1)
         m.d.comb += [
-            self.rows.valid.eq(is_open & (self.i.valid | ~passes)),
+            self.rows.valid.eq(is_open & ~skips & (self.i.valid | ~passes)),
             self.rows.p.error.eq(stretch.differs),
-            self.i.ready.eq(discards | (is_open & passes & self.rows.ready)),
+            self.i.ready.eq(discards | (is_open & passes & (self.rows.ready | skips))),
             self.stretch.ready.eq(moves & is_last),
         ]
         with m.If(passes):
@@ -53,10 +54,24 @@ class OakenAttentionRows(Block):
             ]
         with m.If(ends):
             m.d.sync += [discards.eq(0), has_ended.eq(~discards)]
-        with m.If(moves):
+        with m.If(moves | drops):
             m.d.sync += beat.eq(after(beat, beats))
+        with m.If(moves):
             with m.If(beat == beats - 1):
                 m.d.sync += row.eq(row + 1)
             with m.If(is_last):
                 m.d.sync += [row.eq(0), has_ended.eq(0), discards.eq(passes & ~ends)]
         return m
+
+    def _skip(self, m: Module, stretch, is_due, ends, ends_row) -> tuple[Value, Value]:
+        """(rows of the READ are skipped now, a beat of them is taken)."""
+        if not self.config.cache.windows:
+            return Const(0, 1), Const(0, 1)
+        skipped = Signal.like(stretch.skip, name="skipped")
+        skips = let(m, "skips", is_due & (skipped != stretch.skip))
+        drops = let(m, "drops", skips & self.i.valid)
+        with m.If(ends):
+            m.d.sync += skipped.eq(0)
+        with m.Elif(drops & ends_row):
+            m.d.sync += skipped.eq(skipped + 1)
+        return skips, drops

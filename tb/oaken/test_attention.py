@@ -86,6 +86,13 @@ FORKS = OakenAttentionConfig(
 )  # fmt: skip
 
 
+def windowed(config: OakenAttentionConfig) -> OakenAttentionConfig:
+    """The same with attends that may see the latest tokens alone."""
+    mmu = config.engine.mmu
+    mmu = dataclasses.replace(mmu, cache=dataclasses.replace(mmu.cache, windows=True))
+    return dataclasses.replace(config, engine=dataclasses.replace(config.engine, mmu=mmu))
+
+
 def longer(tokens: int) -> OakenKvEngineConfig:
     """The default engine with longer sequences."""
     engine = OakenAttentionConfig().engine
@@ -103,7 +110,21 @@ KEPT_UP = {"small": (1, 2), "two_groups": (), "smollm2": (1, 2, 20, 40)}  # late
 @pytest.mark.telling("small", "two_groups")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_attention(name, seed):
-    config = CONFIGS[name]
+    check_scripts(CONFIGS[name], seed, LENGTHS[name], KEPT_UP[name])
+
+
+@pytest.mark.parametrize("name", ["small", "two_groups"])
+def test_windows(name, seed):
+    """Attends see all tokens or the latest ones; each script has both, at random.
+
+    Shown to fail: a row too many or too few skipped, in K or in V, or in one group; V's window of
+    another K; rows that a window leaves out counted; a window of all rows taken for one of none;
+    rows skipped beyond the READ's end.
+    """
+    check_scripts(windowed(CONFIGS[name]), seed, LENGTHS[name], KEPT_UP[name])
+
+
+def check_scripts(config, seed, lengths, kept_up):
     errors, statuses, results = errors_script(config, seed)
     assert {*REFUSED, *FAILED, Status.OK} <= statuses
     assert set(RESULTS) <= results
@@ -112,13 +133,13 @@ def test_attention(name, seed):
         "errors": errors,
         "between": between_script(config, seed),
         "beside": beside_script(config, seed),
-        "rates": rates_script(config, seed, LENGTHS[name], (1, 2, 5)),
+        "rates": rates_script(config, seed, lengths, (1, 2, 5)),
     }
     if config.cache.max_tokens <= 40:
         scripts["lengths"] = lengths_script(config, seed)
     if config.groups == 1 and config.cache.max_tokens <= 40:
         scripts["races"] = races_script(config, seed)
-    attend(config, seed, scripts, KEPT_UP[name])
+    attend(config, seed, scripts, kept_up)
 
 
 def attend(config, seed, scripts, kept_up=()):

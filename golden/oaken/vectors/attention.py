@@ -18,6 +18,7 @@ from golden.paging.format import Kv, Status
 from golden.words import layout_word
 
 LARGEST = 0x7BFF
+TOKEN_BITS = 21
 
 
 @dataclasses.dataclass
@@ -73,17 +74,33 @@ class AttentionScript(Script):
     def attend(self, sequence: int, layer: int, token: int, **more) -> Attended:
         return self.finish(self.begin(sequence, layer, token, **more))
 
-    def begin(self, sequence, layer, token, *, last=True, memory=SOUND, q=None) -> Pending:
-        """Adds an attend to the phase; ``finish`` adds its end to a later phase, or to the same."""
+    def begin(
+        self, sequence, layer, token, *, last=True, memory=SOUND, q=None, window=None
+    ) -> Pending:
+        """Adds an attend to the phase; ``finish`` adds its end to a later phase, or to the same.
+
+        window: None: one at random, where the cache has windows.
+        """
         config = self.whole
+        window = self.window(token) if window is None else window
+        own = {"window": window} if config.cache.windows else {}
         q = self.queries() if q is None else q
         tag = self.rng.getrandbits(8)
         payload = layout_word(
-            config.attend_layout, tag=tag, sequence=sequence, layer=layer, token=token, last=last
-        )
+            config.attend_layout, tag=tag, sequence=sequence, layer=layer, token=token, last=last,
+            **own,
+        )  # fmt: skip
         words = [layout_word(config.q_layout, word=beat) for beat in _beats(config, q)]
         self.phases[-1]["attends"].append({"payload": payload, "q": words})
-        return Pending(self.golden.begin(q, sequence, layer, token, memory), tag)
+        return Pending(self.golden.begin(q, sequence, layer, token, memory, window), tag)
+
+    def window(self, token: int) -> int:
+        """0, a window that begins among the tokens, or one that is longer."""
+        if not self.whole.cache.windows:
+            return 0
+        most = (1 << TOKEN_BITS) - 1
+        some = [0, 1, 2, max(1, token - 1), max(1, token), min(token + 1, most), most]
+        return self.rng.choice([*some, self.rng.randrange(1, max(2, min(token, 1 << 15)))])
 
     def finish(self, pending: Pending) -> Attended:
         config = self.whole

@@ -232,7 +232,7 @@ def races_script(config, seed: int) -> list[dict]:
     q = script.queries() * 0 + 0x3000
     for start in range(1, races + 1):
         phase = script.phases[-1]
-        pending = script.begin(0, 0, tokens, q=q)
+        pending = script.begin(0, 0, tokens, q=q, window=0)
         between = dataclasses.replace(pending, begun=script.golden.begin(q, 0, 0, tokens))
         assert script.finish(pending).result == JobStatus.OK
         assert script.trim(0, start) == Status.OK
@@ -321,7 +321,7 @@ def rates_script(
                 script.wait()
         for attends in runs:
             for n in range(attends):
-                script.attend(0, 0, length, last=n == attends - 1)
+                script.attend(0, 0, length, last=n == attends - 1, window=0)
             script.phases[-1]["rates"] = (length, attends)
             script.wait()
     return script.done()
