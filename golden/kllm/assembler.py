@@ -433,13 +433,16 @@ class Assembler:
             },
         )  # fmt: skip
 
-    def attend(self, *, src: Vector, dst: Vector, layer: int, heads: int, place: int = 0) -> int:
-        """``src`` gives tokens; ``place``: that of the first token."""
+    def attend(
+        self, *, src: Vector, dst: Vector, layer: int, heads: int, place: int = 0, window: int = 0
+    ) -> int:
+        """``src`` gives tokens; ``place``: that of the first token; ``window``: 0 for all tokens."""
         return self.emit(
             Opcode.ATTEND,
             {
                 "src": src.row, "stride": src.stride, "dst": dst.row, "dst_stride": dst.stride,
                 "tokens": src.tokens, "layer": layer, "heads": heads, "place": place,
+                "window": window,
             },
         )  # fmt: skip
 

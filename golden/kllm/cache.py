@@ -3,8 +3,8 @@
 Words are FP16 bit patterns, int64.
 
     APPEND   a vector becomes the next K or V of a sequence: golden.oaken.kv_engine
-    ATTEND   o = softmax(q K^T) V over the tokens of a sequence up to the query's own:
-             golden.attention.stream; q has the scaling in it
+    ATTEND   o = softmax(q K^T) V over the tokens of a sequence up to the query's own, or over the
+             latest of them: golden.attention.stream; q has the scaling in it
 
 All sums of ATTEND are exact. So the tokens may come in any order, and a token's words do not depend
 on the others of its batch.
@@ -124,10 +124,11 @@ class CacheUnit:
         return status
 
     def attend(
-        self, q: Sequence[Tensor], layer: int, place: int = 0
+        self, q: Sequence[Tensor], layer: int, place: int = 0, window: int = 0
     ) -> tuple[list[list[Tensor | None]], CommandStatus]:
         """(o, status) of the queries of the places from ``place`` on, (query heads * head_dim,).
 
+        window: most tokens that a query sees, the latest, its own among them; 0: all.
         o: of each place its parts, one of each engine. None: the engine refused before it read
         memory, and nothing is to be written.
         """
@@ -138,7 +139,7 @@ class CacheUnit:
             if at is None:
                 made.append([torch.zeros_like(part) for part in parts])
                 continue
-            found = [self._attend_part(n, at, part, layer) for n, part in enumerate(parts)]
+            found = [self._attend_part(n, at, part, layer, window) for n, part in enumerate(parts)]
             made.append([each.words for each in found])
             fault = first_fault([each.status for each in found])
             status |= CACHE_STATUS[fault]
@@ -146,7 +147,9 @@ class CacheUnit:
                 status |= CommandStatus.NONFINITE
         return made, status
 
-    def _attend_part(self, number: int, place: Place, queries: Tensor, layer: int) -> "Part":
+    def _attend_part(
+        self, number: int, place: Place, queries: Tensor, layer: int, window: int
+    ) -> "Part":
         """Attends to the queries of the heads of engine ``number``."""
         kv = self.part.kv
         rows: list[Tensor] = []
@@ -160,7 +163,7 @@ class CacheUnit:
             parts = torch.tensor(answer.words).transpose(0, 1)
             rows.append(parts.reshape(-1, kv.heads, kv.head_dim))
         q = queries.reshape(kv.heads, -1, kv.head_dim)
-        k, v = rows
+        k, v = (each[-window:] for each in rows)
         made = attend(q, k, v, self.config.max_tokens)
         return Part(made.words.flatten(), Status.OK, bool(made.status))
 

@@ -593,7 +593,7 @@ _TABLE = (
     Command(
         Opcode.ATTEND, Unit.CACHE,
         "V[dst + t * dst_stride] = attention of the queries V[src + t * stride], of place + t of "
-        "the batch, t < tokens",
+        "the batch, on the latest window tokens, t < tokens",
         (
             _row("src", "first token", _reads(_attended_rows, "stride")),
             _stride("stride", "rows from token to token"),
@@ -603,6 +603,7 @@ _TABLE = (
             _LAYER,
             _value("heads", 8, "query heads, a multiple of the cache's heads", least=1),
             _PLACE,
+            _value("window", 16, "tokens, 0 for all; 0 where the cache has no windows", 0),
         ),
     ),
 )  # fmt: skip

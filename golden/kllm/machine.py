@@ -450,8 +450,10 @@ class Machine:
         wanted = kv.heads * queries if queries else o["heads"]
         if self._beyond(Opcode.ATTEND, o) or o["heads"] % kv.heads or o["heads"] != wanted:
             return CommandStatus.RANGE
+        if o["window"] and not self.config.cache.windows:
+            return CommandStatus.RANGE
         q = self._tokens(o["src"], o["stride"], o["tokens"], o["heads"] * kv.head_dim)
-        made, status = self.cache.attend(list(q), o["layer"], o["place"])
+        made, status = self.cache.attend(list(q), o["layer"], o["place"], o["window"])
         rows = row_count(o["heads"] * kv.head_dim // len(self.cache.engines))  # of a part
         for t, parts in enumerate(made):
             for n, words in enumerate(parts):

@@ -290,6 +290,8 @@ class _Maker:
             drawn = operands | {
                 "src": row, "stride": stride, "dst": dst, "dst_stride": dst_stride, "heads": heads,
             }  # fmt: skip
+            if config.cache.windows:
+                drawn["window"] = int(rng.integers(6))
             if not overlap(Opcode.ATTEND, drawn, config):
                 break
         return Opcode.ATTEND, drawn

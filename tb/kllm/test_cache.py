@@ -16,7 +16,8 @@ Shown to fail:
 - a status that stays for the next command;
 - ``result`` unseen, or in the place of a bus error;
 - the queries of a head in the order of memory;
-- a range check of src, dst, tokens, place, layer or heads that is left out or off by one;
+- a range check of src, dst, tokens, place, layer, heads or window that is left out or off by one;
+- a window that does not reach the attend;
 - the place of the first token left out, in ``index`` or in ``present``;
 - an APPEND of the host that reaches the cache;
 - a status of the host that counts for a command.
@@ -42,7 +43,7 @@ from hdl.kllm.batch import entry_layout
 from hdl.kllm.cache.config import KllmCacheConfig
 from hdl.kllm.cache.engine import KllmCache
 from hdl.kllm.room import BLOCKS
-from hdl.oaken.attention_config import attend_layout, attended_layout
+from hdl.oaken.attention_config import attend_layout_of, attended_layout
 from hdl.oaken.layouts import KV_REQUEST_LAYOUT
 from hdl.paging.layouts import STATUS_LAYOUT
 from tb.kllm.support.commands import command_payload, row_of
@@ -52,10 +53,12 @@ THRESHOLDS = bits_from_float(torch.tensor([-2.0, -0.02, 0.02, 2.0])).tolist()
 NAN = FP16.canonical_nan
 
 
-def shaped(rows: int, places: int, queries: int, lanes: int, **kv: int) -> KllmCacheConfig:
+def shaped(
+    rows: int, places: int, queries: int, lanes: int, windows: bool = False, **kv: int
+) -> KllmCacheConfig:
     cache = CacheConfig(
         kv=KvShape(order="token", **kv), sequences=4, layers=3, pages=256, page_bytes=1024,
-        max_tokens=24,
+        max_tokens=24, windows=windows,
     )  # fmt: skip
     return KllmCacheConfig(
         vectors=VectorShape(rows=rows), places=places, cache=cache, queries=queries, lanes=lanes
@@ -67,6 +70,7 @@ CONFIGS = {
     "one_beat": shaped(300, 5, 3, 32, heads=2, head_dim=32, block=32),
     "two_beats": shaped(301, 4, 2, 32, heads=3, head_dim=64, block=32),
     "one_head": shaped(65536, 64, 1, 16, heads=1, head_dim=16, block=16),
+    "windows": shaped(300, 5, 2, 16, windows=True, heads=2, head_dim=32, block=32),
     "one_place": shaped(128, 1, 8, 16, heads=1, head_dim=48, block=16),
 }
 
@@ -93,9 +97,9 @@ class Recorded(CacheUnit):
             self.appends.append(answer.status)
         return answer
 
-    def _attend_part(self, number, place, queries, layer) -> Part:
+    def _attend_part(self, number, place, queries, layer, window) -> Part:
         if self.rng is None:
-            part = super()._attend_part(number, place, queries, layer)
+            part = super()._attend_part(number, place, queries, layer, window)
         else:
             part = self._drawn(queries)  # no words of a READ, so no attention either
         self.attends.append(part)
@@ -182,7 +186,7 @@ class Script:
         """Runs a command, and keeps the words of its streams."""
         machine, cache = self.machine, self.cache
         cache.appends, cache.attends = [], []
-        operands = {"place": 0} | operands
+        operands = {"place": 0} | ({} if opcode == Opcode.APPEND else {"window": 0}) | operands
         before = machine.vector.clone()
         words = encode(opcode, 0, {}, operands)
         status = machine.step(words).status
@@ -257,8 +261,9 @@ class Script:
                 continue
             step["attend"].append(
                 layout_word(
-                    attend_layout, tag=t, sequence=place.sequence, layer=operands["layer"],
-                    token=place.position + 1, last=t == present[-1],
+                    attend_layout_of(self.config.cache), tag=t, sequence=place.sequence,
+                    layer=operands["layer"], token=place.position + 1, last=t == present[-1],
+                    **({"window": operands["window"]} if self.config.cache.windows else {}),
                 )
             )  # fmt: skip
             source = self._order(operands["src"] + t * operands["stride"])
@@ -323,6 +328,9 @@ class Script:
         dst = rows // 2 + int(rng.integers(0, free + 1))
         if stride < size:  # else tokens of the destination overlap
             operands["tokens"] = 1
+        if config.cache.windows:
+            windows = (0, 1, 2, 3, 4, 24, (1 << 16) - 1)
+            operands["window"] = windows[int(rng.integers(len(windows)))]
         self.command(opcode, **operands, dst=dst, dst_stride=stride, heads=config.heads)
 
     def ends(self) -> None:
@@ -367,6 +375,7 @@ class Script:
                        "dst": rows - size * far + beyond} for beyond in (0, 1)
                       if size * far * 2 <= rows),
                 ]  # fmt: skip
+                cases += [{"window": 1}, {"window": (1 << 16) - 1}]
                 if places > 1:
                     cases.append({"tokens": places, "dst_stride": 65535})
             for case in cases:
@@ -432,7 +441,7 @@ def scripts(config: KllmCacheConfig, seed: int) -> list[dict]:
     return made
 
 
-@pytest.mark.telling("small", "two_beats")
+@pytest.mark.telling("small", "two_beats", "windows")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_cache(name, seed):
     config = CONFIGS[name]

@@ -26,7 +26,7 @@ from hdl.kllm.engine import (
     row_write_layout,
     status_stream,
 )
-from hdl.oaken.attention_config import attend_layout, attended_layout
+from hdl.oaken.attention_config import attend_layout_of, attended_layout
 from hdl.oaken.layouts import KV_REQUEST_LAYOUT
 from hdl.paging.layouts import STATUS_LAYOUT
 from hdl.ports import In, Out
@@ -57,9 +57,8 @@ class KllmCache(Block):
     is the order of memory where a head has one beat.
 
     The status of a command has the bits of all its tokens. RANGE: no token, a place of ``places``
-    and above, no such layer, rows beyond the memory, or an ATTEND of other than ``heads`` query
-    heads.
-    Nothing is read then. Words of ``o`` that are ``void`` are not written.
+    and above, no such layer, rows beyond the memory, an ATTEND of other than ``heads`` query heads,
+    or one with a window where the cache has none. Nothing is read then. Words of ``o`` that are ``void`` are not written.
 
     ``host_request`` passes requests of the host. APPEND and READ are not the host's: they become
     an op that the cache refuses. All statuses but those of APPENDs go to ``host_status``. A host
@@ -109,7 +108,9 @@ class KllmCache(Block):
                 ),
                 "kv": Out(stream.Signature(config.kv_layout), "A vector for each APPEND."),
                 "ended": In(stream.Signature(STATUS_LAYOUT), "How requests ended."),
-                "attend": Out(stream.Signature(attend_layout), "Attentions wanted, in runs."),
+                "attend": Out(
+                    stream.Signature(attend_layout_of(config.cache)), "Attentions wanted, in runs."
+                ),
                 "q": Out(stream.Signature(config.q_layout), "Queries of each attend."),
                 "o": In(stream.Signature(config.o_layout), "Outputs of each attend."),
                 "attended": In(stream.Signature(attended_layout), "How an attend ended."),
@@ -202,6 +203,7 @@ class KllmCache(Block):
             self.attend.p.layer.eq(job.layer),
             self.attend.p.token.eq(entry.position + 1),
             self.attend.p.last.eq(~later),
+            *([self.attend.p.window.eq(job.window)] if config.cache.windows else []),
             is_host_op.eq(
                 (self.host_request.p.op != Op.APPEND) & (self.host_request.p.op != Op.READ)
             ),
@@ -307,10 +309,12 @@ class _Job:
         self.present = Signal(config.places, name="tokens_present")
         attend = {
             name: operand(command, Opcode.ATTEND, name)
-            for name in ("src", "stride", "dst", "dst_stride", "heads")
+            for name in ("src", "stride", "dst", "dst_stride", "heads", "window")
         }
         self.src, self.stride = attend["src"], attend["stride"]
         self.dst, self.dst_stride = attend["dst"], attend["dst_stride"]
+        self.window = attend["window"]
+        has_none = Const(0) if config.cache.windows else self.window != 0
         self.kv = operand(command, Opcode.APPEND, "kv")
         last_token = Signal(8)
         # rows from the first token to the last one
@@ -342,7 +346,11 @@ class _Job:
                 | (self.src + span + rows > config.vectors.rows)
                 | (
                     ~self.is_append
-                    & ((end_of_dst > config.vectors.rows) | (attend["heads"] != config.heads))
+                    & (
+                        (end_of_dst > config.vectors.rows)
+                        | (attend["heads"] != config.heads)
+                        | has_none
+                    )
                 )
             ),
         ]
