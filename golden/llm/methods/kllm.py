@@ -25,7 +25,7 @@ from golden.kllm.config import outlier_count
 from golden.kllm.flow import GLU, LINEARS, SCORES, SITES, matmuls, readers
 from golden.kllm.flow import sites as quantized_sites
 from golden.kllm.format import ALL_PRODUCTS, FIXED_PRODUCTS
-from golden.kllm.layer.layout import USED_SITES
+from golden.kllm.layer.layout import used_sites
 from golden.kllm.layer.quantized import QuantizedLayer
 from golden.kllm.layer.shape import LayerOptions
 from golden.kllm.layer.weights import LayerWeights, layer_weights
@@ -357,7 +357,7 @@ class Kllm(Method):
             scale = torch.cat([weights[name].scale for name in members])
             weight[group] = QuantizedWeight(index, scale, first.codebook)
         codebook = {name: state[f"{i}.{name}"].long() for name in self.sites()}
-        unused = {name: codebook["x"] for name in USED_SITES if name not in codebook}
+        unused = {name: codebook["x"] for name in used_sites(real.shape) if name not in codebook}
         found = state[f"{i}.k.offset"].long() if self.center else None
         return real, QuantizedLayer(
             real.shape, options, weight, codebook | unused, thresholds, found
