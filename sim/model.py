@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from golden.config import ConfigError
-from golden.llm.decoder import KINDS as ARCHITECTURES
-from golden.llm.decoder import Decoder
+from golden.llm.decoder import ARCHITECTURES, Decoder
 
 __all__ = ["ARCHITECTURES", "FOLDER", "Model", "built_in", "find_model", "model_of"]
 
@@ -54,7 +53,7 @@ class Model(Decoder):
     @property
     def layer_weights(self) -> int:
         """Elements of the matrices of a layer, all experts, and of its router."""
-        return int(self.stored(operator.mul)) + self.router
+        return int(self.stored(operator.mul)) + self.router_weights
 
     @property
     def weights(self) -> int:
@@ -70,7 +69,7 @@ class Model(Decoder):
         return total
 
     @property
-    def router(self) -> int:
+    def router_weights(self) -> int:
         """Elements of a layer's router."""
         return self.hidden * self.experts if self.experts > 1 else 0
 

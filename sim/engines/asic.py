@@ -151,7 +151,7 @@ class Asic(Engine):
     def weight_bytes(self, model: Model) -> float:
         use: AsicSettings = self.settings
         layer = model.stored(lambda a, b: self._matrix(a, b, use.weight_bits))
-        if model.router:
+        if model.router_weights:
             layer += self._matrix(model.hidden, model.experts, use.weight_bits)
         table = model.vocabulary * model.hidden * 2.0
         head = 0.0 if model.tied else self._matrix(model.hidden, model.vocabulary, use.head_bits)

@@ -187,7 +187,7 @@ class Gpu(Engine):
     def weight_bytes(self, model: Model) -> float:
         use: GpuSettings = self.settings
         layer = model.stored(lambda a, b: self._matrix(a, b, use.weight_bits))
-        if model.router:
+        if model.router_weights:
             layer += self._matrix(model.hidden, model.experts, use.weight_bits)
         table = model.vocabulary * model.hidden * _FP16
         head = 0.0 if model.tied else self._matrix(model.hidden, model.vocabulary, use.head_bits)

@@ -121,7 +121,7 @@ class Qet(MatrixEngine):
     def weight_bytes(self, model: Model) -> float:
         """Codes, maps and codebooks of the layers; router, embeddings and head as words."""
         layer = model.stored(lambda *size: self.matrix(*size).bytes)
-        words = model.layers * model.router + model.weights - model.layers * model.layer_weights
+        words = model.layers * model.router_weights + model.weights - model.layers * model.layer_weights
         return model.layers * layer + words * self.settings.weight_bytes
 
     def linear(self, model: Model, work: Work) -> Spent:

@@ -162,7 +162,7 @@ class VqLlm(MatrixEngine):
     def weight_bytes(self, model: Model) -> float:
         """Codes and codebooks of the layers; router, embeddings and head as words."""
         layer = model.stored(self.matrix_bytes)
-        words = model.layers * model.router + model.weights - model.layers * model.layer_weights
+        words = model.layers * model.router_weights + model.weights - model.layers * model.layer_weights
         coded = self.coded(model)
         books = coded.book_bytes * model.kv_heads if coded else 0.0
         return model.layers * (layer + books) + words * self.settings.weight_bytes

@@ -39,7 +39,7 @@ REFUSED = [
     ("mistral", {"sliding_window": 39},
      f"{PROGRAM} a window: sliding_window must be null or at least the 40 tokens of a sequence, "),
     ("qwen2", {}, f"{PROGRAM} biases: biases must be none, not q, k, v"),
-    ("qwen3", {}, f"{PROGRAM} norms of q and k: qk_norm must be false, not True"),
+    ("qwen3", {}, f"{PROGRAM} norms of q and k: qk_norm must be none, not head"),
     ("mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2},
      f"{PROGRAM} experts: num_local_experts must be 1, not 4"),
     ("llama", {"head_dim": 48}, "LayerShape.head_size must be a multiple of 32, not 48"),
