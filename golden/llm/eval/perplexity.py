@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from golden.llm.checkpoint import CheckpointError, check_tokens
 from golden.llm.patch import Patch
+from golden.llm.structure import logits
 
 _CHUNK = 512  # tokens whose logits are alive at a time: 100 MB at a vocabulary of 49,152
 
@@ -84,8 +85,8 @@ def loss(model: nn.Module, batches: Iterable[Tensor]) -> Loss:
             targets = ids[:, 1:].flatten()
             found = []
             for x, target in zip(hidden.split(_CHUNK), targets.split(_CHUNK), strict=True):
-                logits = model.lm_head(x).float()  # type: ignore[operator]
-                found.append(nn.functional.cross_entropy(logits, target, reduction="none"))
+                made = logits(model, x).float()
+                found.append(nn.functional.cross_entropy(made, target, reduction="none"))
             losses = torch.cat(found).double().reshape(len(ids), -1)
         if not bool(torch.isfinite(losses).all()):
             where = first_not_finite(model, ids)

@@ -201,7 +201,11 @@ def _quantized(
 
 
 def _hessians(linears: dict[str, nn.Linear], run: Callable[[], object]) -> dict[str, Tensor]:
-    """(K, K) float32 sums of x x^T; layers that read the same tensor in turn share one."""
+    """(K, K) float32 sums of x x^T; layers that read the same tensor in turn share one.
+
+    A layer that never ran, of an expert that no token has, gets the unit matrix: nothing is known
+    of its inputs.
+    """
     total: dict[str, Tensor] = {}
     owner: dict[str, str] = {}
     last: list[Any] = [None, ""]  # input, layer that owns its sum
@@ -221,7 +225,11 @@ def _hessians(linears: dict[str, nn.Linear], run: Callable[[], object]) -> dict[
     finally:
         for handle in handles:
             handle.remove()
-    return {name: total[owner[name]] for name in linears}
+    return {
+        name: total[owner[name]] if name in owner
+        else torch.eye(linear.in_features, device=linear.weight.device)
+        for name, linear in linears.items()
+    }  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from golden.index.format import INT_BITS
 from golden.kllm import attention as exact
 from golden.kllm.conditioning import rotated
 from golden.kllm.config import outlier_count
-from golden.kllm.flow import GLU, LINEARS, SCORES, SITES, matmuls, readers
+from golden.kllm.flow import GLU, SCORES, SITES, matmuls, readers
 from golden.kllm.flow import sites as quantized_sites
 from golden.kllm.format import ALL_PRODUCTS, FIXED_PRODUCTS
 from golden.kllm.layer.layout import used_sites
@@ -38,12 +38,26 @@ from golden.llm.eval.calibration import CalibrationData
 from golden.llm.eval.fake.kllm import FakeCodebook, FakeTokens, fake_attention, fake_tokens
 from golden.llm.eval.fake.products import Inputs, ProductError, integer_centroids
 from golden.llm.eval.kllm.activations import activation_codebooks, offsets
-from golden.llm.eval.kllm.places import CACHED, NORMED, OFF, PLAIN, modules, norm_of
+from golden.llm.eval.kllm.places import (
+    CACHED,
+    NORMED,
+    OFF,
+    PLAIN,
+    entry_of,
+    expert_of,
+    modules,
+    norm_before,
+    norm_of,
+    readers_of,
+    router_of,
+    site_of,
+)
 from golden.llm.eval.kllm.sequential import fit_layers
 from golden.llm.eval.kllm.tuning import tune
 from golden.llm.eval.kllm.weights import fitted_weights, weight_codebooks
 from golden.llm.eval.method import Method, Site, State
-from golden.llm.patch import K, Patch
+from golden.llm.patch import K, Patch, Scores
+from golden.llm.structure import block_of, kind_of
 
 FITS = ("largest", "squares", "feedback", "sequential")
 _OUTLIER = 32  # stored bits of an outlier: FP16 value and 16 bits of position
@@ -247,14 +261,22 @@ class Kllm(Method):
 
     def unscaled(self, layer: nn.Module, name: str, x: Tensor) -> Tensor:
         """A linear layer's input without the norm's factor, if the weights have that."""
-        if LINEARS[name].norm is None or self.norm == "unfolded":
+        norm = norm_of(layer, name)
+        if norm is None or self.norm == "unfolded":
             return x
-        factor = norm_of(layer, name).weight.detach().to(x.device)
+        factor = norm.weight.detach().to(x.device)
         return torch.where(factor == 0, 0, x / torch.where(factor == 0, 1, factor))
 
     def groups(self, layer: nn.Module) -> dict[str, tuple[str, ...]]:
         """Linear layers that share a matmul, as golden.kllm.flow fuses them."""
-        return matmuls(self.fuse, modules(layer)["gate"].out_features)
+        linear = modules(layer)
+        made = {}
+        for gate in filter(lambda name: kind_of(name) == "gate", linear):
+            expert = expert_of(gate)
+            for group, members in matmuls(self.fuse, linear[gate].out_features).items():
+                own = "" if members[0] in linear else expert
+                made[f"{group}{own}"] = tuple(f"{name}{own}" for name in members)
+        return made
 
     def joined(self, layer: nn.Module, members: Sequence[str]) -> tuple[Tensor, list[Tensor]]:
         """``_folded`` weights of a matmul as one, and the factor of each."""
@@ -265,8 +287,9 @@ class Kllm(Method):
         """(weight (N, K) as it is quantized, the factor (1, K) that is in it), float64."""
         weight = modules(layer)[name].weight.detach().double()
         factor = torch.ones_like(weight[:1])
-        if LINEARS[name].norm is not None and self.norm != "unfolded":
-            factor = norm_of(layer, name).weight.detach().double()[None]
+        norm = norm_of(layer, name)
+        if norm is not None and self.norm != "unfolded":
+            factor = norm.weight.detach().double()[None]
             weight = fold(weight.t(), factor[0]).weight.t()
         if name == "q":
             scaling = self.factor(layer, name)
@@ -288,13 +311,17 @@ class Kllm(Method):
     ) -> None:
         """Records a site of whole tokens where ``install`` will quantize it."""
         linear = modules(layer)
+        names = readers_of(layer, site)
         if site in NORMED:
-            put = patch.input if self.norm == "index" else patch.output
-            put(norm_of(layer, NORMED[site]), tap)
-        elif readers(site):
-            patch.input(linear[readers(site)[0]], tap)
+            at_input = self.norm == "index" or norm_before(layer, site) is None
+            put = patch.input if at_input else patch.output
+            put(entry_of(layer, site), tap)
+        elif names:
+            for name in names:
+                patch.input(linear[name], tap)
         else:
-            patch.output(linear[site], tap)
+            for name in block_of(layer).of_kind(site):
+                patch.output(linear[name], tap)
 
     def share_of(self, site: str) -> float:
         """Outliers on each side."""
@@ -316,10 +343,11 @@ class Kllm(Method):
         self.install_attention(site, state, self.product)
 
     def quantized(
-        self, state: State, i: int, layer: nn.Module, only: Collection[str] = LINEARS
+        self, state: State, i: int, layer: nn.Module, only: Collection[str] | None = None
     ) -> dict[str, QuantizedWeight]:
         """Linear layers' weights as they are stored in memory, q with the scaling in it."""
         made = {}
+        only = modules(layer) if only is None else only
         for group, members in self.groups(layer).items():
             if not set(members) & set(only):
                 continue
@@ -393,10 +421,13 @@ class Kllm(Method):
             weights = {name: each.dequantize().t() for name, each in quantized.items()}
         for name, weight in weights.items():
             site.weight(names[linear[name]], weight / self.factor(layer, name))
-        if self.norm != "unfolded":
-            for name in NORMED.values():
-                norm = norm_of(layer, name)
-                site.parameter(norm, "weight", torch.ones_like(norm.weight))
+        for where in NORMED if self.norm != "unfolded" else ():
+            norm, router = norm_before(layer, where), router_of(layer)
+            if norm is None:
+                continue
+            if where == "post" and router is not None:
+                site.parameter(router, "weight", router.weight.detach() * norm.weight.detach())
+            site.parameter(norm, "weight", torch.ones_like(norm.weight))
         if self.weight_bits == OFF:
             return
         for members in self.groups(layer).values():
@@ -448,29 +479,33 @@ class Kllm(Method):
         """A site of whole tokens."""
         layer = site.layers[i]
         linear = modules(layer)
-        if not readers(where):  # SiLU of s * c and the product follow in the model
-            length = linear[where].out_features
-            site.output(linear[where], self._quantizer(site, state, i, where, length))
+        read = readers_of(layer, where)
+        if not read:  # SiLU of s * c and the product follow in the model
+            for name in block_of(layer).of_kind(where):
+                length = linear[name].out_features
+                site.output(linear[name], self._quantizer(site, state, i, where, length))
             return
         names = {module: name for name, module in site.linears.items()}
-        counted = [names[linear[name]] for name in readers(where)]
-        length = linear[readers(where)[0]].in_features
+        counted = [names[linear[name]] for name in read]
+        length = linear[read[0]].in_features
         quantize = self._quantizer(site, state, i, where, length, counted)
-        if where in NORMED and self.norm == "index":
-            site.input(norm_of(layer, NORMED[where]), quantize)
+        if where in NORMED and (self.norm == "index" or norm_before(layer, where) is None):
+            site.input(entry_of(layer, where), quantize)
             return
-        for name in readers(where):
+        for name in read:
             site.input(linear[name], quantize)
 
     def install_products(self, site: Site, state: State, i: int) -> None:
         """Linear layers add up words of products; called before ``install_activations``."""
         layer = site.layers[i]
         linear = modules(layer)
+        if router_of(layer) is not None:
+            self._refuse("product", "rounded for a model with experts")
         for where in filter(readers, (*NORMED, *filter(self.sites().get, PLAIN))):
-            names = readers(where)
+            names = readers_of(layer, where)
             norm = None
             if where in NORMED and self.norm == "index":
-                norm = norm_of(layer, NORMED[where])
+                norm = norm_before(layer, where)
             quantize = self._tokens(state, i, where, linear[names[0]].in_features)
             inputs = Inputs(quantize, None if norm is None else float(norm.variance_epsilon))
             for module in [linear[name] for name in names] if norm is None else [norm]:
@@ -510,9 +545,9 @@ class Kllm(Method):
         if not cached and self.integer_bits == OFF and self.scores == "direct":
             return
 
-        def core(layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float) -> Tensor:
+        def core(layer: int, q: Tensor, k: Tensor, v: Tensor, scores: Scores) -> Tensor:
             real = q, k, v
-            q = (q * scaling).half().float()
+            q = (q * scores.scaling).half().float()
             query = books[f"{layer}.q"] if "q" in self.sites() else None
             if cached:
                 if not self.pre_rope:
@@ -521,10 +556,14 @@ class Kllm(Method):
                 v, scale = made.value, made.scale
             else:  # another method's cache, or none: the magnitude of what is there
                 scale = v.abs().amax(-1, keepdim=True)
-            y = fake_attention(q, k, v, scale, self.integer_bits, query)
+            y = fake_attention(q, k, v, scale, self.integer_bits, query, rule=scores)
             name = f"{site.layer_names[layer]}.self_attn"
             if name in site.exact and self._exact_attention:
-                fast, y = y, self._attend(state, layer, *real, scaling)
+                if not scores.is_plain:
+                    raise ConfigError(
+                        f"{name}: the exact attention has no cap of scores, window or sinks"
+                    )
+                fast, y = y, self._attend(state, layer, *real, scores.scaling)
                 site.compare(name, fast, y)
             return y
 
@@ -567,15 +606,15 @@ class Kllm(Method):
         i = next(i for i, each in enumerate(site.layer_names) if name.startswith(f"{each}."))
         layer = site.layers[i]
         short = next(s for s, module in modules(layer).items() if module is site.linears[name])
-        where = LINEARS[short].site
+        where = site_of(short)
         with Site(site.model) as changed:
             self.install_conditioning(changed, state)
             weight = self.quantized(state, i, layer, (short,))[short]
         codebook = state[f"{i}.{where}"].long()
         epsilon: float | None = None
         held: list[Tensor] = []
-        if LINEARS[short].norm is not None and self.norm == "index":
-            norm = norm_of(layer, short)
+        norm = norm_of(layer, short)
+        if norm is not None and self.norm == "index":
             epsilon = float(norm.variance_epsilon)
 
             def hold(x: Tensor) -> Tensor:
@@ -590,9 +629,10 @@ class Kllm(Method):
             tokens = self._exact_tokens(state, i, where, words, epsilon)
             made = exact.linear(tokens, codebook, weight, self.product, epsilon is not None)
             y = made.y
-            if self.glu == "index" and short in ("gate", "up"):
-                quantized = self._exact_tokens(state, i, short, y)
-                return quantized.value(state[f"{i}.{short}"].long()).float()
+            kind = kind_of(short)
+            if self.glu == "index" and kind in ("gate", "up"):
+                quantized = self._exact_tokens(state, i, kind, y)
+                return quantized.value(state[f"{i}.{kind}"].long()).float()
             return (float_from_bits(y) / scaling).float()
 
         return function

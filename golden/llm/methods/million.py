@@ -19,7 +19,7 @@ from golden.index.packet import denormalised, normalised
 from golden.index.pq import ProductQuantizer, ProductShape, exact_codes
 from golden.llm.eval.calibration import CalibrationData
 from golden.llm.eval.method import Method, Site, State
-from golden.llm.patch import K, V
+from golden.llm.patch import Attention, K, Scores, V
 
 _RATES = {4: (2, 8), 3: (4, 12), 2: (4, 8)}  # bits per element: elements of a part, bits of a code
 _RATE = 4  # where neither rate nor subspaces and bits are given
@@ -280,7 +280,7 @@ class Million(Method):
 
     def _attention(
         self, tap: Callable[[int, int, Tensor], Tensor | None]
-    ) -> Callable[[int, Tensor, Tensor, Tensor, float], Tensor]:
+    ) -> Attention:
         def stored(layer: int, which: int, x: Tensor) -> Tensor:
             """(B, heads, T, d) as the codes give it."""
             back = tap(layer, which, x.transpose(1, 2).flatten(2))
@@ -288,12 +288,12 @@ class Million(Method):
                 return x
             return back.unflatten(-1, (x.shape[1], -1)).transpose(1, 2)
 
-        def function(layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float) -> Tensor:
+        def function(layer: int, q: Tensor, k: Tensor, v: Tensor, scores: Scores) -> Tensor:
             recent = recent_tokens(q.shape[2], self.sink, self.window, self.policy).to(q.device)
             coded = stored(layer, K, k), stored(layer, V, v)
             k, v = (x.half().to(x.dtype) if used else x
                     for x, used in ((k, self.keys), (v, self.values)))  # fmt: skip
-            return attend(q, (k, v), coded, recent, scaling)
+            return attend(q, (k, v), coded, recent, scores)
 
         return function
 
@@ -315,12 +315,12 @@ def attend(
     exact: tuple[Tensor, Tensor],
     coded: tuple[Tensor, Tensor],
     recent: Tensor,
-    scaling: float,
+    rule: Scores,
 ) -> Tensor:
-    """Causal attention where query t reads its ``recent[t]`` latest tokens exactly.
+    """Attention where query t reads its ``recent[t]`` latest tokens exactly.
 
     q: (B, heads, T, d); exact, coded: (K, V), each (B, kv_heads, T, d). One softmax serves both
-    kinds of tokens.
+    kinds of tokens, of which a query sees those that ``rule`` lets it see.
     """
     group = q.shape[1] // exact[0].shape[1]
     k, v, k_coded, v_coded = (x.repeat_interleave(group, 1) for x in (*exact, *coded))
@@ -335,7 +335,8 @@ def attend(
         scores = torch.where(
             is_recent, one @ k[:, :, :last].mT, one @ k_coded[:, :, :last].mT
         )  # fmt: skip
-        weights = (scores * scaling).masked_fill(ago < 0, -torch.inf).softmax(-1)
+        hidden = ~rule.seen(start, last, q.device)
+        weights = rule.softmax(rule.capped(scores * rule.scaling).masked_fill(hidden, -torch.inf))
         near = weights * is_recent
         parts.append(near @ v[:, :, :last] + (weights - near) @ v_coded[:, :, :last])
     return torch.cat(parts, 2)

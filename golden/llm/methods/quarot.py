@@ -12,18 +12,10 @@ from golden.llm.eval.method import Method, Site, State
 from golden.llm.methods.gptq import gptq, layer_by_layer, restored
 from golden.llm.methods.rtn import best_clip, rtn_symmetric
 from golden.llm.patch import Patch
+from golden.llm.structure import READERS, block_of
 from golden.rotation import Rotation, small_matrix
 
 _SALT = 0x514A  # of the random signs and matrices
-_KINDS = {  # linear layers of a decoder layer: the norm before them, or None where R is online
-    "self_attn.q_proj": "input_layernorm",
-    "self_attn.k_proj": "input_layernorm",
-    "self_attn.v_proj": "input_layernorm",
-    "self_attn.o_proj": None,
-    "mlp.gate_proj": "post_attention_layernorm",
-    "mlp.up_proj": "post_attention_layernorm",
-    "mlp.down_proj": None,
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,6 +29,9 @@ class QuaRot(Method):
        the head.
     3. The inputs of o_proj and down_proj are rotated while running, and the inverse is folded into
        their weights.
+
+    Where norms follow attention and network, R of what they give is computed while running: their
+    weights stand between it and the matrices.
 
     Alone this changes nothing, as R R^T = I and |h R| = |h|. R is of class Rotation, with signs in
     the residual's only. QuaRot's rotation of the heads of V is part of o_proj's here, and that of K
@@ -135,19 +130,29 @@ class QuaRot(Method):
         into(head, "weight", residual(head.weight.detach().double() * final.weight.double()))
         into(final, "weight", torch.ones_like(final.weight))
         for prefix, layer in zip(patch.layer_names, patch.layers, strict=True):
-            for kind, norm in _KINDS.items():
-                linear = patch.linears[f"{prefix}.{kind}"]
-                weight = linear.weight.detach().double()
-                if norm is not None:
-                    before: Any = layer.get_submodule(norm)
-                    into(linear, "weight", residual(weight * before.weight.detach().double()))
-                    continue
+            block = block_of(layer)
+            for place, kinds in READERS.items():
+                gamma = 1.0
+                if place in block.before:
+                    norm: Any = layer.get_submodule(block.before[place])
+                    gamma = norm.weight.detach().double()
+                    into(norm, "weight", torch.ones_like(norm.weight))
+                names = [f"{prefix}.{block.linears[name]}" for name in block.of_kind(*kinds)]
+                readers: list[Any] = [patch.linears[name] for name in names]
+                if place == "network" and block.router is not None:
+                    readers.append(layer.get_submodule(block.router))
+                for module in readers:
+                    into(module, "weight", residual(module.weight.detach().double() * gamma))
+            for name in block.of_kind("o", "down"):
+                linear = patch.linears[f"{prefix}.{block.linears[name]}"]
                 width = linear.in_features
                 rotation = online.setdefault(width, Rotation(width, state[f"small.{width}"]))
-                into(linear, "weight", residual(rotation(weight).t()).t())
-                if linear.bias is not None:
-                    into(linear, "bias", residual(linear.bias.detach().double()))
+                weight, bias = rotation(linear.weight.detach().double()), linear.bias
+                if not block.after:
+                    weight = residual(weight.t()).t()
+                    if bias is not None:
+                        into(linear, "bias", residual(bias.detach().double()))
+                into(linear, "weight", weight)
                 patch.input(linear, rotation)
-            for norm in ("input_layernorm", "post_attention_layernorm"):
-                module: Any = layer.get_submodule(norm)
-                into(module, "weight", torch.ones_like(module.weight))
+            for after in block.after:
+                patch.output(layer.get_submodule(after), residual)

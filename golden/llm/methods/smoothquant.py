@@ -1,7 +1,7 @@
 """Scales moved from activations to weights, channel by channel, after SmoothQuant."""
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from golden.config import bounded, choice, real
 from golden.llm.eval.calibration import CalibrationData
 from golden.llm.eval.method import Method, Site, State
 from golden.llm.methods.rtn import install_rtn
+from golden.llm.structure import READERS, Block, block_of
 
 
 def migration(activation: Tensor, weights: list[Tensor], alpha: float) -> Tensor:
@@ -31,11 +32,12 @@ class SmoothQuant(Method):
 
         y = (x / s)(W * s)^T,    s_k = max |x_k|**alpha / max |w_k|**(1 - alpha)
 
-    q, k and v share one s, and gate and up share one. Their 1 / s goes into the weight of the norm
-    before them, so it costs nothing. Scope ``all`` adds o_proj and down_proj, beyond the paper's
-    ``norms``. down_proj's 1 / s goes into the rows of up_proj, where the rounding per row does not
-    feel it. o_proj's 1 / s stays a product at its input, so that the cached V does not change. It
-    counts 16 bits per channel. Symmetric round to nearest as ``rtn-wNaM``; 16 bits leave weights or
+    q, k and v share one s, and so do gate and up of all experts. Their 1 / s goes into the weight of
+    the norm before them, so it costs nothing; without such a norm they are left as they are. Scope
+    ``all`` adds o_proj and down_proj, beyond the paper's ``norms``. down_proj's 1 / s goes into the
+    rows of up_proj, where the rounding per row does not feel it. o_proj's 1 / s stays a product at
+    its input, so that the cached V does not change. So does down_proj's where its input is not
+    proportional to up_proj's outputs. It counts 16 bits per channel. Symmetric round to nearest as ``rtn-wNaM``; 16 bits leave weights or
     activations as they are.
     """
 
@@ -58,32 +60,55 @@ class SmoothQuant(Method):
         return {name: value.float() for name, value in found.items()}
 
     def install(self, site: Site, state: State) -> None:
+        at_input: set[str] = set()
         for prefix, layer in zip(site.layer_names, site.layers, strict=True):
-            for norm, readers in (
-                ("input_layernorm", [f"self_attn.{each}_proj" for each in "qkv"]),
-                ("post_attention_layernorm", ["mlp.gate_proj", "mlp.up_proj"]),
-            ):
-                s = self._smooth(site, state, [f"{prefix}.{each}" for each in readers])
-                module = layer.get_submodule(norm)
-                site.parameter(module, "weight", module.weight.detach() / s)  # type: ignore[operator]
+            block = block_of(layer)
+            for place, kinds in READERS.items():
+                if place in block.before:
+                    names = [f"{prefix}.{block.linears[name]}" for name in block.of_kind(*kinds)]
+                    self._into_norm(site, state, layer, block, place, names)
             if self.scope == "all":
-                s = self._smooth(site, state, [f"{prefix}.mlp.down_proj"])
-                up = site.linears[f"{prefix}.mlp.up_proj"]
-                site.weight(f"{prefix}.mlp.up_proj", up.weight.detach() / s[:, None])
-                if up.bias is not None:
-                    site.parameter(up, "bias", up.bias.detach() / s)
-                self._at_input(site, state, f"{prefix}.self_attn.o_proj")
+                at_input |= self._others(site, state, prefix, block)
 
         def inverse_scales(name: str) -> float:
-            at_input = self.scope == "all" and name.endswith(".o_proj")
-            return 16 / site.linears[name].out_features if at_input else 0.0
+            return 16 / site.linears[name].out_features if name in at_input else 0.0
 
         install_rtn(site, self.weight_bits, self.activation_bits, inverse_scales)
+
+    def _into_norm(
+        self, site: Site, state: State, layer: Any, block: Block, place: str, names: list[str]
+    ) -> None:
+        """1 / s in the weight of the norm before some layers, and s in a router that reads it."""
+        s = self._smooth(site, state, names)
+        norm = layer.get_submodule(block.before[place])
+        site.parameter(norm, "weight", norm.weight.detach() / s)
+        if place == "network" and block.router is not None:
+            router = layer.get_submodule(block.router)
+            site.parameter(router, "weight", router.weight.detach() * s)
+
+    def _others(self, site: Site, state: State, prefix: str, block: Block) -> set[str]:
+        """o and down; returns the names of those whose 1 / s stays a product at the input."""
+        own = {f"{prefix}.{block.linears['o']}"}
+        for down, up in zip(block.of_kind("down"), block.of_kind("up"), strict=True):
+            name = f"{prefix}.{block.linears[down]}"
+            if not block.up_is_factor:
+                own.add(name)
+                continue
+            s = self._smooth(site, state, [name])
+            before = f"{prefix}.{block.linears[up]}"
+            linear = site.linears[before]
+            site.weight(before, linear.weight.detach() / s[:, None])
+            if linear.bias is not None:
+                site.parameter(linear, "bias", linear.bias.detach() / s)
+        for name in sorted(own):
+            self._at_input(site, state, name)
+        return own
 
     def _smooth(self, site: Site, state: State, names: list[str]) -> Tensor:
         """s of layers with the same input, which is in their weights from then on."""
         weights = [site.linears[name].weight.detach() for name in names]
-        s = migration(state[names[0]], weights, self.alpha)
+        largest = torch.stack([state[name] for name in names]).amax(0)
+        s = migration(largest, weights, self.alpha)
         for name, weight in zip(names, weights, strict=True):
             site.weight(name, weight * s)
         return s

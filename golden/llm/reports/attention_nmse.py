@@ -25,8 +25,8 @@ from golden.index.packet import denormalised, normalised
 from golden.index.pq import ProductQuantizer, ProductShape, exact_codes
 from golden.index.tables import tables
 from golden.llm import text
-from golden.llm.checkpoint import check_tokens, load, read_text, tokens
-from golden.llm.patch import Patch
+from golden.llm.checkpoint import CheckpointError, check_tokens, load, read_text, tokens
+from golden.llm.patch import Patch, Scores
 from golden.markers import table
 from golden.million.attention import Codebook, Head, attend_head
 from golden.million.config import PqShape
@@ -55,13 +55,15 @@ def captured(model, ids: Tensor, layers: Sequence[int]) -> dict[int, Layer]:
     """Words of the named layers on one sequence (T,)."""
     seen: dict[int, list[Tensor]] = {}
 
-    def attention(layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float) -> Tensor:
+    def attention(layer: int, q: Tensor, k: Tensor, v: Tensor, scores: Scores) -> Tensor:
+        if not scores.is_plain:
+            raise CheckpointError("this report knows only causal attention of all tokens")
         if layer in layers:
             seen[layer] = [
-                bits_from_float(x[0].transpose(0, 1).double()) for x in (q * scaling, k, v)
+                bits_from_float(x[0].transpose(0, 1).double()) for x in (q * scores.scaling, k, v)
             ]
         return torch.nn.functional.scaled_dot_product_attention(
-            q, k, v, is_causal=True, scale=scaling, enable_gqa=True
+            q, k, v, is_causal=True, scale=scores.scaling, enable_gqa=True
         )
 
     check_tokens(model, ids)

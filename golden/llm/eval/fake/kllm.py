@@ -21,6 +21,7 @@ from golden.fp16.ops import float_from_bits
 from golden.index.format import K_MAX
 from golden.index.nearest import midpoints
 from golden.kllm.flow import SCORES, attention_steps, follow
+from golden.llm.patch import Scores
 
 _CELLS = 8192  # of one unit of x / s in the table of indices
 _UNSURE = 255  # the cell is so near to a threshold that the scale decides
@@ -184,14 +185,16 @@ def fake_attention(
     integer_bits: int,
     query: FakeCodebook | None = None,
     rows: int = 256,
+    rule: Scores = Scores(1.0),
 ) -> Tensor:
-    """Causal attention with integer probabilities: (B, heads, T, head_dim).
+    """Attention with integer probabilities: (B, heads, T, head_dim).
 
     q: (B, heads, T, head_dim), scaled
     k, v: (B, kv_heads, T, head_dim), dequantized
     scale_v: (B, kv_heads, T, 1), V's token scales
     query: of quantized q
     rows: queries at a time
+    rule: a cap of scores, which is rounded to FP16, what a query sees, and sinks
 
     The steps are golden.kllm.flow.ATTENTION. The token scales multiply the probabilities before
     these become integers of ``integer_bits``, with one scale per query and head (decision 0015).
@@ -217,11 +220,17 @@ def fake_attention(
             return (x.flatten(2, 3) @ matrix).reshape(*shape, matrix.shape[-1])
 
         def scores(x: Tensor, last: int = last) -> Tensor:
-            return times(x, k[:, :, :last].transpose(-1, -2)).half().float()
+            made = times(x, k[:, :, :last].transpose(-1, -2)).half().float()
+            return rule.capped(made).half().float() if rule.cap else made
 
         def mask(x: Tensor, first: int = first, n: int = n) -> Tensor:
+            if rule.mask is not None:
+                return x.masked_fill_(~rule.seen(first, first + n, x.device), -torch.inf)
             x[..., first:].masked_fill_(hidden[:n, :n], -torch.inf)
             return x
+
+        def softmax(x: Tensor) -> Tensor:
+            return rule.softmax(x.flatten(1, 2)).reshape(x.shape)
 
         def times_scales(p: Tensor, last: int = last) -> Tensor:
             return p.mul_(weight[..., :last])
@@ -237,7 +246,7 @@ def fake_attention(
             "query": lambda x: x if query is None else fake_tokens(x, query).value,
             "scores": scores,
             "mask": mask,
-            "softmax": lambda x: x.softmax(-1),
+            "softmax": softmax,
             "weight": times_scales,
             "integers": integers,
             "values": values,

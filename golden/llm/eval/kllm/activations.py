@@ -1,5 +1,6 @@
 """Codebooks of activations, and K's offsets, from what the unchanged model shows on a text."""
 
+import itertools
 from collections.abc import Callable, Collection, Iterable
 
 import torch
@@ -12,24 +13,29 @@ from golden.llm.checkpoint import next_token_loss
 from golden.llm.eval.calibration import CalibrationData
 from golden.llm.eval.fake.kllm import half_words
 from golden.llm.eval.kllm.flow import Flow
-from golden.llm.eval.kllm.places import CACHED, CONDITIONS, NORMED, PLAIN, modules, norm_of
+from golden.llm.eval.kllm.places import CACHED, CONDITIONS, NORMED, PLAIN, modules, norm_before
 from golden.llm.eval.method import State
 from golden.llm.patch import Patch
+from golden.llm.structure import may_shift_keys
 
 SAMPLES = 1 << 16  # of a k-means
 _OBSERVED = 1 << 31  # bytes of observations that are alive during calibration
 
 
 def offsets(flow: Flow, data: CalibrationData) -> State:
-    """FP16 words (kv_heads, size) of every layer, "0.k.offset"."""
+    """FP16 words (kv_heads, size) of every layer, "0.k.offset".
+
+    0 where a constant in K changes what attention gives.
+    """
     if not flow.center:
         return {}
     with Patch(data.model) as patch:
         size = int(patch.attentions[0].head_dim)  # type: ignore[arg-type]
         outputs = [modules(each)["k"].out_features for each in patch.layers]
+        free = [may_shift_keys(each) for each in patch.attentions]
     seen = observe(flow, data, range(len(outputs)), ("k",))
     return {
-        f"{i}.k.offset": offset(seen[f"{i}.k"].reshape(-1, length // size, size))
+        f"{i}.k.offset": offset(seen[f"{i}.k"].reshape(-1, length // size, size)) * free[i]
         for i, length in enumerate(outputs)
     }
 
@@ -74,7 +80,9 @@ def observe(flow: Flow, data: CalibrationData, layers: range, sites: Iterable[st
     for i, ids in enumerate(data.windows):
         pick = torch.randperm(len(ids), generator=data.generator(i))[:share].sort().values
         for key, x in _observe_window(flow, data, ids, layers, wanted).items():
-            parts.setdefault(key, []).append(x[pick].cpu())
+            # Experts see a token more than once.
+            own = pick if len(x) == len(ids) else pick * len(x) // len(ids)
+            parts.setdefault(key, []).append(x[own].cpu())
     return {key: torch.cat(each).flatten(0, -2) for key, each in parts.items()}
 
 
@@ -82,7 +90,7 @@ def _observe_window(
     flow: Flow, data: CalibrationData, ids: Tensor, layers: range, wanted: Collection[str]
 ) -> State:
     """``observe`` for all tokens of one window: (T, vectors of a token, K)."""
-    seen: dict[str, Tensor] = {}
+    seen: dict[str, list[Tensor]] = {}
 
     def tap(key: str) -> Callable[[Tensor], Tensor]:
         def record(x: Tensor) -> Tensor:
@@ -91,7 +99,7 @@ def _observe_window(
             y = x.view_as(x)  # with a gradient of its own: not that of the residual
             if flow.fisher and not y.requires_grad:
                 y.requires_grad_()
-            seen[key] = y
+            seen.setdefault(key, []).append(y)
             return y
 
         return record
@@ -108,10 +116,14 @@ def _observe_window(
         else:
             logits = data.model(ids[None], use_cache=False).logits[0]
             loss = next_token_loss(logits, ids)
-            slopes = torch.autograd.grad(loss, list(seen.values()))
-        found = {key: _rows(patch, key, x.detach()) for key, x in seen.items()}
-        for key, slope in zip(seen, slopes, strict=False):
-            found[f"{key}.gradient"] = _rows(patch, key, slope)
+            slopes = torch.autograd.grad(loss, [x for parts in seen.values() for x in parts])
+        found = {}
+        following = iter(slopes)
+        for key, parts in seen.items():
+            found[key] = torch.cat([_rows(patch, key, x.detach()) for x in parts])
+            own = list(itertools.islice(following, len(parts)))
+            if own:
+                found[f"{key}.gradient"] = torch.cat([_rows(patch, key, x) for x in own])
     return found
 
 
@@ -132,10 +144,11 @@ def train(flow: Flow, seen: State, key: str, bits: int, data: CalibrationData) -
     if flow.norm == "exact" and SITES[site].norm:
         # Before gamma, which is in the weights; a gamma of 0 hides its channel.
         with Patch(data.model) as patch:
-            module = patch.layers[int(layer)]
-        gamma = norm_of(module, NORMED[site]).weight.detach().cpu()
-        x = torch.where(gamma == 0, 0, x / gamma)
-        gradient = None if gradient is None else gradient * gamma
+            norm = norm_before(patch.layers[int(layer)], site)
+        if norm is not None:
+            gamma = norm.weight.detach().cpu()
+            x = torch.where(gamma == 0, 0, x / gamma)
+            gradient = None if gradient is None else gradient * gamma
     fisher = None if gradient is None else gradient.double() ** 2
     thresholds = None
     state: State = {}

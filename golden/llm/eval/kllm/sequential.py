@@ -12,15 +12,22 @@ from torch import Tensor, nn
 
 from golden.config import ConfigError
 from golden.kllm.fit import Fit, feedback, least_squares, refine
-from golden.kllm.flow import LINEARS, readers
 from golden.kllm.quantize import QuantizedWeight
 from golden.llm.eval.calibration import CalibrationData
 from golden.llm.eval.kllm.activations import train
 from golden.llm.eval.kllm.flow import Flow, Tap
-from golden.llm.eval.kllm.places import OFF, modules, on_device
+from golden.llm.eval.kllm.places import (
+    NORMED,
+    OFF,
+    expert_of,
+    modules,
+    on_device,
+    readers_of,
+)
 from golden.llm.eval.method import Site, State
 from golden.llm.eval.walk import LayerWalk
 from golden.llm.patch import Patch, V
+from golden.llm.structure import block_of
 
 
 def stored(found: Fit, i: int, group: str) -> State:
@@ -46,6 +53,11 @@ def fitted(flow: Flow, place: tuple[int, str], weight: Tensor, hessian: Tensor, 
             f"the Hessian of {group} of layer {i} is singular; more damping or tokens"
         ) from None
     return refine(weight, hessian, found)
+
+
+def unknown(width: int) -> Tensor:
+    """The Hessian (width, width) of inputs that nobody has seen: of an expert without tokens."""
+    return torch.eye(width, dtype=torch.float64)
 
 
 def _rows(windows: list[Tensor]) -> Tensor:
@@ -79,7 +91,19 @@ class _Layer:
         self.flow.install_activation(self.site, self.made, self.i, where)
 
     def seen(self, where: str, post: list[Tensor] | None = None) -> list[Tensor]:
-        """A site as it is now; ``post``: the layer's hidden states after attention, if known."""
+        """A site as it is now; ``post``: the layer's hidden states after attention, if known.
+
+        Of experts, one after the other: (1, tokens, K) of each window and expert with tokens.
+        """
+        linear = modules(self.layer)
+        if where not in NORMED and where != "attention":
+            made = []
+            for name in readers_of(self.layer, where):
+                made += self.inputs(name, post)
+            for name in block_of(self.layer).of_kind(where):
+                module = linear[name]
+                made += self._tapped(lambda patch, tap, module=module: patch.output(module, tap), post)
+            return made
 
         def put(patch: Patch, tap: Tap) -> None:
             self.flow.tap_site(patch, self.layer, where, tap)
@@ -88,7 +112,7 @@ class _Layer:
 
     def inputs(self, name: str, post: list[Tensor] | None = None) -> list[Tensor]:
         """Returns what a linear layer reads."""
-        linear = self.layer.get_submodule(LINEARS[name].module)
+        linear = modules(self.layer)[name]
         return self._tapped(lambda patch, tap: patch.input(linear, tap), post)
 
     def _tapped(self, put: Callable[[Patch, Tap], None], post: list[Tensor] | None) -> list[Tensor]:
@@ -100,15 +124,27 @@ class _Layer:
         """Fits and installs the matmuls that read a site, if weights are quantized."""
         if not self.flow.fits_weights:
             return
-        names = readers(site)
-        x = self.flow.unscaled(self.layer, names[0], _rows(self.inputs(names[0], post)))
-        hessian = (x.t() @ x).double()
+        names = readers_of(self.layer, site)
+        hessians: dict[str, Tensor] = {}
         for group, members in self.flow.groups(self.layer).items():
-            if members[0] in names:
-                weight, _ = self.flow.joined(self.layer, members)
-                found = fitted(self.flow, (self.i, group), weight, hessian, self.data.seed)
-                self.made |= stored(found, self.i, group)
-                self.flow.install_group(self.site, self.made, self.i, group)
+            first, expert = members[0], expert_of(members[0])
+            if first not in names:
+                continue
+            if expert not in hessians:
+                hessians[expert] = self._hessian(first, post)
+            weight, _ = self.flow.joined(self.layer, members)
+            found = fitted(self.flow, (self.i, group), weight, hessians[expert], self.data.seed)
+            self.made |= stored(found, self.i, group)
+            self.flow.install_group(self.site, self.made, self.i, group)
+
+    def _hessian(self, name: str, post: list[Tensor] | None) -> Tensor:
+        """Returns that of a linear layer's inputs, without the norm's factor."""
+        seen = self.inputs(name, post)
+        if not seen:
+            linear = modules(self.layer)[name]
+            return unknown(linear.in_features).to(linear.weight.device)
+        x = self.flow.unscaled(self.layer, name, _rows(seen))
+        return (x.t() @ x).double()
 
     def train_cached(self) -> None:
         """Codebooks of K and V, and of q if it is quantized."""
@@ -140,12 +176,9 @@ def fit_layer(flow: Flow, walk: LayerWalk, i: int, state: State, data: Calibrati
         own.fit("x")
         own.train_cached()
         flow.install_attention(site, state | own.made)
-        attention = own.seen("attention")
-        own.quantize("attention", attention)
+        own.quantize("attention", own.seen("attention"))
         own.fit("attention")
-        o = own.layer.get_submodule(LINEARS["o"].module)
-        with torch.no_grad():
-            post = [h + o(each) for h, each in zip(walk.hidden, attention, strict=True)]
+        post = walk.after_attention(i, walk.hidden)
         own.quantize("post", own.seen("post", post))
         own.fit("post", post)
         for where in ("gate", "up"):

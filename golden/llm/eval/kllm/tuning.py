@@ -24,6 +24,8 @@ from golden.llm.eval.fake.kllm import outlier_positions
 from golden.llm.eval.kllm.flow import Flow
 from golden.llm.eval.kllm.places import CACHED, modules
 from golden.llm.eval.method import Site, State
+from golden.llm.patch import Scores
+from golden.llm.structure import logits as logits_of
 
 _TINY = 1e-30
 _CELLS = 8192  # of one unit of x / s
@@ -155,15 +157,17 @@ class _Student:
             for where in whole:
                 self.flow.tap_site(self.site, layer, where, self.quantizer(f"{i}.{where}"))
 
-        def core(i: int, q: Tensor, k: Tensor, v: Tensor, scaling: float) -> Tensor:
-            q = (q * scaling).half().float()
+        def core(i: int, q: Tensor, k: Tensor, v: Tensor, scores: Scores) -> Tensor:
+            q = (q * scores.scaling).half().float()
             q, k, v = (
                 self.quantizer(f"{i}.{where}")(x) if where in self.flow.sites() else x
                 for where, x in (("q", q), ("k", k), ("v", v))
             )
-            return nn.functional.scaled_dot_product_attention(
-                q, k, v, is_causal=True, scale=1.0, enable_gqa=True
-            )
+            if scores.is_plain:
+                return nn.functional.scaled_dot_product_attention(
+                    q, k, v, is_causal=True, scale=1.0, enable_gqa=True
+                )
+            return _attend(q, k, v, scores)
 
         self.site.attention(core)
 
@@ -187,6 +191,16 @@ class _Student:
         return found
 
 
+def _attend(q: Tensor, k: Tensor, v: Tensor, scores: Scores) -> Tensor:
+    """Attention of scaled queries with a cap, a window or sinks."""
+    group = q.shape[1] // k.shape[1]
+    k, v = (x.repeat_interleave(group, 1) for x in (k, v))
+    tokens = q.shape[2]
+    products = scores.capped(q @ k.mT)
+    hidden = ~scores.seen(0, tokens, q.device)
+    return scores.softmax(products.masked_fill(hidden, -torch.inf)) @ v
+
+
 def _divergence(student: Tensor, teacher: Tensor) -> Tensor:
     """Mean over tokens of KL(teacher || student), of logits (T, words)."""
     return nn.functional.kl_div(
@@ -207,6 +221,18 @@ def _order(count: int, steps: int, generator: torch.Generator) -> list[int]:
     rounds = -(-steps // count)
     order = [torch.randperm(count, generator=generator) for _ in range(rounds)]
     return torch.cat(order)[:steps].tolist()
+
+
+class _Head(nn.Module):
+    """The logits of hidden states, as a module of its own."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.linear = model.get_output_embeddings()  # type: ignore[operator]
+        self._model = (model,)  # a tuple, which does not register it
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return logits_of(self._model[0], hidden)
 
 
 class _Learning:
@@ -249,7 +275,7 @@ def tune(flow: Flow, state: State, data: CalibrationData, steps: int, key: str) 
     steps : of at most 512 tokens each
     key : of the blocks of steps that ``data`` keeps
     """
-    run, head = body(data.model), data.model.get_output_embeddings()  # type: ignore[operator]
+    run, head = body(data.model), _Head(data.model)
     pieces = [each for ids in data.windows for each in ids.split(_TOKENS) if len(each) > 1]
     order = _order(len(pieces), steps, data.generator())
     with torch.no_grad():

@@ -7,13 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from golden.kllm.fit import least_squares
-from golden.kllm.flow import LINEARS, readers
 from golden.kllm.quantize import Training, train_weight_codebook
 from golden.llm.eval.calibration import CalibrationData
 from golden.llm.eval.kllm.activations import SAMPLES
 from golden.llm.eval.kllm.flow import Flow
-from golden.llm.eval.kllm.places import CONDITIONS, modules, on_device
-from golden.llm.eval.kllm.sequential import check_tokens, fitted, stored
+from golden.llm.eval.kllm.places import CONDITIONS, expert_of, modules, on_device, site_of
+from golden.llm.eval.kllm.sequential import check_tokens, fitted, stored, unknown
 from golden.llm.eval.method import Site, State
 from golden.llm.patch import Patch
 
@@ -96,7 +95,9 @@ def _fitted_layer(
     for group, members in flow.groups(layer).items():
         weight, factors = flow.joined(layer, members)
         if hessians is not None:
-            hessian = hessians[f"{i}.{LINEARS[members[0]].site}"]
+            first = members[0]
+            known = hessians.get(f"{i}.{site_of(first)}{expert_of(first)}")
+            hessian = unknown(weight.shape[1]).to(weight.device) if known is None else known
             found = fitted(flow, (i, group), weight, hessian, data.seed)
         else:
             importance = None
@@ -112,7 +113,7 @@ def _fitted_layer(
 
 
 def _hessians(flow: Flow, data: CalibrationData, state: State) -> dict[str, Tensor]:
-    """Sums of x x^T of what the matmuls read, "LAYER.SITE" (K, K) float64.
+    """Sums of x x^T of what the matmuls read, "LAYER.SITE" (K, K) float64; ".EXPERT" of experts.
 
     The inputs are quantized, as the hardware has them, and the weights are not. A norm's factor
     is in the weights, so it is taken out of x; a factor of 0 hides its channel.
@@ -123,13 +124,14 @@ def _hessians(flow: Flow, data: CalibrationData, state: State) -> dict[str, Tens
             flow.install_activations(site, state, i)
         flow.install_attention(site, state)
         for i, layer in enumerate(site.layers):
-            for where in {linear.site for linear in LINEARS.values()}:
-                first = readers(where)[0]
+            places: dict[str, str] = {}
+            for name in modules(layer):
+                places.setdefault(f"{i}.{site_of(name)}{expert_of(name)}", name)
+            for place, first in places.items():
 
                 def add(
-                    x: Tensor, key: str = f"{i}.{where}", layer: nn.Module = layer,
-                    first: str = first,
-                ) -> Tensor:  # fmt: skip
+                    x: Tensor, key: str = place, layer: nn.Module = layer, first: str = first
+                ) -> Tensor:
                     rows = flow.unscaled(layer, first, x.flatten(0, -2))
                     product = (rows.t() @ rows).double()
                     total[key] = total[key] + product if key in total else product
