@@ -275,13 +275,13 @@ def _trained(
 ) -> tuple["LayerWeights", "QuantizedLayer"]:
     """A layer's weights, and what ``quantize_layer`` makes of them on the built-in text."""
     from golden.kllm.layer.quantized import quantize_layer
-    from golden.kllm.layer.weights import layer_weights
     from golden.llm import checkpoint
+    from golden.llm.kllm.model import real_layer
     from golden.llm.kllm.reference import check_reference, layer_inputs, reference
 
     ids = checkpoint.tokens(loaded, text.CALIBRATION, CALIBRATION_TOKENS)
     inputs = layer_inputs(loaded.model, ids, options.layer)
-    weights = layer_weights(loaded.model.model.layers[options.layer], loaded.model.config)
+    weights = real_layer(loaded.model, options.layer, config)
     seen = reference(weights, inputs.x, inputs.cos, inputs.sin)
     check_reference(seen["y"], inputs, options.layer)
     return weights, quantize_layer(
@@ -415,7 +415,7 @@ def _pack(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     from golden.kllm.layer.host import history_of, run_layer
     from golden.kllm.layer.program import layer_program
     from golden.llm import checkpoint
-    from golden.llm.kllm.chip import chip_layer
+    from golden.llm.kllm.chip import chip_layer, fitted
     from golden.llm.kllm.reference import check_reference, layer_inputs, reference
 
     config = MachineConfig.parse(MACHINES[options.config or "smollm2_cache"], options.set)
@@ -425,10 +425,11 @@ def _pack(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     layout = laid_out(options, config)
     end = options.context + options.tokens
     if (stated := checkpoint.stated(path)) is not None:
-        layer_program(chip_layer(stated, end), layout, config, options.tokens, options.context)
+        shape = fitted(chip_layer(stated, end, options.layer), config)
+        layer_program(shape, layout, config, options.tokens, options.context)
     say(f"loading {options.model}")
     loaded = checkpoint.load(path)
-    shape = chip_layer(checkpoint.decoder(loaded), end)
+    shape = fitted(chip_layer(checkpoint.decoder(loaded), end, options.layer), config)
     ids = checkpoint.tokens(loaded, text.EVALUATION, end)
     if stated is None:
         layer_program(shape, layout, config, options.tokens, options.context)

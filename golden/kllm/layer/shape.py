@@ -20,6 +20,11 @@ NORM_PLACES = ("before", "after", "both")
 QUERIES_MAX = 8  # query heads of a KV head that a machine is built for
 
 
+def served_heads(heads: int, kv_heads: int, found: int) -> int:
+    """``found`` KV heads if these may be a model's, each several times; else the model's."""
+    return kv_heads if found % kv_heads or heads % found else found
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayerShape(Config):
     """Sizes and kind of a decoder layer."""

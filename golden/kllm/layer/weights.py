@@ -1,11 +1,11 @@
 """Real weights of a decoder layer, in the form that the accelerator computes.
 
 All that needs no command is done here, once: the order of a head's elements, the factor of what a
-layer adds, 1 + w of a norm, KV heads that are there several times.
+layer adds, KV heads that are there several times.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -38,6 +38,7 @@ class LayerWeights:
     scaling : of the scores
     bias : (N,) of those in ``shape.biases``
     norm : gamma of q, k, o, down where their outputs are normalised
+    order : the model's outputs of q, k, v in the order of this layer's; none: as they are
     """
 
     shape: LayerShape
@@ -47,43 +48,28 @@ class LayerWeights:
     scaling: float
     bias: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
     norm: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
-
-    def changed(self, name: str, change: Callable[[Tensor], Tensor]) -> "LayerWeights":
-        """``change`` of the weight and the bias of a linear layer, along its outputs."""
-        bias = {name: change(self.bias[name])} if name in self.bias else {}
-        linear = {**self.linear, name: change(self.linear[name])}
-        return dataclasses.replace(self, linear=linear, bias={**self.bias, **bias})
-
-    def normed(self, name: str, change: Callable[[Tensor], Tensor]) -> "LayerWeights":
-        """``change`` of the gamma that follows a linear layer, if one does."""
-        if name not in self.norm:
-            return self
-        return dataclasses.replace(self, norm={**self.norm, name: change(self.norm[name])})
+    order: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
 
 
-def layer_weights(
-    layer: Any,
-    config: Any,
-    rotary_size: int | None = None,
-    norm_offset: bool = False,
-    kv_heads: int | None = None,
-) -> LayerWeights:
+def layer_weights(layer: Any, config: Any, kv_heads: int | None = None) -> LayerWeights:
     """Takes the weights of a transformers decoder layer and its model's configuration.
 
-    rotary_size: the elements of a head that the model rotates, its first ones; None: all
-    norm_offset: the model's norms multiply by 1 + w
-    kv_heads: that many, so each of the model's several times; None: those of the model
+    Every linear layer is one of its own, and every norm's factor is its weight, as in the structure
+    that golden.llm gives a model. kv_heads: that many, so each of the model's several times; None:
+    those of the model.
+
+    ConfigError: the configuration is of no layer that the accelerator has.
     """
-    made = _as_they_are(layer, config, norm_offset)
-    factor = float(getattr(layer, "residual_multiplier", 1.0))
-    for name in _ADDED if factor != 1 else ():
-        change = made.normed if name in made.norm else made.changed
-        made = change(name, lambda x: x * factor)
-    if rotary_size not in (None, made.shape.head_size):
-        made = _reordered(made, rotary_size)
-    if kv_heads not in (None, made.shape.kv_heads):
-        made = _repeated(made, kv_heads)
-    return made
+    made = _as_they_are(layer, config)
+    factor = residual_factor(layer)
+    if factor != 1:
+        made = _multiplied(made, factor)
+    return _ordered(made, _rotary_size(config, made.shape.head_size), kv_heads)
+
+
+def residual_factor(layer: Any) -> float:
+    """The factor of what a transformers decoder layer adds to its input."""
+    return float(getattr(layer, "residual_multiplier", 1.0))
 
 
 def head_order(size: int, rotary_size: int) -> Tensor:
@@ -107,7 +93,7 @@ def whole_angles(cos: Tensor, sin: Tensor, size: int) -> tuple[Tensor, Tensor]:
     return torch.cat((cos, ones), -1), torch.cat((sin, 0 * ones), -1)
 
 
-def _as_they_are(layer: Any, config: Any, norm_offset: bool) -> LayerWeights:
+def _as_they_are(layer: Any, config: Any) -> LayerWeights:
     attention, gated = layer.self_attn, hasattr(layer.mlp, "gate_proj")
     modules = {name: layer.get_submodule(LINEARS[name].module) for name in members(gated)}
     bias = {
@@ -117,12 +103,12 @@ def _as_they_are(layer: Any, config: Any, norm_offset: bool) -> LayerWeights:
     }
     places = _norm_places(layer)
     *before, after_attention, after_network = (
-        None if name is None else _gamma(layer, name, norm_offset) for name in _NORMS[places]
+        None if name is None else _gamma(layer, name) for name in _NORMS[places]
     )
     after = {"o": after_attention, "down": after_network}
     norm = {name: gamma for name, gamma in after.items() if gamma is not None}
     if hasattr(attention, "q_norm"):
-        norm |= {name: _gamma(attention, f"{name}_norm", norm_offset) for name in "qk"}
+        norm |= {name: _gamma(attention, f"{name}_norm") for name in "qk"}
     size = modules["q"].weight.shape[0] // config.num_attention_heads
     shape = LayerShape(
         hidden=config.hidden_size,
@@ -162,37 +148,56 @@ def _norm_places(layer: Any) -> str:
     return "both" if hasattr(layer, "input_layernorm") else "after"
 
 
-def _gamma(module: Any, name: str, offset: bool) -> Tensor:
-    weight = getattr(module, name).weight.detach().double()
-    return 1 + weight if offset else weight
+def _gamma(module: Any, name: str) -> Tensor:
+    gamma: Tensor = getattr(module, name).weight.detach().double()
+    return gamma
 
 
-def _reordered(weights: LayerWeights, rotary_size: int) -> LayerWeights:
-    """Elements of q's and k's heads in ``head_order``: no score depends on their order."""
-    size = weights.shape.head_size
-    order = head_order(size, rotary_size)
-
-    def change(x: Tensor) -> Tensor:
-        return x.unflatten(0, (-1, size))[:, order].flatten(0, 1)
-
-    for name in "qk":
-        weights = weights.changed(name, change).normed(name, change)
-    return weights
+def _rotary_size(config: Any, size: int) -> int:
+    """The elements of a head that the model rotates, its first ones."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    return int(size * rope.get("partial_rotary_factor", 1.0))
 
 
-def _repeated(weights: LayerWeights, kv_heads: int) -> LayerWeights:
-    """Each KV head several times, for fewer query heads to each. ConfigError: it is no multiple."""
-    shape = weights.shape
-    many = dataclasses.replace(shape, kv_heads=kv_heads)
-    if kv_heads % shape.kv_heads:
+def _multiplied(weights: LayerWeights, factor: float) -> LayerWeights:
+    """What the layer adds to its input is multiplied: by gamma, or by weight and bias."""
+    linear, bias, norm = dict(weights.linear), dict(weights.bias), dict(weights.norm)
+    for name in _ADDED:
+        for each in (norm,) if name in norm else (linear, bias):
+            if name in each:
+                each[name] = each[name] * factor
+    return dataclasses.replace(weights, linear=linear, bias=bias, norm=norm)
+
+
+def _ordered(weights: LayerWeights, rotary_size: int, kv_heads: int | None) -> LayerWeights:
+    """Elements of heads in ``head_order``, and each KV head several times.
+
+    No score depends on the order of elements. ConfigError: ``kv_heads`` is no multiple.
+    """
+    shape, size = weights.shape, weights.shape.head_size
+    many = dataclasses.replace(shape, kv_heads=kv_heads or shape.kv_heads)
+    if many.kv_heads % shape.kv_heads:
         raise ConfigError(f"kv_heads must be a multiple of {shape.kv_heads}, not {kv_heads}")
+    if rotary_size == size and many == shape:
+        return weights
+    copies = many.kv_heads // shape.kv_heads
+    own, turned = torch.arange(size), head_order(size, rotary_size)
+    kv = torch.arange(shape.kv_heads).repeat_interleave(copies)
+    parts = {"q": (torch.arange(shape.heads), turned), "k": (kv, turned), "v": (kv, own)}
+    order = {name: (heads[:, None] * size + of).flatten() for name, (heads, of) in parts.items()}
+    # A head's own gamma is of all heads.
+    norms = dict.fromkeys("qk", turned) if shape.qk_norm == "head" else order
+    return dataclasses.replace(
+        weights,
+        shape=many,
+        linear=_taken(weights.linear, order),
+        bias=_taken(weights.bias, order),
+        norm=_taken(weights.norm, norms),
+        order=order,
+    )
 
-    def change(x: Tensor) -> Tensor:
-        heads = x.unflatten(0, (shape.kv_heads, -1))
-        return heads.repeat_interleave(kv_heads // shape.kv_heads, 0).flatten(0, 1)
 
-    for name in "kv":
-        weights = weights.changed(name, change)
-    if shape.qk_norm == "row":
-        weights = weights.normed("k", change)
-    return dataclasses.replace(weights, shape=many)
+def _taken(tensors: Mapping[str, Tensor], order: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {
+        name: each[order[name]] if name in order else each for name, each in tensors.items()
+    }

@@ -4,7 +4,7 @@ import dataclasses
 
 from golden.config import ConfigError
 from golden.kllm.config import MachineConfig
-from golden.kllm.layer.shape import ACTIVATIONS, QK_NORMS, QUERIES_MAX, LayerShape
+from golden.kllm.layer.shape import ACTIVATIONS, QK_NORMS, QUERIES_MAX, LayerShape, served_heads
 from golden.llm.decoder import Decoder
 
 # Types whose angles depend on the position alone, so that a table holds them.
@@ -75,8 +75,6 @@ def _kv_heads(heads: int, kv_heads: int) -> int:
 
 
 def fitted(shape: LayerShape, config: MachineConfig) -> LayerShape:
-    """The layer with the KV heads of a machine, if these are its own, each as many times."""
-    heads = config.cache.kv.heads
-    if heads % shape.kv_heads or shape.heads % heads:
-        return shape
+    """The layer with the KV heads of a machine, if these are its own, each several times."""
+    heads = served_heads(shape.heads, shape.kv_heads, config.cache.kv.heads)
     return dataclasses.replace(shape, kv_heads=heads)

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from golden.kllm.layer.weights import LayerWeights, layer_weights
 from golden.llm.kllm.reference import LayerInputs, check_reference, layer_inputs, reference
+from golden.llm.structure import unify
 
 TOKENS = 64
 _SIZES: dict[str, Any] = {
@@ -26,14 +27,14 @@ _SIZES: dict[str, Any] = {
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """model_type of transformers, fields of its configuration, keywords of ``layer_weights``.
+    """model_type of transformers, fields of its configuration, KV heads of ``layer_weights``.
 
     embedding: deviation of the embedding's elements, so that those of a token are about 1
     """
 
     model_type: str
     fields: Mapping[str, Any]
-    taken: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    kv_heads: int | None = None
     embedding: float = 1.0
 
 
@@ -46,15 +47,13 @@ KINDS = {
         "gemma2",
         {"attn_logit_softcapping": None, "final_logit_softcapping": None,
          "query_pre_attn_scalar": 20},
-        {"norm_offset": True},
-        0.11,
+        embedding=0.11,
     ),
-    "GELU": Kind("gemma", {}, {"norm_offset": True}, 0.11),
+    "GELU": Kind("gemma", {}, embedding=0.11),
     "a part of a head rotated": Kind(
         "phi3",
         {"rope_parameters": {"rope_type": "default", "rope_theta": 100.0,
                              "partial_rotary_factor": 0.75}},
-        {"rotary_size": 24},
     ),
     "no RoPE": Kind("smollm3", {"no_rope_layers": [1, 0]}),
     "no gate": Kind("arcee", {"hidden_act": "gelu_pytorch_tanh"}),
@@ -64,7 +63,7 @@ KINDS = {
          "logits_scaling": 2.0},
         embedding=0.33,
     ),
-    "one KV head": Kind("llama", {"num_key_value_heads": 1}, {"kv_heads": 2}),
+    "one KV head": Kind("llama", {"num_key_value_heads": 1}, kv_heads=2),
 }  # fmt: skip
 
 
@@ -87,7 +86,7 @@ def example(name: str, seed: int = 0) -> Example:
     model = random_model(kind, seed)
     ids = torch.randint(0, 50, (TOKENS,), generator=torch.Generator().manual_seed(seed))
     inputs = layer_inputs(model, ids, 1)
-    weights = layer_weights(model.model.layers[1], model.config, **kind.taken)
+    weights = layer_weights(model.model.layers[1], model.config, kind.kv_heads)
     seen = reference(weights, inputs.x, inputs.cos, inputs.sin)
     check_reference(seen["y"], inputs, 1)
     return Example(weights, inputs, seen)
@@ -111,25 +110,6 @@ def random_model(kind: Kind, seed: int = 0) -> Any:
             elif name.endswith("bias"):
                 parameter.normal_(0, 0.5)
             else:
-                parameter.uniform_(*((-0.5, 1) if "norm_offset" in kind.taken else (0.5, 2)))
-    for layer in model.model.layers:
-        _split(layer.self_attn, config)
-        _split(layer.mlp, config)
+                parameter.uniform_(*((-0.5, 1) if kind.model_type.startswith("gemma") else (0.5, 2)))
+    unify(model)
     return model
-
-
-def _split(module: nn.Module, config: Any) -> None:
-    """Adds the parts of a fused projection beside it."""
-    q, kv = (n * config.head_dim for n in (config.num_attention_heads, config.num_key_value_heads))
-    parts = {
-        "qkv_proj": {"q_proj": q, "k_proj": kv, "v_proj": kv},
-        "gate_up_proj": dict.fromkeys(("gate_proj", "up_proj"), config.intermediate_size),
-    }
-    for fused, outputs in parts.items():
-        whole = getattr(module, fused, None)
-        if whole is None:
-            continue
-        for name, weight in zip(outputs, whole.weight.split(list(outputs.values())), strict=True):
-            part = nn.Linear(weight.shape[1], weight.shape[0], bias=False)
-            part.weight = nn.Parameter(weight.detach())
-            setattr(module, name, part)
