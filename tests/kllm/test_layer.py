@@ -12,7 +12,6 @@ Each of these fails ``test_machine_computes_the_quantized_layer``:
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +25,8 @@ from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.nearest import midpoints
 from golden.kllm.assembler import Assembler, AssemblyError
 from golden.kllm.bounds import CYCLES, Bound, Rates, bounds, schedule
-from golden.kllm.cache import CacheUnit, Place
-from golden.kllm.config import MACHINES, MachineConfig, PortShape, VectorShape, outlier_count
+from golden.kllm.cache import Place
+from golden.kllm.config import MACHINES, MachineConfig, PortShape, VectorShape
 from golden.kllm.isa import MatmulMode, Opcode, Outliers, Unit
 from golden.kllm.layer.compiler import CompiledLayer, compile_layer, write_image
 from golden.kllm.layer.host import (
@@ -50,13 +49,11 @@ from golden.kllm.quantize import (
     quantize_weight,
     train_activation_codebook,
 )
-from golden.kllm.quantizer import quantize_command
 from golden.kllm.vectors.requests import codebook_packet
 from golden.llm import checkpoint, text
 from golden.llm.eval.accuracy.bench import code_version
 from golden.llm.kllm.reference import LayerInputs, layer_inputs, reference
-from golden.oaken.kv_engine import Request
-from golden.paging.format import Kv, Op, Status
+from tests.kllm.plain_layer import Plain, plain
 
 SMALL = MACHINES["small"]
 CACHED = MachineConfig.parse(
@@ -154,7 +151,8 @@ def compared(
     """The machine's run on random tokens, what ``plain`` makes of them, and the tokens."""
     history, inputs = history_and_inputs(quantized, compiled.tokens, context, seed)
     run = run_layer(compiled, *inputs, [history])
-    return run, plain(quantized, *inputs, history), inputs[0]
+    made = Plain(quantized, tiny()[1], {})
+    return run, plain(made, CACHED, *inputs, history), inputs[0]
 
 
 def test_a_recorded_run_is_repeated() -> None:

@@ -6,7 +6,6 @@ Each of these fails ``test_machine_computes_the_layer``: PLANTED
 import functools
 
 import pytest
-import torch
 
 from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.layer.compiler import compile_layer

@@ -35,7 +35,7 @@ class LayerWeights:
 
     input_norm, post_norm : before attention and before the network; ones where there is no norm
     linear : (N, K) of each linear layer, as torch.nn.Linear
-    scaling : of the scores
+    scaling : of the scores; 0: head_size**-0.5
     bias : (N,) of those in ``shape.biases``
     norm : gamma of q, k, o, down where their outputs are normalised
     order : the model's outputs of q, k, v in the order of this layer's; none: as they are
@@ -45,10 +45,14 @@ class LayerWeights:
     input_norm: Tensor
     post_norm: Tensor
     linear: Mapping[str, Tensor]
-    scaling: float
+    scaling: float = 0.0
     bias: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
     norm: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
     order: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.scaling:
+            object.__setattr__(self, "scaling", self.shape.head_size**-0.5)
 
 
 def layer_weights(layer: Any, config: Any, kv_heads: int | None = None) -> LayerWeights:

@@ -101,6 +101,7 @@ def random_model(kind: Kind, seed: int = 0) -> Any:
         warnings.simplefilter("ignore")
         config = AutoConfig.for_model(kind.model_type, **{**_SIZES, **kind.fields})
         model = AutoModelForCausalLM.from_config(config).eval()
+    unify(model)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("embed_tokens.weight"):
@@ -110,6 +111,5 @@ def random_model(kind: Kind, seed: int = 0) -> Any:
             elif name.endswith("bias"):
                 parameter.normal_(0, 0.5)
             else:
-                parameter.uniform_(*((-0.5, 1) if kind.model_type.startswith("gemma") else (0.5, 2)))
-    unify(model)
+                parameter.uniform_(0.5, 2)
     return model

@@ -24,11 +24,13 @@ from golden.llm.kllm.reference import layer_inputs
 from golden.llm.patch import Patch
 
 
-def real_layer(model: Any, number: int, config: MachineConfig) -> LayerWeights:
-    """The real weights of a layer, with the KV heads of the machine where they may be so many."""
-    own = model.config
+def real_layer(model: Any, number: int, config: MachineConfig | None = None) -> LayerWeights:
+    """The real weights of a layer, with the KV heads of a machine where they may be so many."""
+    own, layer = model.config, model.model.layers[number]
+    if config is None:
+        return layer_weights(layer, own)
     heads = served_heads(own.num_attention_heads, own.num_key_value_heads, config.cache.kv.heads)
-    return layer_weights(model.model.layers[number], own, heads)
+    return layer_weights(layer, own, heads)
 
 
 def model_shape(

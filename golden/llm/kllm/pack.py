@@ -312,7 +312,8 @@ def make(
     say: Callable[[str], None],
     architectures: Collection[str],
     laid_out: Callable[[argparse.Namespace, MachineConfig], LayerOptions],
-    calibrated: Callable[[checkpoint.Checkpoint, argparse.Namespace], Source] | None = None,
+    calibrated: Callable[[checkpoint.Checkpoint, argparse.Namespace, MachineConfig], Source] | None
+    = None,
 ) -> None:
     """Packs by the command's ``options``; ConfigError, CheckpointError: the model cannot be packed.
 
@@ -335,7 +336,7 @@ def make(
     say(f"loading {options.model}")
     loaded = checkpoint.load(path, architectures)
     if calibrated is not None:
-        source = calibrated(loaded, options)
+        source = calibrated(loaded, options, config)
     else:
         ids = checkpoint.tokens(loaded, text.CALIBRATION, LAYER_TOKENS)
         source = trained(loaded, ids, wanted, config)
