@@ -78,7 +78,7 @@ class Plain:
         return normed.flatten(-2) * scaling
 
     def dequantized(self, name: str, value: Tensor) -> Tensor:
-        """What a slot holds of one vector."""
+        """One vector as a slot holds it."""
         words, codebook = bits_from_float(value[None]), self.quantized.codebook[name]
         k = outlier_count(len(value), self.share)
         made = quantize_command(words, codebook, Outliers(k, k), 999)
@@ -86,14 +86,14 @@ class Plain:
         return torch.where(made.outlier, float_from_bits(words), inlier)[0]
 
     def normed(self, name: str, value: Tensor) -> Tensor:
-        """What the lanes read of ``value``: gamma is in the weights."""
+        """``value`` as the lanes read it: gamma is in the weights."""
         value = self.dequantized(name, value)
         if self.shape.norm_places == "after":
             return value
         return value * torch.rsqrt(value.square().mean() + self.shape.epsilon)
 
     def network(self, post: Tensor) -> Tensor:
-        """What the feed-forward network adds."""
+        """The vector that the feed-forward network adds."""
         u, function = self.normed("post", post), _FUNCTIONS[self.shape.activation]
         is_index = self.quantized.options.glu == "index"
         names = ("gate", "up") if self.shape.gated else ("up",)

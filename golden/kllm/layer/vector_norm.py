@@ -1,8 +1,8 @@
 """RMSNorm of what a matmul gives, by commands that each do something else. Pure Python.
 
 The norm before a matmul costs nothing: QUANTIZE has its statistics, and gamma is in the weights. A
-norm after a matmul, or of q and k, must be taken of FP16 rows, and no command scales rows by what
-it has measured. So, for vectors x of ``size`` elements:
+norm after a matmul, or of q and k, is one of FP16 rows. No command scales rows by what it has
+measured. So, for vectors x of ``size`` elements:
 
     squares = rne16(x * x)                      BINARY
     squares = halves added, row on row          BINARY, until each vector has one row of 16 sums

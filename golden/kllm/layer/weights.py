@@ -1,6 +1,6 @@
 """Real weights of a decoder layer, in the form that the accelerator computes.
 
-All that needs no command is done here, once: the order of a head's elements, the factor of what a
+Here is what needs no command. It is done once: the order of a head's elements, the factor of what a
 layer adds, KV heads that are there several times.
 """
 
@@ -164,7 +164,7 @@ def _rotary_size(config: Any, size: int) -> int:
 
 
 def _multiplied(weights: LayerWeights, factor: float) -> LayerWeights:
-    """What the layer adds to its input is multiplied: by gamma, or by weight and bias."""
+    """Multiplies what the layer adds to its input: gamma, or weight and bias."""
     linear, bias, norm = dict(weights.linear), dict(weights.bias), dict(weights.norm)
     for name in _ADDED:
         for each in (norm,) if name in norm else (linear, bias):

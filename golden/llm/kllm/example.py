@@ -1,7 +1,7 @@
 """Random layers of a few hundred elements, one for each thing that a layer may have.
 
-They fit the small machine with a unit CACHE. Every tensor is random, ones and zeros of a new model
-too, so that nothing can be left out unseen.
+They fit the small machine with a unit CACHE. Every tensor is random, those of a new model's ones and
+zeros too. The norms' addend is large. So nothing can be left out unseen.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ TOKENS = 64
 _SIZES: dict[str, Any] = {
     "hidden_size": 80, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 50, "max_position_embeddings": 128,
-    "pad_token_id": 0,
+    "pad_token_id": 0, "rms_norm_eps": 0.02,
 }  # fmt: skip
 
 

@@ -35,9 +35,9 @@ _FUNCTIONS: dict[Function, Callable[[Tensor], Tensor]] = {
 def reference(weights: LayerWeights, x: Tensor, cos: Tensor, sin: Tensor) -> dict[str, Tensor]:
     """The layer in float64 on T tokens (T, hidden), causal, with its intermediate values.
 
-    cos, sin: (T, head_size / 2). Names: x, q (times the scaling of scores) and k after ROTARY
-    (T, heads, head_size), v, attention, post (after the first residual), gate, up, h, y. "q.raw"
-    and so on: what the norm after a linear layer takes.
+    cos, sin: (T, head_size / 2). Names: x, q and k after ROTARY (T, heads, head_size), v,
+    attention, post (after the first residual), gate, up, h, y. q is times the scaling of scores.
+    "q.raw" and so on: what the norm after a linear layer takes.
     """
     shape = weights.shape
     x, cos, sin = x.double(), cos.double(), sin.double()

@@ -382,8 +382,8 @@ class Kllm(Method):
 
         thresholds: (2, 4) FP16 words, Oaken's. kv_heads: of ``layer_weights``. seen: what the float
         layer gives, for one with norms after its matmuls. On the machine the layer does what
-        ``install`` of this method and of Oaken's computes, but for a rounding of a channel's scale
-        that has a factor. ConfigError: there is no such flow.
+        ``install`` of this method and of Oaken's computes. Channels' scales that have a factor are
+        rounded once more. ConfigError: there is no such flow.
         """
         options = self.layer_options()
         with Site(model) as site:
