@@ -137,16 +137,21 @@ def readers(site: str) -> tuple[str, ...]:
     return tuple(name for name, linear in LINEARS.items() if linear.site == site)
 
 
-def matmuls(fuse: bool, intermediate: int) -> dict[str, tuple[str, ...]]:
+def members(gated: bool) -> tuple[str, ...]:
+    """The linear layers of a layer, of which a network without a gate lacks one."""
+    return tuple(name for name in LINEARS if gated or name != "gate")
+
+
+def matmuls(fuse: bool, intermediate: int, gated: bool = True) -> dict[str, tuple[str, ...]]:
     """Matmuls of a layer and the linear layers in each, in the order of LINEARS.
 
     ``up`` must begin with a row of its own: gate and up are fused only where ``intermediate`` is a
-    multiple of ROW_ELEMENTS.
+    multiple of ROW_ELEMENTS. Without a gate nothing is fused with ``up``.
     """
     made = {}
-    for name in LINEARS:
-        found = [matmul for matmul, members in FUSED.items() if name in members]
-        whole_rows = "gate_up" not in found or intermediate % ROW_ELEMENTS == 0
+    for name in members(gated):
+        found = [matmul for matmul, joined in FUSED.items() if name in joined]
+        whole_rows = "gate_up" not in found or (gated and intermediate % ROW_ELEMENTS == 0)
         matmul = found[0] if fuse and found and whole_rows else name
         made[matmul] = FUSED.get(matmul, (name,))
     return made

@@ -275,13 +275,13 @@ def _trained(
 ) -> tuple["LayerWeights", "QuantizedLayer"]:
     """A layer's weights, and what ``quantize_layer`` makes of them on the built-in text."""
     from golden.kllm.layer.quantized import quantize_layer
-    from golden.kllm.layer.weights import layer_weights
     from golden.llm import checkpoint
+    from golden.llm.kllm.model import real_layer
     from golden.llm.kllm.reference import check_reference, layer_inputs, reference
 
     ids = checkpoint.tokens(loaded, text.CALIBRATION, CALIBRATION_TOKENS)
     inputs = layer_inputs(loaded.model, ids, options.layer)
-    weights = layer_weights(loaded.model.model.layers[options.layer], loaded.model.config)
+    weights = real_layer(loaded.model, options.layer, config)
     seen = reference(weights, inputs.x, inputs.cos, inputs.sin)
     check_reference(seen["y"], inputs, options.layer)
     return weights, quantize_layer(
@@ -314,17 +314,26 @@ def _methods(file: Path) -> tuple["Kllm", list["Method"], dict[str, Any]]:
 class Calibrated:
     """The methods of a calibration file, for a model.
 
-    methods, states: KLLM's first; told: goes into a manifest
+    methods, states: KLLM's first; told: goes into a manifest; ids: gives tokens on which norms
+    after a matmul are scaled
     """
 
     methods: "list[Method]"
     states: "list[State]"
     told: dict[str, Any]
+    ids: Callable[[], Any] | None = None
 
-    def layer(self, model: Any, i: int) -> tuple["LayerWeights", "QuantizedLayer"]:
-        """Layer ``i`` with its real weights, and as golden.kllm.layer compiles it."""
+    def layer(
+        self, model: Any, i: int, config: MachineConfig | None = None
+    ) -> tuple["LayerWeights", "QuantizedLayer"]:
+        """Layer ``i`` with its real weights, and as golden.kllm.layer compiles it.
+
+        config: the machine, whose KV heads the layer has where it may
+        """
         import torch
 
+        from golden.llm.kllm.model import real_layer
+        from golden.llm.kllm.reference import layer_inputs, reference
         from golden.llm.methods.kllm import Kllm
         from golden.oaken.groups import thresholds_of
 
@@ -332,7 +341,12 @@ class Calibrated:
         assert isinstance(method, Kllm)
         sides = self.states[1]["intervals"][i].cpu()
         thresholds = torch.stack([thresholds_of(each) for each in sides])
-        return method.layer(model, self.states[0], i, thresholds)
+        real, seen = real_layer(model, i, config), None
+        if real.norm:
+            assert self.ids is not None
+            inputs = layer_inputs(model, self.ids(), i)
+            seen = reference(real, inputs.x, inputs.cos, inputs.sin)
+        return method.layer(model, self.states[0], i, thresholds, real.shape.kv_heads, seen)
 
     def install(self, site: "Site") -> None:
         """The methods on a model."""
@@ -342,13 +356,18 @@ class Calibrated:
 
 def calibrated(loaded: "Checkpoint", file: Path) -> Calibrated:
     """ConfigError, CheckpointError: as ``_methods``, or the file is of another model."""
+    from golden.llm import checkpoint
     from golden.llm.eval.state import load_states
 
     _, methods, header = _methods(file)
     states = load_states(file, loaded, methods)
     names = ("method", "text", "text_sha256", "skip", "windows", "tokens", "seed")
     told = {"calibration": {name: header[name] for name in names}}
-    return Calibrated(methods, [states[n] for n in range(len(methods))], told)
+
+    def ids() -> Any:
+        return checkpoint.tokens(loaded, text.CALIBRATION, CALIBRATION_TOKENS)
+
+    return Calibrated(methods, [states[n] for n in range(len(methods))], told, ids)
 
 
 def laid_out(options: argparse.Namespace, config: MachineConfig) -> "LayerOptions":
@@ -375,23 +394,25 @@ def laid_out(options: argparse.Namespace, config: MachineConfig) -> "LayerOption
 
 
 def _calibrated(
-    loaded: "Checkpoint", options: argparse.Namespace
+    loaded: "Checkpoint", options: argparse.Namespace, config: MachineConfig
 ) -> tuple["LayerWeights", "QuantizedLayer", dict[str, Any]]:
     """A layer as a method of golden.llm.eval has calibrated it: weights, quantized, what is told.
 
     ConfigError, CheckpointError: the file is of no KLLM method, or of another model.
     """
     found = calibrated(loaded, options.calibration)
-    return *found.layer(loaded.model, options.layer), found.told
+    return *found.layer(loaded.model, options.layer, config), found.told
 
 
-def _model_source(loaded: "Checkpoint", options: argparse.Namespace) -> "Source":
+def _model_source(
+    loaded: "Checkpoint", options: argparse.Namespace, config: MachineConfig
+) -> "Source":
     """All layers as ``_calibrated`` has one; the head sees what the quantized layers give."""
     from golden.llm.eval.method import Site
     from golden.llm.kllm.pack import Source
 
     found = calibrated(loaded, options.calibration)
-    _, first = found.layer(loaded.model, 0)
+    _, first = found.layer(loaded.model, 0, config)
 
     @contextlib.contextmanager
     def installed() -> Iterator[None]:
@@ -402,7 +423,7 @@ def _model_source(loaded: "Checkpoint", options: argparse.Namespace) -> "Source"
     return Source(
         options=first.options,
         shape=first.shape,
-        layer=lambda i: found.layer(loaded.model, i)[1],
+        layer=lambda i: found.layer(loaded.model, i, config)[1],
         installed=installed,
         told=found.told,
     )
@@ -415,7 +436,7 @@ def _pack(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     from golden.kllm.layer.host import history_of, run_layer
     from golden.kllm.layer.program import layer_program
     from golden.llm import checkpoint
-    from golden.llm.kllm.chip import chip_layer
+    from golden.llm.kllm.chip import chip_layer, fitted
     from golden.llm.kllm.reference import check_reference, layer_inputs, reference
 
     config = MachineConfig.parse(MACHINES[options.config or "smollm2_cache"], options.set)
@@ -425,16 +446,17 @@ def _pack(options: argparse.Namespace, say: Callable[[str], None]) -> None:
     layout = laid_out(options, config)
     end = options.context + options.tokens
     if (stated := checkpoint.stated(path)) is not None:
-        layer_program(chip_layer(stated, end), layout, config, options.tokens, options.context)
+        shape = fitted(chip_layer(stated, end, options.layer), config)
+        layer_program(shape, layout, config, options.tokens, options.context)
     say(f"loading {options.model}")
     loaded = checkpoint.load(path)
-    shape = chip_layer(checkpoint.decoder(loaded), end)
+    shape = fitted(chip_layer(checkpoint.decoder(loaded), end, options.layer), config)
     ids = checkpoint.tokens(loaded, text.EVALUATION, end)
     if stated is None:
         layer_program(shape, layout, config, options.tokens, options.context)
     say(f"quantizing layer {options.layer}: W{config.bits_b}A{config.bits_a}")
     if options.calibration:
-        weights, quantized, calibration = _calibrated(loaded, options)
+        weights, quantized, calibration = _calibrated(loaded, options, config)
     else:
         weights, quantized = _trained(loaded, options, config, layout)
         calibration = {"calibration": f"golden.llm.text.CALIBRATION, {CALIBRATION_TOKENS} tokens"}

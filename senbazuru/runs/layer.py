@@ -89,7 +89,9 @@ def _given(pack: Pack) -> dict[str, int | float | str]:
     model = pack.manifest.model
     made: dict[str, int | float | str] = {}
     for fields in ({n: model[n] for n in ("tokens", "context")}, model["shape"], model["options"]):
-        made |= {n: int(value) if isinstance(value, bool) else value for n, value in fields.items()}
+        for name, value in fields.items():
+            shown = ", ".join(value) if isinstance(value, list) else value
+            made[name] = int(shown) if isinstance(shown, bool) else shown
     return made
 
 

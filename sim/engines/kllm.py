@@ -245,12 +245,15 @@ class Kllm(Engine):
         ports = self.machine.ports
         return self.machine.image_words(length, outputs) * ports.ports * ports.bits / 8
 
+    def _matmuls(self, shape: LayerShape) -> Mapping[str, Sequence[str]]:
+        return matmuls(self.settings.fuse, shape.intermediate, shape.gated)
+
     def _matrices(self, shape: LayerShape) -> dict[str, tuple[int, int]]:
         """Inputs and outputs of each matrix of a layer, fused ones together."""
         sizes = linear_sizes(shape)
         return {
             name: (sizes[members[0]][0], sum(sizes[each][1] for each in members))
-            for name, members in matmuls(self.settings.fuse, shape.intermediate).items()
+            for name, members in self._matmuls(shape).items()
         }
 
     def weight_bytes(self, model: Model) -> float:

@@ -31,15 +31,17 @@ MACHINE = ["--config", "small_cache", "--set", "cache.kv.heads=1", "--set", "cac
 PROGRAM = "KLLM's compiler has no program for"
 # Of sequences of 40 tokens.
 REFUSED = [
-    ("llama", {"hidden_act": "gelu"}, f"{PROGRAM} this activation: hidden_act must be silu, not g"),
-    ("llama", {"attention_bias": True}, f"{PROGRAM} biases: biases must be none, not q, k, v, o"),
-    ("llama", {"mlp_bias": True}, f"{PROGRAM} biases: biases must be none, not gate, up, down"),
+    ("llama", {"hidden_act": "gelu"}, f"{PROGRAM} this activation: hidden_act must be silu or swi"),
     ("llama", {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
      f"{PROGRAM} these positions: rope_type must be default or linear or llama3 or yarn, not dyna"),
     ("mistral", {"sliding_window": 39},
      f"{PROGRAM} a window: sliding_window must be null or at least the 40 tokens of a sequence, "),
-    ("qwen2", {}, f"{PROGRAM} biases: biases must be none, not q, k, v"),
-    ("qwen3", {}, f"{PROGRAM} norms of q and k: qk_norm must be none, not head"),
+    ("gemma2", {"final_logit_softcapping": None},
+     f"{PROGRAM} a cap of scores: attn_logit_softcapping must be null, not 50.0"),
+    ("gemma2", {"attn_logit_softcapping": None},
+     f"{PROGRAM} a cap of logits: final_logit_softcapping must be null, not 30.0"),
+    ("starcoder2", {"head_dim": None, "hidden_act": "gelu_pytorch_tanh"},
+     f"{PROGRAM} this norm: norm must be RMSNorm, not LayerNorm"),
     ("mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2},
      f"{PROGRAM} experts: num_local_experts must be 1, not 4"),
     ("llama", {"head_dim": 48}, "LayerShape.head_size must be a multiple of 32, not 48"),
@@ -49,6 +51,15 @@ RUNS = [
     ("llama", {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}),
     ("mistral", {"sliding_window": 256}),
     ("mistral", {"sliding_window": None}),
+    ("llama", {"attention_bias": True, "mlp_bias": True}),
+    ("qwen2", {}),
+    ("qwen3", {}),
+    ("phi3", {"pad_token_id": 0, "partial_rotary_factor": 0.75}),
+    ("gemma", {}),
+    ("gemma2", {"attn_logit_softcapping": None, "final_logit_softcapping": None}),
+    ("olmo2", {}),
+    ("granite", {"residual_multiplier": 0.4, "attention_multiplier": 0.3}),
+    ("smollm3", {"no_rope_layers": [1, 0], "pad_token_id": 0}),
 ]
 
 
@@ -130,6 +141,26 @@ def test_what_the_chip_runs(kind, fields, tmp_path, monkeypatch, capsys):
     assert pack.main([*output, "--layer", "1", "--context", "39"]) == 0
     arguments = ["--model", model, "--prompt", "30", "--out", "10"]
     assert run.main(["--hw", "kllm-a4", *arguments]) == 0
+
+
+def test_a_kv_head_for_more_query_heads_than_a_machine_has(tmp_path, monkeypatch, capsys):
+    """Four query heads share one KV head, which a machine of two for each has twice."""
+    own_load(monkeypatch)
+    model = str(folder(tmp_path / "model", "llama", {"num_attention_heads": 4}))
+    output = ["--model", model, "--layer", "1", "-o", str(tmp_path / "out"), *MACHINE]
+    assert pack.main(output) == 2
+    assert last_line(capsys).endswith("MachineConfig.queries must be 4 for this layer, not 2")
+    twice = [each.replace("cache.kv.heads=1", "cache.kv.heads=2") for each in output]
+    assert pack.main(twice) == 0
+
+
+@pytest.mark.parametrize(("heads", "kv_heads", "served"), [(8, 1, 1), (9, 1, 3), (32, 2, 4),
+                                                           (11, 1, 11), (48, 1, 6), (71, 1, 71)])
+def test_kv_heads_for_any_number_of_query_heads(heads, kv_heads, served):
+    """A machine has eight query heads for each KV head at most."""
+    fields = {**SIZES, "num_attention_heads": heads, "num_key_value_heads": kv_heads}
+    shape = chip_layer(Decoder.of("x", {**fields, "model_type": "llama"}), 1)
+    assert (shape.kv_heads, shape.group) == (served, heads // served)
 
 
 def test_a_layer_that_computes_something_else(tmp_path, monkeypatch, capsys):

@@ -12,7 +12,6 @@ Each of these fails ``test_machine_computes_the_quantized_layer``:
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +25,8 @@ from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.nearest import midpoints
 from golden.kllm.assembler import Assembler, AssemblyError
 from golden.kllm.bounds import CYCLES, Bound, Rates, bounds, schedule
-from golden.kllm.cache import CacheUnit, Place
-from golden.kllm.config import MACHINES, MachineConfig, PortShape, VectorShape, outlier_count
+from golden.kllm.cache import Place
+from golden.kllm.config import MACHINES, MachineConfig, PortShape, VectorShape
 from golden.kllm.isa import MatmulMode, Opcode, Outliers, Unit
 from golden.kllm.layer.compiler import CompiledLayer, compile_layer, write_image
 from golden.kllm.layer.host import (
@@ -50,13 +49,11 @@ from golden.kllm.quantize import (
     quantize_weight,
     train_activation_codebook,
 )
-from golden.kllm.quantizer import quantize_command
 from golden.kllm.vectors.requests import codebook_packet
 from golden.llm import checkpoint, text
 from golden.llm.eval.accuracy.bench import code_version
 from golden.llm.kllm.reference import LayerInputs, layer_inputs, reference
-from golden.oaken.kv_engine import Request
-from golden.paging.format import Kv, Op, Status
+from tests.kllm.plain_layer import Plain, plain
 
 SMALL = MACHINES["small"]
 CACHED = MachineConfig.parse(
@@ -92,83 +89,6 @@ def tiny_quantized(options: LayerOptions, bits_a: int = 4) -> QuantizedLayer:
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(TOKENS, 80, generator=generator)
     return quantize_layer(weights, reference(weights, x, cos, sin), bits_a, 4, options)
-
-
-def decoded(quantized: QuantizedLayer, vectors: Sequence[History]) -> tuple[Tensor, Tensor]:
-    """(kv_heads, tokens, head_size) K and V as the pages give them back, float64."""
-    cached = CacheUnit(CACHED.cache, CACHED.batch)
-    cached.begin(quantized.thresholds.expand(CACHED.cache.layers, 2, 4))
-    sequence = cached.request(Request(Op.OPEN)).sequence
-    made = []
-    for kv in Kv:
-        words = torch.cat([each.v if kv else each.k for each in vectors]).tolist()
-        for token, vector in enumerate(words):
-            request = Request(Op.APPEND, sequence, 0, kv, token=token, vector=vector)
-            assert cached.request(request).status == Status.OK
-        heads = CACHED.cache.kv.heads
-        answer = cached.request(Request(Op.READ, sequence, 0, kv, 0, heads, len(words)))
-        parts = torch.tensor(answer.words).transpose(0, 1).reshape(len(words), heads, -1)
-        made.append(float_from_bits(parts).transpose(0, 1))
-    return made[0], made[1]
-
-
-def plain(
-    quantized: QuantizedLayer, x: Tensor, cos: Tensor, sin: Tensor, history: History
-) -> Tensor:
-    """The layer in float64 on dequantized operands, token by token: (tokens, hidden)."""
-    shape, options = quantized.shape, quantized.options
-    sizes = {"q": shape.heads, "k": shape.kv_heads, "v": shape.kv_heads}
-    books = {name: float_from_bits(book) for name, book in quantized.codebook.items()}
-
-    def weight(names: tuple[str, ...]) -> list[Tensor]:
-        fused = quantized.weight.get("".join(names) if len(names) == 3 else "_".join(names))
-        if fused is None or len(names) == 1:
-            return [quantized.weight[name].dequantize() for name in names]
-        each = [sizes.get(name, 0) * shape.head_size or shape.intermediate for name in names]
-        return list(fused.dequantize().split(each, dim=1))
-
-    def dequantized(name: str, value: Tensor) -> Tensor:
-        words = bits_from_float(value[None])
-        k = outlier_count(len(value), options.share)
-        made = quantize_command(words, quantized.codebook[name], Outliers(k, k), 999)
-        inlier = books[name][made.index] * float_from_bits(made.scale)[:, None]
-        return torch.where(made.outlier, float_from_bits(words), inlier)[0]
-
-    def normed(value: Tensor) -> Tensor:
-        return value * torch.rsqrt(value.square().mean() + shape.epsilon)
-
-    def rotate(value: Tensor, t: int) -> Tensor:
-        half = shape.head_size // 2
-        turned = torch.cat((-value[:, half:], value[:, :half]), dim=1)
-        return value * cos[t].double().repeat(2) + turned * sin[t].double().repeat(2)
-
-    projected: list[Tensor] = []
-    new: list[History] = []
-    for t, token in enumerate(x.double()):
-        u = normed(dequantized("x", token))
-        q, k, v = ((u @ w).reshape(-1, shape.head_size) for w in weight(("q", "k", "v")))
-        q, k = rotate(q, t), rotate(k, t)
-        if quantized.offset is not None:
-            k = k + float_from_bits(quantized.offset)
-        projected.append(q)
-        new.append(History(*(bits_from_float(each.flatten()[None]) for each in (k, v))))
-    keys, values = decoded(quantized, [history, *new])
-    out = []
-    for t, token in enumerate(x.double()):
-        seen, heads = len(history) + t + 1, []
-        for h in range(shape.heads):
-            g = h * shape.kv_heads // shape.heads
-            p = (keys[g][:seen] @ projected[t][h]).softmax(dim=0)
-            heads.append(p @ values[g][:seen])
-        attention = dequantized("attention", torch.cat(heads))
-        post = token + attention @ weight(("o",))[0]
-        u = normed(dequantized("post", post))
-        gate, up = (u @ w for w in weight(("gate", "up")))
-        if options.glu == "index":
-            gate, up = dequantized("gate", gate), dequantized("up", up)
-        h = dequantized("h", torch.nn.functional.silu(gate) * up)
-        out.append(post + h @ weight(("down",))[0])
-    return torch.stack(out)
 
 
 def relative(y: Tensor, expected: Tensor) -> float:
@@ -231,7 +151,8 @@ def compared(
     """The machine's run on random tokens, what ``plain`` makes of them, and the tokens."""
     history, inputs = history_and_inputs(quantized, compiled.tokens, context, seed)
     run = run_layer(compiled, *inputs, [history])
-    return run, plain(quantized, *inputs, history), inputs[0]
+    made = Plain(quantized, tiny()[1], {})
+    return run, plain(made, CACHED, *inputs, history), inputs[0]
 
 
 def test_a_recorded_run_is_repeated() -> None:

@@ -5,16 +5,20 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.nearest import midpoints
 from golden.kllm.config import MachineConfig
 from golden.kllm.flow import site_of
 from golden.kllm.image import weight_image
 from golden.kllm.isa import ROW_ELEMENTS
-from golden.kllm.layer.layout import USED_SITES
+from golden.kllm.layer.layout import MEAN, used_sites
 from golden.kllm.layer.program import LayerProgram, check_widths, layer_program
 from golden.kllm.layer.quantized import QuantizedLayer
+from golden.kllm.layer.vector_norm import vector_norms
+from golden.kllm.quantize import QuantizedWeight
 from golden.kllm.vectors.requests import codebook_packet
 
 
@@ -57,10 +61,23 @@ def write_weights(
     quantized: QuantizedLayer,
 ) -> None:
     """The images of a layer's linear layers, into the memories of the ports."""
-    for name, weight in quantized.weight.items():
+    for name, weight in (quantized.weight | mean_weights(quantized)).items():
         address, *shape = image[name]
         assert tuple(shape) == tuple(weight.index.shape), name
         write_image(memory, config, address, weight.index, weight.scale)
+
+
+def mean_weights(quantized: QuantizedLayer) -> dict[str, QuantizedWeight]:
+    """The weights of what sums a row for a norm: one index, the mean's divisor in the scale."""
+    made = {}
+    for name, norm in vector_norms(quantized.shape, quantized.options.fuse).items():
+        codebook = quantized.weight[norm.held].codebook
+        largest = int(float_from_bits(codebook).abs().argmax())
+        index = torch.full((ROW_ELEMENTS, ROW_ELEMENTS), largest, dtype=torch.uint8)
+        scale = 1 / (norm.size * float_from_bits(codebook)[largest])
+        words = bits_from_float(scale.expand(ROW_ELEMENTS))
+        made[MEAN + name] = QuantizedWeight(index, words, codebook)
+    return made
 
 
 def constants(quantized: QuantizedLayer, config: MachineConfig) -> dict[str, list[Any]]:
@@ -70,7 +87,7 @@ def constants(quantized: QuantizedLayer, config: MachineConfig) -> dict[str, lis
     """
     words = config.product, config.antisymmetric
     made: dict[str, list[Any]] = {}
-    for name in USED_SITES:
+    for name in used_sites(quantized.shape):
         codebook = quantized.codebook[name]
         made[f"codebook.{name}"] = [codebook, midpoints(codebook)]
     for name, weight in quantized.weight.items():
@@ -78,6 +95,7 @@ def constants(quantized: QuantizedLayer, config: MachineConfig) -> dict[str, lis
         made[f"packet.{name}"] = [codebook_packet(a, weight.codebook, *words)]
     if quantized.offset is not None:
         made["key_offset"] = [quantized.offset.flatten()]
+    made |= {name: [words] for name, words in quantized.vector.items()}
     return made
 
 

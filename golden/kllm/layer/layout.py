@@ -5,9 +5,12 @@ from collections.abc import Mapping
 
 from golden.config import ConfigError
 from golden.kllm.config import MachineConfig
-from golden.kllm.flow import SITES, matmuls
+from golden.kllm.flow import FUSED, LINEARS, SITES, matmuls
 from golden.kllm.isa import ROW_ELEMENTS, row_count
 from golden.kllm.layer.shape import LayerOptions, LayerShape
+from golden.kllm.layer.vector_norm import vector_norms
+
+_PROJECTED = FUSED["qkv"]  # whose outputs lie side by side, fused or not
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,14 +36,19 @@ class Job:
         return self.context + self.tokens
 
 
-# The activations whose codebooks are in memory. q, k and v are not quantized by codebooks.
-USED_SITES = tuple(name for name, each in SITES.items() if not each.heads)
+MEAN = "mean."  # begins the name of an image that sums a row
+
+
+def used_sites(shape: LayerShape) -> tuple[str, ...]:
+    """The activations whose codebooks are in memory. q, k, v are not quantized by codebooks."""
+    given = (*shape.linears, *(linear.site for linear in LINEARS.values()))
+    return tuple(name for name, each in SITES.items() if name in given and not each.heads)
 
 
 def linear_sizes(shape: LayerShape) -> dict[str, tuple[int, int]]:
-    """Inputs and outputs of each linear layer of golden.kllm.flow."""
+    """Inputs and outputs of each linear layer of a layer."""
     query, kv = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
-    return {
+    sizes = {
         "q": (shape.hidden, query),
         "k": (shape.hidden, kv),
         "v": (shape.hidden, kv),
@@ -49,6 +57,23 @@ def linear_sizes(shape: LayerShape) -> dict[str, tuple[int, int]]:
         "up": (shape.hidden, shape.intermediate),
         "down": (shape.intermediate, shape.hidden),
     }
+    return {name: sizes[name] for name in shape.linears}
+
+
+def vector_lengths(shape: LayerShape, options: LayerOptions) -> dict[str, int]:
+    """Elements of the vectors that are added to, or multiplied with, what commands compute."""
+    sizes = linear_sizes(shape)
+    lengths = {}
+    if options.center:
+        lengths["key_offset"] = sizes["k"][1]
+    if set(_PROJECTED) & set(shape.biases):
+        lengths["bias.qkv"] = sum(sizes[name][1] for name in _PROJECTED)
+    for name in shape.biases:
+        if name not in _PROJECTED:
+            lengths[f"bias.{name}"] = sizes[name][1]
+    for name, norm in vector_norms(shape, options.fuse).items():
+        lengths |= {f"gamma.{name}": norm.elements, f"epsilon.{name}": ROW_ELEMENTS}
+    return lengths
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,13 +109,14 @@ class Rows:
         options: LayerOptions,
         config: MachineConfig,
     ) -> None:
-        """Rows for the codebooks of a layer, the packets of its matmuls, and what K gets."""
-        for name in USED_SITES:
+        """Rows for the codebooks of a layer, the packets of its matmuls, and its vectors."""
+        for name in used_sites(shape):
             self.add(f"codebook.{name}", ROW_ELEMENTS, 2)
         for name in images:
-            self.add(f"packet.{name}", config.kmeans_words)
-        if options.center:
-            self.add("key_offset", shape.kv_heads * shape.head_size)
+            if not name.startswith(MEAN):
+                self.add(f"packet.{name}", config.kmeans_words)
+        for name, length in vector_lengths(shape, options).items():
+            self.add(name, length)
 
 
 def images(
@@ -98,16 +124,19 @@ def images(
 ) -> tuple[dict[str, tuple[int, int, int]], int]:
     """The weight images from word ``first`` on, and the word after them.
 
-    Images of single linear layers come first.
+    Images of single linear layers come first, those that sum rows last.
     """
     sizes, address = linear_sizes(shape), first
-    made = matmuls(options.fuse, shape.intermediate)
+    made = matmuls(options.fuse, shape.intermediate, shape.gated)
     image = {}
     for name in sorted(made, key=lambda name: len(made[name]) > 1):
         length = sizes[made[name][0]][0]
         outputs = sum(sizes[each][1] for each in made[name])
         image[name] = address, length, outputs
         address += config.image_words(length, outputs)
+    for name in vector_norms(shape, options.fuse):
+        image[MEAN + name] = address, ROW_ELEMENTS, ROW_ELEMENTS
+        address += config.image_words(ROW_ELEMENTS, ROW_ELEMENTS)
     return image, address
 
 

@@ -14,18 +14,18 @@ from typing import Any
 from golden.config import ConfigError
 from golden.kllm.assembler import Assembler, Slots, Vector
 from golden.kllm.config import MachineConfig, outlier_count
-from golden.kllm.flow import SITES
+from golden.kllm.flow import SITES, site_of
 from golden.kllm.isa import (
     ROW_ELEMENTS,
     Binary,
-    Function,
     Norm,
     Outliers,
     Statistics,
     row_count,
 )
-from golden.kllm.layer.layout import Job, LayerLayout, layer_layout, linear_sizes
+from golden.kllm.layer.layout import MEAN, Job, LayerLayout, layer_layout, linear_sizes
 from golden.kllm.layer.shape import LayerOptions, LayerShape
+from golden.kllm.layer.vector_norm import emit_norm, vector_norms
 from golden.paging.format import Kv
 
 __all__ = [
@@ -63,6 +63,7 @@ class LayerProgram:
     words: list[int]
 
 
+_HEADS_MAX = 255  # of ROTARY
 STAGES = 4  # of a layer, in which the commands of several groups of tokens take turns
 
 
@@ -99,6 +100,7 @@ class LayerCommands:
         self.asm, self.config = asm, asm.config
         self.place, self.image = layout.place, layout.image
         self.number, self.angles, self.first = number, group.angles, group.first
+        self.norms = vector_norms(shape, "qkv" in self.image)
 
     # Pieces.
 
@@ -129,7 +131,7 @@ class LayerCommands:
 
     def _quantize(self, name: str, src: Vector) -> Slots:
         site, slots = SITES[name], self.asm.slots(src.tokens)
-        norm = Norm.RMS if site.norm else Norm.NONE
+        norm = Norm.RMS if site.norm and self.shape.normed_before else Norm.NONE
         k = 0
         if site.outliers and self.options.share:
             k = min(outlier_count(src.length, self.options.share), self.config.outliers_max // 2)
@@ -137,18 +139,17 @@ class LayerCommands:
         self.asm.quantize(src=src, slot=slots, outliers=Outliers(k, k), statistics=statistics)
         return slots
 
-    def _linear(self, name: str, slots: Slots, dst: Vector, fold_norm: bool = False) -> None:
+    def _linear(self, name: str, slots: Slots, dst: Vector) -> None:
         """``dst``: (tokens, N) vectors."""
         self._lanes(name)
-        self._multiply(name, slots, (dst,), fold_norm)
+        self._multiply(name, slots, (dst,))
 
-    def _multiply(
-        self, name: str, slots: Slots, pieces: tuple[Vector, ...], fold_norm: bool = False
-    ) -> None:
+    def _multiply(self, name: str, slots: Slots, pieces: tuple[Vector, ...]) -> None:
         """One MATMUL per piece; the lanes hold the codebook.
 
         The pieces are the outputs of ``name`` in order. All but the last piece end with a group.
         """
+        fold_norm = site_of(name).norm and self.shape.normed_before
         address, length, outputs = self.image[name]
         assert outputs == sum(piece.length for piece in pieces), name
         first = 0
@@ -170,6 +171,24 @@ class LayerCommands:
         words = config.array_beats(length, outputs) * config.beat_words
         return outputs % config.group_outputs == 0 and words % config.ports.ports == 0
 
+    def _add_vector(self, name: str, x: Vector) -> None:
+        """Adds a vector of the data memory to each token of ``x``, if the layer has it."""
+        if name not in self.place:
+            return
+        vector = self._load(name, x.length)
+        self.asm.binary(op=Binary.ADD, a=x, b=vector, dst=x)
+        self.asm.free(vector)
+
+    def _norm(self, name: str, x: Vector) -> None:
+        """Normalises ``x`` if the layer has this norm; the lanes hold the codebook."""
+        norm = self.norms.get(name)
+        if norm is None:
+            return
+        epsilon = self._load(f"epsilon.{name}", ROW_ELEMENTS)
+        gamma = self._load(f"gamma.{name}", norm.elements)
+        emit_norm(self.asm, x, norm, self.image[MEAN + name][0], epsilon, gamma)
+        self.asm.free(epsilon, gamma)
+
     # The layer.
 
     def layer(self, x: Vector, chained: bool) -> None:
@@ -188,7 +207,7 @@ class LayerCommands:
         yield
         self._add(x, "o", self._quantized("attention", attention))
         yield
-        slots = self._glu(x)
+        slots = self._network(x)
         yield
         self._add(x, "down", slots)
         yield
@@ -197,8 +216,22 @@ class LayerCommands:
         """Loads x; q, k, v; rotated q and k, with its offset, are left; v and k go to the cache.
 
         The lanes load their first codebook during QUANTIZE. v goes first because it does not wait
-        for ROTARY. k of one token is rotated before q, so APPEND of k overlaps ROTARY of q.
+        for ROTARY.
         """
+        shape, size = self.shape, self.shape.head_size
+        q, kv = shape.heads * size, shape.kv_heads * size
+        made = self._projected(x, chained)
+        self._add_vector("bias.qkv", made)
+        self._append(Kv.V, made, q + kv)
+        for name, first, outputs in (("qk", 0, q + kv), ("q", 0, q), ("k", q, kv)):
+            self._norm(name, made.part(first, outputs, self.tokens, made.stride))
+        if shape.rotary:
+            return self._rotated(made)
+        self._append_keys(made)
+        return made
+
+    def _projected(self, x: Vector, chained: bool) -> Vector:
+        """Loads x; q, k and v, one after the other."""
         asm, shape, size = self.asm, self.shape, self.shape.head_size
         q, kv = shape.heads * size, shape.kv_heads * size
         fused = "qkv" in self.image
@@ -209,15 +242,23 @@ class LayerCommands:
         slots = self._quantize("x", x)
         made = asm.vector(q + 2 * kv, self.tokens)
         if fused:
-            self._multiply("qkv", slots, (made,), fold_norm=True)
+            self._multiply("qkv", slots, (made,))
         else:
             for name, first, outputs in (("q", 0, q), ("k", q, kv), ("v", q + kv, kv)):
                 dst = made.part(first, outputs, self.tokens, made.stride)
                 if name != "q":
                     self._lanes(name)
-                self._multiply(name, slots, (dst,), fold_norm=True)
+                self._multiply(name, slots, (dst,))
         asm.free(slots)
-        self._append(Kv.V, made, q + kv)
+        return made
+
+    def _rotated(self, made: Vector) -> Vector:
+        """Rotates q and k of ``made``, which is free then; k goes to the cache.
+
+        k of one token is rotated before q, so APPEND of k overlaps ROTARY of q.
+        """
+        asm, shape, size = self.asm, self.shape, self.shape.head_size
+        q, kv = shape.heads * size, shape.kv_heads * size
         rotated = asm.vector(q + kv, self.tokens)
         angles = self.angles
         if angles is None:
@@ -229,18 +270,20 @@ class LayerCommands:
         is_split = self.tokens == 1
         heads = shape.kv_heads if is_split else shape.heads + shape.kv_heads
         self._rotate(made, rotated, angles, q if is_split else 0, heads)
-        if self.options.center:
-            constant = self._load("key_offset", kv)
-            keys = rotated.part(q, kv, self.tokens, rotated.stride)
-            asm.binary(op=Binary.ADD, a=keys, b=constant, dst=keys)
-            asm.free(constant)
-        self._append(Kv.K, rotated, q)
+        self._append_keys(rotated)
         if is_split:
             self._rotate(made, rotated, angles, 0, shape.heads)
         if self.angles is None:
             asm.free(*(vector for pair in angles for vector in pair))
         asm.free(made)
         return rotated
+
+    def _append_keys(self, source: Vector) -> None:
+        """K of ``source``, which gets its offset, to the cache; it follows q."""
+        shape, size = self.shape, self.shape.head_size
+        q, kv = shape.heads * size, shape.kv_heads * size
+        self._add_vector("key_offset", source.part(q, kv, self.tokens, source.stride))
+        self._append(Kv.K, source, q)
 
     def _append(self, kv: Kv, source: Vector, first: int) -> None:
         """The KV heads of all tokens, which begin at element ``first``, to the pages."""
@@ -265,8 +308,11 @@ class LayerCommands:
         """Heads of all tokens, from element ``first`` on."""
         size = self.shape.head_size
         for t, (cos, sin) in enumerate(angles):
-            src, dst = (each.token(t).part(first, heads * size) for each in (made, rotated))
-            self.asm.rotary(src=src, dst=dst, cos=cos, sin=sin, heads=heads, head_size=size)
+            for head in range(0, heads, _HEADS_MAX):
+                count = min(_HEADS_MAX, heads - head)
+                at = first + head * size
+                src, dst = (each.token(t).part(at, count * size) for each in (made, rotated))
+                self.asm.rotary(src=src, dst=dst, cos=cos, sin=sin, heads=count, head_size=size)
 
     def _quantized(self, name: str, value: Vector) -> Slots:
         """``value`` in slots, whose rows are free then."""
@@ -276,18 +322,25 @@ class LayerCommands:
         return slots
 
     def _add(self, x: Vector, linear: str, slots: Slots) -> None:
-        """``x += linear(slots)``; frees the slots."""
+        """``x += linear(slots)``, with its bias and norm; frees the slots."""
         asm = self.asm
         made = asm.vector(self.shape.hidden, self.tokens)
         self._linear(linear, slots, made)
+        self._add_vector(f"bias.{linear}", made)
+        self._norm(linear, made)
         asm.binary(op=Binary.ADD, a=x, b=made, dst=x)
         asm.free(made, slots)
 
-    def _glu(self, x: Vector) -> Slots:
-        """Gate and up of the normed ``x``; their product in slots."""
-        asm, shape = self.asm, self.shape
+    def _network(self, x: Vector) -> Slots:
+        """The network of the normed ``x`` before its last linear layer, in slots."""
         self._clustering("post")
         slots = self._quantize("post", x)
+        h = self._gated(slots) if self.shape.gated else self._plain(slots)
+        return self._quantized("h", h)
+
+    def _gated(self, slots: Slots) -> Vector:
+        """The product of up and of the function of gate; frees the slots."""
+        asm, shape = self.asm, self.shape
         half = -(-shape.intermediate // ROW_ELEMENTS) * ROW_ELEMENTS
         made = asm.vector(2 * half, self.tokens)
         gate = made.part(0, shape.intermediate, self.tokens, made.stride)
@@ -296,11 +349,13 @@ class LayerCommands:
             # QUANTIZE of gate overlaps the product of up.
             split = self._splits(shape.hidden, half)
             self._lanes("gate_up")
-            self._multiply("gate_up", slots, (gate, up) if split else (made,), fold_norm=True)
+            self._multiply("gate_up", slots, (gate, up) if split else (made,))
         else:
-            self._linear("gate", slots, gate, fold_norm=True)
-            self._linear("up", slots, up, fold_norm=True)
+            self._linear("gate", slots, gate)
+            self._linear("up", slots, up)
         asm.free(slots)
+        self._add_vector("bias.gate", gate)
+        self._add_vector("bias.up", up)
         h = asm.vector(shape.intermediate, self.tokens)
         if self.options.glu == "index":
             self._clustering("gate")
@@ -311,16 +366,35 @@ class LayerCommands:
             self._table("up", 1)
             for t in range(self.tokens):
                 asm.glu(
-                    function=Function.SILU, slot_a=gates.first + t, slot_b=ups.first + t,
+                    function=shape.function, slot_a=gates.first + t, slot_b=ups.first + t,
                     dst=h.token(t),
                 )  # fmt: skip
             asm.free(gates, ups)
         else:
             for t in range(self.tokens):
-                asm.function(function=Function.SILU, src=gate.token(t), dst=h.token(t))
+                asm.function(function=shape.function, src=gate.token(t), dst=h.token(t))
             asm.binary(op=Binary.MULTIPLY, a=h, b=up, dst=h)
         asm.free(made)
-        return self._quantized("h", h)
+        return h
+
+    def _plain(self, slots: Slots) -> Vector:
+        """The function of up; frees the slots."""
+        asm, shape = self.asm, self.shape
+        up = asm.vector(shape.intermediate, self.tokens)
+        self._linear("up", slots, up)
+        asm.free(slots)
+        self._add_vector("bias.up", up)
+        if self.options.glu == "index":
+            self._clustering("up")
+            ups = self._quantize("up", up)
+            self._table("up", 0)
+            for t in range(self.tokens):
+                asm.activate(function=shape.function, slot=ups.first + t, dst=up.token(t))
+            asm.free(ups)
+        else:
+            for t in range(self.tokens):
+                asm.function(function=shape.function, src=up.token(t), dst=up.token(t))
+        return up
 
 
 def _epsilon(shape: LayerShape) -> int:
@@ -385,10 +459,12 @@ def _commanded(
 def check_layer(shape: LayerShape, options: LayerOptions, config: MachineConfig, job: Job) -> None:
     """ConfigError: a layer that the machine has no room for."""
     longest = max(shape.hidden, shape.intermediate, shape.heads * shape.head_size)
-    quantized = 2 if options.glu == "index" else 1
+    quantized = 2 if options.glu == "index" and shape.gated else 1
     sizes = {
         "batch": job.tokens, "slot.elements": longest, "slot.slots": quantized * job.tokens
     }  # fmt: skip
+    if vector_norms(shape, options.fuse):
+        sizes["slot.outliers_max"] = ROW_ELEMENTS  # of DIRECT
     _check_sizes(config, sizes)
     _check_pages(shape, config, job)
     # New tokens share weights.

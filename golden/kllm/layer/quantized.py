@@ -1,7 +1,8 @@
 """Codebooks and weight indices of a layer, and the thresholds of its K and V."""
 
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ from torch import Tensor
 from golden.config import ConfigError
 from golden.fp16.ops import add, bits_from_float, float_from_bits
 from golden.kllm import conditioning
-from golden.kllm.flow import LINEARS, SITES, matmuls
-from golden.kllm.layer.layout import USED_SITES
+from golden.kllm.flow import FUSED, LINEARS, SITES, matmuls
+from golden.kllm.isa import ROW_ELEMENTS
+from golden.kllm.layer.layout import linear_sizes, used_sites, vector_lengths
 from golden.kllm.layer.shape import LayerOptions, LayerShape
+from golden.kllm.layer.vector_norm import vector_norms
 from golden.kllm.layer.weights import LayerWeights
 from golden.kllm.norms import fold
 from golden.kllm.quantize import (
@@ -30,10 +33,11 @@ from golden.oaken.thresholds import intervals_of, window_bounds
 
 @dataclasses.dataclass(frozen=True)
 class QuantizedLayer:
-    """weight: by matmul (fused or not); codebook: of each activation in ``USED_SITES``.
+    """weight: by matmul (fused or not); codebook: of each activation in ``used_sites``.
 
     thresholds: (2, 4) FP16 words, Oaken's for K and for V.
     offset: (kv_heads, head_size) FP16 words that K gets after RoPE, with ``options.center``.
+    vector: FP16 words of the other vectors of ``vector_lengths``, by their names.
     """
 
     shape: LayerShape
@@ -42,12 +46,18 @@ class QuantizedLayer:
     codebook: Mapping[str, Tensor]
     thresholds: Tensor
     offset: Tensor | None = None
+    vector: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if (self.offset is not None) != self.options.center:
             raise ConfigError(
                 f"offset must be given with center=true alone, not center={self.options.center}"
             )
+        wanted = vector_lengths(self.shape, self.options)
+        wanted.pop("key_offset", None)
+        found = {name: len(words) for name, words in self.vector.items()}
+        if found != wanted:
+            raise ConfigError(f"vector must have the lengths {wanted} for this layer, not {found}")
 
     def save(self, path: Path) -> None:
         """Saves the layer as one .npz file."""
@@ -57,6 +67,7 @@ class QuantizedLayer:
                 arrays[f"weight.{name}.{field}"] = getattr(weight, field).numpy()
         if self.offset is not None:
             arrays["offset"] = self.offset.numpy()
+        arrays |= {f"vector.{name}": words.numpy() for name, words in self.vector.items()}
         arrays["thresholds"] = self.thresholds.numpy()
         for name, config in (("shape", self.shape), ("options", self.options)):
             for field, value in config.describe().items():
@@ -69,14 +80,15 @@ class QuantizedLayer:
             arrays = {name: file[name] for name in file.files}
         parts: dict[str, dict[str, Any]] = {"shape": {}, "options": {}}
         codebook: dict[str, Tensor] = {}
+        vector: dict[str, Tensor] = {}
         weight: dict[str, dict[str, Tensor]] = {}
         thresholds, offset = arrays.pop("thresholds"), arrays.pop("offset", None)
         for name, array in arrays.items():
             kind, _, rest = name.partition(".")
             if kind in parts:
-                parts[kind][rest] = array.item()
-            elif kind == "codebook":
-                codebook[rest] = torch.from_numpy(array)
+                parts[kind][rest] = array.tolist()
+            elif kind in ("codebook", "vector"):
+                (codebook if kind == "codebook" else vector)[rest] = torch.from_numpy(array)
             else:
                 matmul, _, field = rest.partition(".")
                 weight.setdefault(matmul, {})[field] = torch.from_numpy(array)
@@ -87,6 +99,7 @@ class QuantizedLayer:
             codebook=codebook,
             thresholds=torch.from_numpy(thresholds),
             offset=None if offset is None else torch.from_numpy(offset),
+            vector=vector,
         )
 
 
@@ -104,22 +117,26 @@ def quantize_layer(
     """
     options = options or LayerOptions()
     shape = weights.shape
+    factor = norm_factors(weights, options, seen)
     w = {name: tensor.double() for name, tensor in weights.linear.items()}
-    w["q"] = w["q"] * shape.head_size**-0.5
+    if "q" not in weights.norm:
+        w["q"] = w["q"] * weights.scaling
     gamma = {"input_layernorm": weights.input_norm, "post_attention_layernorm": weights.post_norm}
-    for name, linear in LINEARS.items():
-        if linear.norm is not None:
-            w[name] = fold(w[name].t(), gamma[linear.norm]).weight.t()
-    made = matmuls(options.fuse, shape.intermediate)
+    for name in shape.linears if shape.normed_before else ():
+        norm = LINEARS[name].norm
+        if norm is not None:
+            w[name] = fold(w[name].t(), gamma[norm]).weight.t()
+    made = matmuls(options.fuse, shape.intermediate, shape.gated)
     half = Training(antisymmetric=antisymmetric)
     weight = {}
     for name in sorted(made, key=lambda name: len(made[name]) > 1):  # single layers come first
         real = torch.cat([w[each] for each in made[name]])
         codebook_b = train_weight_codebook(real, bits_b, training=half)
-        weight[name] = quantize_weight(real, codebook=codebook_b)
+        quantized = quantize_weight(real, codebook=codebook_b)
+        weight[name] = multiplied(quantized, made[name], shape, factor)
     offset = conditioning.offset(seen["k"]) if options.center else None
     codebook = {}
-    for name in USED_SITES:
+    for name in used_sites(shape):
         words = bits_from_float(seen[name].double())
         share = options.share if SITES[name].outliers else 0
         codebook[name] = train_activation_codebook(words, bits_a, share=share)
@@ -127,7 +144,73 @@ def quantize_layer(
     ratios = Ratios()
     window = window_bounds([(float_from_bits(keys), float_from_bits(values))], ratios)
     thresholds = torch.stack([thresholds_of(each) for each in intervals_of([window], ratios)[0]])
-    return QuantizedLayer(shape, options, weight, codebook, thresholds, offset)
+    return QuantizedLayer(
+        shape, options, weight, codebook, thresholds, offset,
+        constant_vectors(weights, options, factor),
+    )  # fmt: skip
+
+
+def norm_factors(
+    weights: LayerWeights, options: LayerOptions, seen: Mapping[str, Tensor]
+) -> dict[str, float]:
+    """The factor of each linear layer whose outputs a norm takes: the norm does not see it.
+
+    A power of two, by which the largest of what ``reference`` gives comes to 4..8. The squares of
+    such vectors are far from both ends of FP16.
+    """
+    factors = {}
+    for norm in vector_norms(weights.shape, options.fuse).values():
+        largest = max(float(seen[f"{name}.raw"].abs().max()) for name in norm.linears)
+        exponent = 3 - math.frexp(largest)[1] if largest else 0
+        factors |= dict.fromkeys(norm.linears, 2.0**exponent)
+    return factors
+
+
+def multiplied(
+    weight: QuantizedWeight, linears: Sequence[str], shape: LayerShape, factor: Mapping[str, float]
+) -> QuantizedWeight:
+    """The scales of some linear layers' channels, one layer after the other, times their factors.
+
+    Codebook and indices stay, so a factor makes no channel more important than another.
+    """
+    if not factor.keys() & set(linears):
+        return weight
+    sizes = linear_sizes(shape)
+    by = [torch.full((sizes[name][1],), factor.get(name, 1.0)) for name in linears]
+    scale = bits_from_float(float_from_bits(weight.scale) * torch.cat(by).double())
+    return dataclasses.replace(weight, scale=scale)
+
+
+def constant_vectors(
+    weights: LayerWeights, options: LayerOptions, factor: Mapping[str, float]
+) -> dict[str, Tensor]:
+    """``QuantizedLayer.vector``; factor: of ``norm_factors``."""
+    shape, sizes = weights.shape, linear_sizes(weights.shape)
+    scale = {name: factor.get(name, 1.0) for name in shape.linears}
+    gamma = dict(weights.norm)
+    if "q" in gamma:
+        gamma["q"] = gamma["q"] * weights.scaling
+    else:
+        scale["q"] = weights.scaling
+    zeros = {name: torch.zeros(sizes[name][1]) for name in shape.linears}
+    bias = {name: (zeros | dict(weights.bias))[name] * scale[name] for name in shape.linears}
+    bias["qkv"] = torch.cat([bias[name] for name in FUSED["qkv"]])
+    norms, words = vector_norms(shape, options.fuse), {}
+    for place in vector_lengths(shape, options):
+        kind, _, name = place.partition(".")
+        if kind == "bias":
+            real = bias[name]
+        elif kind == "gamma":
+            parts = [gamma[of].repeat(sizes[of][1] // len(gamma[of])) for of in norms[name].linears]
+            real = torch.cat(parts)
+        elif kind == "epsilon":
+            real = torch.full((ROW_ELEMENTS,), shape.epsilon * scale[norms[name].linears[-1]] ** 2)
+        else:
+            continue
+        words[place] = bits_from_float(real.double())
+        if kind == "epsilon":  # a vector of zeros times 1 / sqrt(0) is NaN
+            words[place] = words[place].clamp(min=1)
+    return words
 
 
 def cached_words(k: Tensor, v: Tensor, offset: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -3,12 +3,31 @@
 import dataclasses
 
 from golden.config import Config, Range, choice, declared, flag
-from golden.kllm.flow import GLU
+from golden.kllm.flow import GLU, members
+from golden.kllm.isa import Function
+
+# Of the feed-forward network, by the names that transformers gives them. GELU has its tanh form.
+ACTIVATIONS = {
+    "silu": Function.SILU,
+    "swish": Function.SILU,
+    "gelu_pytorch_tanh": Function.GELU,
+    "gelu_new": Function.GELU,
+    "gelu_fast": Function.GELU,
+    "relu": Function.RELU,
+}
+QK_NORMS = ("", "head", "row")
+NORM_PLACES = ("before", "after", "both")
+QUERIES_MAX = 8  # query heads of a KV head that a machine is built for
+
+
+def served_heads(heads: int, kv_heads: int, found: int) -> int:
+    """``found`` KV heads if these may be a model's, each several times; else the model's."""
+    return kv_heads if found % kv_heads or heads % found else found
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayerShape(Config):
-    """Sizes of a LLaMA decoder layer."""
+    """Sizes and kind of a decoder layer."""
 
     hidden: int = dataclasses.field(metadata=declared(Range(16, 16383), "elements of a token"))
     heads: int = dataclasses.field(metadata=declared(Range(1, 128), "query heads"))
@@ -20,6 +39,12 @@ class LayerShape(Config):
         metadata=declared(Range(16, 16383), "elements between gate and down")
     )
     epsilon: float = 1e-5  # addend of the norms' mean square
+    biases: tuple[str, ...] = ()  # linear layers that add one
+    qk_norm: str = choice("", QK_NORMS, "norm of q and k before RoPE: none, of a head, of all")
+    norm_places: str = choice("before", NORM_PLACES, "of attention and of the network")
+    rotary: bool = flag(True, "q and k are rotated")
+    gated: bool = flag(True, "gate and up, or up alone")
+    activation: str = choice("silu", ACTIVATIONS, "of gate, or of up alone")
 
     def __post_init__(self) -> None:
         self._check_range("kv_heads", 1, self.heads)
@@ -27,6 +52,24 @@ class LayerShape(Config):
             self._refuse("kv_heads", f"a divisor of {self.heads}")
         if self.head_size % 32:
             self._refuse("head_size", "a multiple of 32")
+        object.__setattr__(self, "biases", tuple(self.biases))
+        if not set(self.biases) <= set(self.linears):
+            self._refuse("biases", f"of {', '.join(self.linears)}")
+
+    @property
+    def linears(self) -> tuple[str, ...]:
+        """Names of the linear layers."""
+        return members(self.gated)
+
+    @property
+    def normed_before(self) -> bool:
+        """Attention and the network read what a norm gives."""
+        return self.norm_places != "after"
+
+    @property
+    def function(self) -> Function:
+        """The function of the network."""
+        return ACTIVATIONS[self.activation]
 
     @property
     def group(self) -> int:

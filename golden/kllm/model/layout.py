@@ -17,7 +17,7 @@ HEAD_SHARE = 0.02  # outliers on each side of a token before the head
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelShape(Config):
-    """Sizes of a LLaMA-like model, all layers alike."""
+    """Sizes of a model, all layers alike but for ``unrotated``."""
 
     layer: LayerShape = dataclasses.field(metadata=declared(Kind(LayerShape)))
     layers: int = dataclasses.field(metadata=declared(Range(1, 1024), "decoder layers"))
@@ -27,6 +27,16 @@ class ModelShape(Config):
     context: int = dataclasses.field(
         metadata=declared(Range(2, CONTEXT_MAX), "most tokens of a sequence")
     )
+    unrotated: tuple[int, ...] = ()  # layers whose q and k are not rotated
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "unrotated", tuple(self.unrotated))
+        if not set(self.unrotated) <= set(range(self.layers)):
+            self._refuse("unrotated", f"of layers 0..{self.layers - 1}")
+
+    def layer_of(self, number: int) -> LayerShape:
+        """The shape of a layer."""
+        return dataclasses.replace(self.layer, rotary=number not in self.unrotated)
 
 
 @dataclasses.dataclass(frozen=True)

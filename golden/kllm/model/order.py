@@ -45,7 +45,7 @@ def _stages(shape: ModelShape, config: MachineConfig, tokens: int) -> list[_Stag
     layer, sizes = shape.layer, linear_sizes(shape.layer)
 
     def lanes(*names: str) -> float:
-        products = sum(math.prod(sizes[name]) for name in names)
+        products = sum(math.prod(sizes[name]) for name in names if name in sizes)
         return (
             tokens * products / (config.lane.lanes * config.lane.columns * config.elements)
             + _MATMUL

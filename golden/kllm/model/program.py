@@ -67,7 +67,8 @@ def pass_program(
     for number in range(shape.layers):
         memory = layout.of_layer(number, job)
         group = Group(job.tokens)
-        commands = LayerCommands(shape.layer, layout.options, group, memory, asm, number)
+        own = shape.layer_of(number)
+        commands = LayerCommands(own, layout.options, group, memory, asm, number)
         commands.layer(x, chained=True)
     if logits:
         last = Vector(x.row + (job.tokens - logits) * x.stride, x.length, logits, x.stride)
@@ -135,7 +136,8 @@ def _layers(
         together = Group(count, first, angles[first : first + count])
         for number in range(shape.layers):
             memory = layout.of_layer(number, job)
-            commands = LayerCommands(shape.layer, layout.options, together, memory, asm, number)
+            one = shape.layer_of(number)
+            commands = LayerCommands(one, layout.options, together, memory, asm, number)
             yield from commands.stages(own)
 
     groups = [stages(group) for group in range(len(sizes))]

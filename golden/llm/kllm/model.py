@@ -1,12 +1,15 @@
 """Layers, embedding, head and angles of a checkpoint, quantized."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from golden.fp16.ops import bits_from_float
-from golden.kllm.layer.shape import LayerShape
+from golden.kllm.config import MachineConfig
+from golden.kllm.layer.shape import LayerShape, served_heads
+from golden.kllm.layer.weights import LayerWeights, layer_weights, whole_angles
 from golden.kllm.model.layout import HEAD_SHARE, ModelShape
 from golden.kllm.model.quantized import Head
 from golden.kllm.norms import fold
@@ -21,10 +24,24 @@ from golden.llm.kllm.reference import layer_inputs
 from golden.llm.patch import Patch
 
 
-def model_shape(model: Any, layers: int, context: int, layer: LayerShape) -> ModelShape:
+def real_layer(model: Any, number: int, config: MachineConfig | None = None) -> LayerWeights:
+    """The real weights of a layer, with the KV heads of a machine where they may be so many."""
+    own, layer = model.config, model.model.layers[number]
+    if config is None:
+        return layer_weights(layer, own)
+    heads = served_heads(own.num_attention_heads, own.num_key_value_heads, config.cache.kv.heads)
+    return layer_weights(layer, own, heads)
+
+
+def model_shape(
+    model: Any, layers: int, context: int, layer: LayerShape, unrotated: Iterable[int] = ()
+) -> ModelShape:
     """Sizes of the first ``layers`` layers with ``context`` tokens."""
     vocabulary = model.lm_head.weight.shape[0]
-    return ModelShape(layer=layer, layers=layers, vocabulary=vocabulary, context=context)
+    return ModelShape(
+        layer=layer, layers=layers, vocabulary=vocabulary, context=context,
+        unrotated=tuple(unrotated),
+    )  # fmt: skip
 
 
 def angles(model: Any, context: int) -> tuple[Tensor, Tensor]:
@@ -32,7 +49,9 @@ def angles(model: Any, context: int) -> tuple[Tensor, Tensor]:
     positions = torch.arange(context)[None]
     cos, sin = model.model.rotary_emb(torch.zeros(1, context, 1), positions)
     half = cos.shape[-1] // 2
-    return bits_from_float(cos[0, :, :half].double()), bits_from_float(sin[0, :, :half].double())
+    size = model.model.layers[0].self_attn.head_dim
+    made = whole_angles(cos[0, :, :half].double(), sin[0, :, :half].double(), size)
+    return bits_from_float(made[0]), bits_from_float(made[1])
 
 
 def _before_norm(model: Any, windows: list[Tensor], after: int) -> Tensor:
@@ -59,16 +78,18 @@ def head_of(
     bits: tuple[int, int],
     after: int,
     antisymmetric: bool = False,
+    scale: float = 1.0,
 ) -> Head:
     """The head for what the model, as it is now, gives on some windows of token ids.
 
     bits: of activations and of weights; after: layers before the head. antisymmetric: the codebook
-    of the weights has ``c[i] = -c[last - i]``.
+    of the weights has ``c[i] = -c[last - i]``. scale: of the logits
     """
     words = bits_from_float(_before_norm(model, windows, after).double())
     codebook = train_activation_codebook(words, bits[0], share=HEAD_SHARE)
     gamma = model.model.norm.weight.detach().double()
     real = fold(model.lm_head.weight.detach().double().t(), gamma).weight.t()
+    real = real * scale
     training = Training(antisymmetric=antisymmetric)
     weight = quantize_weight(real, codebook=train_weight_codebook(real, bits[1], training=training))
     left = real - weight.dequantize().t()

@@ -31,15 +31,14 @@ from golden.kllm.isa import ROW_BYTES
 from golden.kllm.layer.program import check_room
 from golden.kllm.layer.quantized import QuantizedLayer, quantize_layer
 from golden.kllm.layer.shape import LayerOptions, LayerShape
-from golden.kllm.layer.weights import layer_weights
 from golden.kllm.model.compiler import ModelImage, compile_model
 from golden.kllm.model.host_image import StepPrograms
 from golden.kllm.model.layout import CONTEXT_MAX, ModelLayout, ModelShape, model_layout
 from golden.kllm.model.program import check_model
 from golden.kllm.model.quantized import Head, QuantizedModel
 from golden.llm import checkpoint, text
-from golden.llm.kllm.chip import chip_layer
-from golden.llm.kllm.model import angles, head_of, model_shape
+from golden.llm.kllm.chip import chip_layer, fitted
+from golden.llm.kllm.model import angles, head_of, model_shape, real_layer
 from golden.llm.kllm.reference import check_reference, layer_inputs, reference
 from golden.manifest import NAME as MANIFEST
 from golden.manifest import Manifest, PackError
@@ -213,7 +212,7 @@ def trained(
 
     def layer(i: int) -> QuantizedLayer:
         inputs = layer_inputs(model, ids, i)
-        weights = layer_weights(model.model.layers[i], model.config)
+        weights = real_layer(model, i, config)
         seen = reference(weights, inputs.x, inputs.cos, inputs.sin)
         return quantize_layer(
             weights, seen, config.bits_a, config.bits_b, options, config.antisymmetric
@@ -221,7 +220,7 @@ def trained(
 
     return Source(
         options=options,
-        shape=layer_weights(model.model.layers[0], model.config).shape,
+        shape=real_layer(model, 0, config).shape,
         layer=layer,
         installed=contextlib.nullcontext,
         told={"calibration": f"golden.llm.text.CALIBRATION, {len(ids)} tokens"},
@@ -239,12 +238,14 @@ def checked_layout(
 
     ConfigError: the model has no such form, or does not fit the machine.
     """
-    chip_layer(checkpoint.decoder(loaded), context)
+    stated = checkpoint.decoder(loaded)
+    chip_layer(stated, context)
     every = loaded.model.model.layers
     if layers is not None and not 1 <= layers <= len(every):
         raise ConfigError(f"--layers must be 1..{len(every)}, not {layers}")
-    layer = layer_weights(every[0], loaded.model.config).shape
-    shape = model_shape(loaded.model, layers or len(every), context, layer)
+    layer = real_layer(loaded.model, 0, config).shape
+    unrotated = [n for n in range(layers or len(every)) if not stated.is_rotated(n)]
+    shape = model_shape(loaded.model, layers or len(every), context, layer, unrotated)
     layout = model_layout(shape, options, config)
     check_model(layout)
     return layout
@@ -266,17 +267,20 @@ def quantize_model(
     def layers() -> Iterator[QuantizedLayer]:
         for i in range(shape.layers):
             say(f"quantizing layer {i}")
-            real = layer_weights(model.model.layers[i], model.config)
+            real = real_layer(model, i, config)
             inputs = layer_inputs(model, windows[0][:_CHECKED_TOKENS], i)
             check_reference(reference(real, inputs.x, inputs.cos, inputs.sin)["y"], inputs, i)
             yield source.layer(i)
 
     say("quantizing the head")
-    bits = config.bits_a, config.bits_b
+    bits, stated = (config.bits_a, config.bits_b), checkpoint.decoder(loaded)
     with source.installed():
-        head = head_of(loaded.model, windows, bits, shape.layers, config.antisymmetric)
+        head = head_of(
+            loaded.model, windows, bits, shape.layers, config.antisymmetric, stated.logit_scale
+        )
     cos, sin = angles(loaded.model, shape.context)
-    embedding = bits_from_float(loaded.model.model.embed_tokens.weight.detach().double())
+    table = loaded.model.model.embed_tokens.weight.detach().double()
+    embedding = bits_from_float(table * stated.embedding_scale)
     return QuantizedModel(shape, source.options, layers(), embedding, head, cos, sin)
 
 
@@ -288,7 +292,8 @@ def _windows(loaded: checkpoint.Checkpoint) -> list[torch.Tensor]:
 def head_of_text(loaded: checkpoint.Checkpoint, config: MachineConfig, after: int) -> Head:
     """The head that ``make`` packs, for what the model as it is now gives after some layers."""
     bits = config.bits_a, config.bits_b
-    return head_of(loaded.model, _windows(loaded), bits, after, config.antisymmetric)
+    scale = checkpoint.decoder(loaded).logit_scale
+    return head_of(loaded.model, _windows(loaded), bits, after, config.antisymmetric, scale)
 
 
 def _chat(tokenizer: Any) -> list[str] | None:
@@ -307,7 +312,8 @@ def make(
     say: Callable[[str], None],
     architectures: Collection[str],
     laid_out: Callable[[argparse.Namespace, MachineConfig], LayerOptions],
-    calibrated: Callable[[checkpoint.Checkpoint, argparse.Namespace], Source] | None = None,
+    calibrated: Callable[[checkpoint.Checkpoint, argparse.Namespace, MachineConfig], Source] | None
+    = None,
 ) -> None:
     """Packs by the command's ``options``; ConfigError, CheckpointError: the model cannot be packed.
 
@@ -325,11 +331,12 @@ def make(
         raise ConfigError(f"--context must be 2..{CONTEXT_MAX} with --all, not {options.context}")
     wanted = laid_out(options, config)
     if (stated := checkpoint.stated(path)) is not None:
-        check_room(chip_layer(stated, options.context), wanted, config, 1, options.context - 1)
+        layer = fitted(chip_layer(stated, options.context), config)
+        check_room(layer, wanted, config, 1, options.context - 1)
     say(f"loading {options.model}")
     loaded = checkpoint.load(path, architectures)
     if calibrated is not None:
-        source = calibrated(loaded, options)
+        source = calibrated(loaded, options, config)
     else:
         ids = checkpoint.tokens(loaded, text.CALIBRATION, LAYER_TOKENS)
         source = trained(loaded, ids, wanted, config)

@@ -1,13 +1,16 @@
 """The layer in float64, and what a layer of a model sees and gives."""
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from golden.config import ConfigError
-from golden.kllm.layer.weights import LayerWeights
+from golden.kllm.isa import Function
+from golden.kllm.layer.weights import LayerWeights, whole_angles
 from golden.llm.checkpoint import check_tokens
 from golden.llm.patch import Patch
 
@@ -22,38 +25,63 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((low * cos - high * sin, high * cos + low * sin), dim=-1)
 
 
+_FUNCTIONS: dict[Function, Callable[[Tensor], Tensor]] = {
+    Function.SILU: torch.nn.functional.silu,
+    Function.GELU: functools.partial(torch.nn.functional.gelu, approximate="tanh"),
+    Function.RELU: torch.nn.functional.relu,
+}
+
+
 def reference(weights: LayerWeights, x: Tensor, cos: Tensor, sin: Tensor) -> dict[str, Tensor]:
     """The layer in float64 on T tokens (T, hidden), causal, with its intermediate values.
 
-    cos, sin: (T, head_size / 2). Names: x, q (scaled by 1 / sqrt(head_size)) and k after ROTARY
-    (T, heads, head_size), v, attention, post (after the first residual), gate, up, h, y.
+    cos, sin: (T, head_size / 2). Names: x, q and k after ROTARY (T, heads, head_size), v,
+    attention, post (after the first residual), gate, up, h, y. q is times the scaling of scores.
+    "q.raw" and so on: what the norm after a linear layer takes.
     """
-    shape, w = weights.shape, weights.linear
+    shape = weights.shape
     x, cos, sin = x.double(), cos.double(), sin.double()
+    made: dict[str, Tensor] = {"x": x}
 
     def norm(value: Tensor, gamma: Tensor) -> Tensor:
         mean_square = value.square().mean(dim=-1, keepdim=True)
         return value * torch.rsqrt(mean_square + shape.epsilon) * gamma
 
+    def normed(value: Tensor, gamma: Tensor) -> Tensor:
+        return norm(value, gamma) if shape.normed_before else value
+
+    def linear(name: str, value: Tensor) -> Tensor:
+        value = value @ weights.linear[name].t()
+        value = value + weights.bias[name] if name in weights.bias else value
+        if name not in weights.norm:
+            return value
+        made[f"{name}.raw"], gamma = value, weights.norm[name]
+        return norm(value.unflatten(-1, (-1, len(gamma))), gamma).flatten(-2)
+
     def heads(value: Tensor, count: int) -> Tensor:
         return value.reshape(len(x), count, shape.head_size)
 
-    normed = norm(x, weights.input_norm)
-    q = _rotate(heads(normed @ w["q"].t(), shape.heads), cos, sin) * shape.head_size**-0.5
-    k = _rotate(heads(normed @ w["k"].t(), shape.kv_heads), cos, sin)
-    v = heads(normed @ w["v"].t(), shape.kv_heads)
+    def rotated(value: Tensor) -> Tensor:
+        return _rotate(value, cos, sin) if shape.rotary else value
+
+    u = normed(x, weights.input_norm)
+    q = rotated(heads(linear("q", u), shape.heads)) * weights.scaling
+    k = rotated(heads(linear("k", u), shape.kv_heads))
+    v = heads(linear("v", u), shape.kv_heads)
     of_head = torch.arange(shape.heads) // shape.group
     scores = torch.einsum("thd,shd->hts", q, k[:, of_head])
     causal = torch.ones(len(x), len(x), dtype=torch.bool).tril()
     p = scores.masked_fill(~causal, -torch.inf).softmax(dim=-1)
     attention = torch.einsum("hts,shd->thd", p, v[:, of_head]).reshape(len(x), -1)
-    post = x + attention @ w["o"].t()
-    normed = norm(post, weights.post_norm)
-    gate, up = normed @ w["gate"].t(), normed @ w["up"].t()
-    h = torch.nn.functional.silu(gate) * up
-    return {
-        "x": x, "q": q, "k": k, "v": v, "attention": attention, "post": post, "gate": gate,
-        "up": up, "h": h, "y": post + h @ w["down"].t(),
+    post = x + linear("o", attention)
+    u, function = normed(post, weights.post_norm), _FUNCTIONS[shape.function]
+    up = linear("up", u)
+    if shape.gated:
+        made["gate"] = linear("gate", u)
+    h = function(made["gate"]) * up if shape.gated else function(up)
+    y = post + linear("down", h)
+    return made | {
+        "q": q, "k": k, "v": v, "attention": attention, "post": post, "up": up, "h": h, "y": y,
     }  # fmt: skip
 
 
@@ -61,7 +89,7 @@ def reference(weights: LayerWeights, x: Tensor, cos: Tensor, sin: Tensor) -> dic
 class LayerInputs:
     """The input and output of a layer of a model on T tokens: x, y (T, hidden) float32.
 
-    cos, sin: (T, head_size / 2).
+    cos, sin: (T, head_size / 2): 1 and 0 for elements that the model does not rotate.
     """
 
     x: Tensor
@@ -92,6 +120,7 @@ def layer_inputs(model: Any, ids: Tensor, layer: int) -> LayerInputs:
         patch.watch(layers[layer], before, after)
         model(ids[None], use_cache=False)
     cos, sin = (angles[0, :, : angles.shape[-1] // 2] for angles in seen["angles"])
+    cos, sin = whole_angles(cos, sin, layers[layer].self_attn.head_dim)
     hidden = seen["x"].shape[-1]
     return LayerInputs(seen["x"][0], seen["y"].reshape(-1, hidden), cos, sin)
 

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -25,10 +25,15 @@ from golden.kllm.config import outlier_count
 from golden.kllm.flow import GLU, SCORES, SITES, matmuls, readers
 from golden.kllm.flow import sites as quantized_sites
 from golden.kllm.format import ALL_PRODUCTS, FIXED_PRODUCTS
-from golden.kllm.layer.layout import USED_SITES
-from golden.kllm.layer.quantized import QuantizedLayer
+from golden.kllm.layer.layout import used_sites
+from golden.kllm.layer.quantized import (
+    QuantizedLayer,
+    constant_vectors,
+    multiplied,
+    norm_factors,
+)
 from golden.kllm.layer.shape import LayerOptions
-from golden.kllm.layer.weights import LayerWeights, layer_weights
+from golden.kllm.layer.weights import LayerWeights, layer_weights, residual_factor
 from golden.kllm.norms import fold
 from golden.kllm.quantize import (
     QuantizedWeight,
@@ -365,31 +370,47 @@ class Kllm(Method):
         return made
 
     def layer(
-        self, model: nn.Module, state: State, i: int, thresholds: Tensor
+        self,
+        model: nn.Module,
+        state: State,
+        i: int,
+        thresholds: Tensor,
+        kv_heads: int | None = None,
+        seen: Mapping[str, Tensor] | None = None,
     ) -> tuple[LayerWeights, QuantizedLayer]:
         """Layer ``i`` with its real weights, conditioned, and as golden.kllm.layer compiles it.
 
-        thresholds: (2, 4) FP16 words, Oaken's. On the machine the layer does what ``install`` of
-        this method and of Oaken's computes. ConfigError: there is no such flow.
+        thresholds: (2, 4) FP16 words, Oaken's. kv_heads: of ``layer_weights``. seen: what the float
+        layer gives, for one with norms after its matmuls. On the machine the layer does what
+        ``install`` of this method and of Oaken's computes. Channels' scales that have a factor are
+        rounded once more. ConfigError: there is no such flow.
         """
         options = self.layer_options()
         with Site(model) as site:
             layer = site.layers[i]
             self.install_conditioning(site, state)
-            real = layer_weights(layer, model.config)
+            real = layer_weights(layer, model.config, kv_heads)
             weights = self.quantized(state, i, layer)
+            groups = self.groups(layer)
+        norms = norm_factors(real, options, {} if seen is None else seen)
+        factor = dict(norms)
+        if "q" in norms:  # its norm does not see what these weights have of the scores
+            factor["q"] = norms["q"] / real.scaling
+        for name in ("o", "down") if residual_factor(layer) != 1 else ():
+            factor[name] = norms.get(name, residual_factor(layer))
         weight = {}
-        for group, members in self.groups(layer).items():
-            first = weights[members[0]]
-            index = torch.cat([weights[name].index for name in members], 1)
-            scale = torch.cat([weights[name].scale for name in members])
-            weight[group] = QuantizedWeight(index, scale, first.codebook)
+        for group, members in groups.items():
+            joined = _side_by_side([_ordered(weights[name], real, name) for name in members])
+            weight[group] = multiplied(joined, members, real.shape, factor)
         codebook = {name: state[f"{i}.{name}"].long() for name in self.sites()}
-        unused = {name: codebook["x"] for name in USED_SITES if name not in codebook}
+        unused = {name: codebook["x"] for name in used_sites(real.shape) if name not in codebook}
         found = state[f"{i}.k.offset"].long() if self.center else None
+        if found is not None and "k" in real.order:
+            found = found.flatten()[real.order["k"]].unflatten(0, (real.shape.kv_heads, -1))
         return real, QuantizedLayer(
-            real.shape, options, weight, codebook | unused, thresholds, found
-        )
+            real.shape, options, weight, codebook | unused, thresholds, found,
+            constant_vectors(real, options, norms),
+        )  # fmt: skip
 
     def layer_options(self) -> LayerOptions:
         """Says how its layers lie on the machine. ConfigError: there is no such flow."""
@@ -646,6 +667,21 @@ class Kllm(Method):
             thresholds = upper, lower
         codebook = state[f"{i}.{where}"].long()
         return exact.quantize(words, codebook, self.share_of(where), thresholds, epsilon)
+
+
+def _ordered(weight: QuantizedWeight, real: LayerWeights, name: str) -> QuantizedWeight:
+    """The outputs of a linear layer in the order of ``real``."""
+    if name not in real.order:
+        return weight
+    order = real.order[name]
+    return dataclasses.replace(weight, index=weight.index[:, order], scale=weight.scale[order])
+
+
+def _side_by_side(weights: Sequence[QuantizedWeight]) -> QuantizedWeight:
+    """The weights of one matmul."""
+    index = torch.cat([each.index for each in weights], 1)
+    scale = torch.cat([each.scale for each in weights])
+    return QuantizedWeight(index, scale, weights[0].codebook)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

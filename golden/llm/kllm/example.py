@@ -1,0 +1,115 @@
+"""Random layers of a few hundred elements, one for each thing that a layer may have.
+
+They fit the small machine with a unit CACHE. Every tensor is random, those of a new model's ones and
+zeros too. The norms' addend is large. So nothing can be left out unseen.
+"""
+
+import dataclasses
+import functools
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from golden.kllm.layer.weights import LayerWeights, layer_weights
+from golden.llm.kllm.reference import LayerInputs, check_reference, layer_inputs, reference
+from golden.llm.structure import unify
+
+TOKENS = 64
+_SIZES: dict[str, Any] = {
+    "hidden_size": 80, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 50, "max_position_embeddings": 128,
+    "pad_token_id": 0, "rms_norm_eps": 0.02,
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """model_type of transformers, fields of its configuration, KV heads of ``layer_weights``.
+
+    embedding: deviation of the embedding's elements, so that those of a token are about 1
+    """
+
+    model_type: str
+    fields: Mapping[str, Any]
+    kv_heads: int | None = None
+    embedding: float = 1.0
+
+
+KINDS = {
+    "biases of q, k, v": Kind("qwen2", {}),
+    "all biases": Kind("llama", {"attention_bias": True, "mlp_bias": True}),
+    "norms of heads": Kind("qwen3", {}),
+    "norms of rows, norms after": Kind("olmo2", {}),
+    "norms before and after": Kind(
+        "gemma2",
+        {"attn_logit_softcapping": None, "final_logit_softcapping": None,
+         "query_pre_attn_scalar": 20},
+        embedding=0.11,
+    ),
+    "GELU": Kind("gemma", {}, embedding=0.11),
+    "a part of a head rotated": Kind(
+        "phi3",
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 100.0,
+                             "partial_rotary_factor": 0.75}},
+    ),
+    "no RoPE": Kind("smollm3", {"no_rope_layers": [1, 0]}),
+    "no gate": Kind("arcee", {"hidden_act": "gelu_pytorch_tanh"}),
+    "factors": Kind(
+        "granite",
+        {"attention_multiplier": 0.3, "residual_multiplier": 0.4, "embedding_multiplier": 3.0,
+         "logits_scaling": 2.0},
+        embedding=0.33,
+    ),
+    "one KV head": Kind("llama", {"num_key_value_heads": 1}, kv_heads=2),
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """A layer of a model, and what it computes of ``TOKENS`` tokens."""
+
+    weights: LayerWeights
+    inputs: LayerInputs
+    seen: Mapping[str, Tensor]
+
+
+@functools.cache
+def example(name: str, seed: int = 0) -> Example:
+    """The second layer of a random model of ``KINDS``.
+
+    ConfigError: its float reference is not what transformers computes.
+    """
+    kind = KINDS[name]
+    model = random_model(kind, seed)
+    ids = torch.randint(0, 50, (TOKENS,), generator=torch.Generator().manual_seed(seed))
+    inputs = layer_inputs(model, ids, 1)
+    weights = layer_weights(model.model.layers[1], model.config, kind.kv_heads)
+    seen = reference(weights, inputs.x, inputs.cos, inputs.sin)
+    check_reference(seen["y"], inputs, 1)
+    return Example(weights, inputs, seen)
+
+
+def random_model(kind: Kind, seed: int = 0) -> Any:
+    """A model whose layers do more than pass their input on."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        config = AutoConfig.for_model(kind.model_type, **{**_SIZES, **kind.fields})
+        model = AutoModelForCausalLM.from_config(config).eval()
+    unify(model)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("embed_tokens.weight"):
+                parameter.normal_(0, kind.embedding)
+            elif parameter.ndim == 2:
+                parameter *= 4
+            elif name.endswith("bias"):
+                parameter.normal_(0, 0.5)
+            else:
+                parameter.uniform_(0.5, 2)
+    return model

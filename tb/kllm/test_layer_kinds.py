@@ -1,0 +1,40 @@
+"""Layers of all kinds that the compiler serves on KllmAccelerator, equal to golden in every bit.
+
+A kind is another program: there is one accelerator for all, that of tb.kllm.test_layer, and its
+comparisons. Shown to fail: PLANTED
+"""
+
+import pytest
+
+from golden.kllm.layer.compiler import compile_layer
+from golden.kllm.layer.host import history_of, run_layer
+from golden.kllm.layer.quantized import quantize_layer
+from golden.kllm.layer.shape import LayerOptions
+from golden.llm.kllm.example import KINDS, example
+from hdl.kllm.accelerator import KllmAccelerator
+from hdl.kllm.room import BLOCKS
+from tb.kllm.support.packs import parameters
+from tb.simulate.run import simulate
+
+SMALL = BLOCKS["kllm_accelerator"].configs["small_cache"]
+CONTEXT = 9
+# What is fused, quantized and centred, and new tokens; each kind has one of them.
+OPTIONS = (
+    (LayerOptions(), 1),
+    (LayerOptions(fuse=False, glu="exact", center=True), 2),
+)
+
+
+@pytest.mark.parametrize(("number", "name"), list(enumerate(KINDS)), ids=list(KINDS))
+def test_layer(number, name, seed):
+    """The context and the layer, then the final state."""
+    found = example(name)
+    options, tokens = OPTIONS[number % len(OPTIONS)]
+    quantized = quantize_layer(found.weights, found.seen, options=options)
+    compiled = compile_layer(quantized, SMALL.machine, tokens, CONTEXT)
+    new = slice(CONTEXT, CONTEXT + tokens)
+    history = history_of(quantized, found.seen["k"][:CONTEXT], found.seen["v"][:CONTEXT])
+    given = found.inputs.x[new], found.inputs.cos[new], found.inputs.sin[new]
+    made = run_layer(compiled, *given, [history])
+    params = parameters(made, made.weights, SMALL.machine, latency=5)
+    simulate(KllmAccelerator(SMALL), "tb.kllm.tb_layer", params=params, seed=seed)
