@@ -289,9 +289,8 @@ class _Maker:
             dst, dst_stride = self._vector(heads * kv.head_dim, tokens)
             drawn = operands | {
                 "src": row, "stride": stride, "dst": dst, "dst_stride": dst_stride, "heads": heads,
+                "window": int(rng.integers(6)) if config.cache.windows else 0,
             }  # fmt: skip
-            if config.cache.windows:
-                drawn["window"] = int(rng.integers(6))
             if not overlap(Opcode.ATTEND, drawn, config):
                 break
         return Opcode.ATTEND, drawn

@@ -29,7 +29,7 @@ from golden.kllm.layer.program import (
     linear_sizes,
 )
 from golden.kllm.layer.shape import LayerOptions, LayerShape
-from golden.llm.kllm.chip import chip_layer
+from golden.llm.kllm.chip import check_no_windows, chip_layer
 from golden.oaken.config import CacheConfig, KvShape
 from golden.oaken.format import record_bytes
 from sim.constant import Interval
@@ -202,6 +202,7 @@ class Kllm(Engine):
     @staticmethod
     def shape(model: Model, tokens: int = 1) -> LayerShape:
         """The layer of a model; ConfigError: KLLM cannot run it on sequences of ``tokens``."""
+        check_no_windows(model, tokens)
         return chip_layer(model, tokens)
 
     def machine_of(self, shape: LayerShape) -> MachineConfig:

@@ -4,6 +4,8 @@ A kind is another program: there is one accelerator for all, that of tb.kllm.tes
 comparisons. Shown to fail: PLANTED
 """
 
+import dataclasses
+
 import pytest
 
 from golden.kllm.layer.compiler import compile_layer
@@ -17,6 +19,12 @@ from tb.kllm.support.packs import parameters
 from tb.simulate.run import simulate
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small_cache"]
+WINDOWED = dataclasses.replace(
+    SMALL,
+    machine=dataclasses.replace(
+        SMALL.machine, cache=dataclasses.replace(SMALL.machine.cache, windows=True)
+    ),
+)
 CONTEXT = 9
 # What is fused, quantized and centred, and new tokens; each kind has one of them.
 OPTIONS = (
@@ -31,10 +39,11 @@ def test_layer(number, name, seed):
     found = example(name)
     options, tokens = OPTIONS[number % len(OPTIONS)]
     quantized = quantize_layer(found.weights, found.seen, options=options)
-    compiled = compile_layer(quantized, SMALL.machine, tokens, CONTEXT)
+    config = WINDOWED if found.weights.shape.window else SMALL
+    compiled = compile_layer(quantized, config.machine, tokens, CONTEXT)
     new = slice(CONTEXT, CONTEXT + tokens)
     history = history_of(quantized, found.seen["k"][:CONTEXT], found.seen["v"][:CONTEXT])
     given = found.inputs.x[new], found.inputs.cos[new], found.inputs.sin[new]
     made = run_layer(compiled, *given, [history])
-    params = parameters(made, made.weights, SMALL.machine, latency=5)
-    simulate(KllmAccelerator(SMALL), "tb.kllm.tb_layer", params=params, seed=seed)
+    params = parameters(made, made.weights, config.machine, latency=5)
+    simulate(KllmAccelerator(config), "tb.kllm.tb_layer", params=params, seed=seed)

@@ -131,11 +131,12 @@ def plain(
     keys, values = decoded(quantized, [history, *new], config)
     out = []
     for t, token in enumerate(x.double()):
-        seen, heads = len(history) + t + 1, []
+        last, heads = len(history) + t + 1, []
+        first = max(0, last - shape.window) if shape.window else 0
         for h in range(shape.heads):
             g = h * shape.kv_heads // shape.heads
-            p = (keys[g][:seen] @ projected[t][h]).softmax(dim=0)
-            heads.append(p @ values[g][:seen])
+            p = (keys[g][first:last] @ projected[t][h]).softmax(dim=0)
+            heads.append(p @ values[g][first:last])
         post = token + made.linear("o", made.dequantized("attention", torch.cat(heads)))
         out.append(post + made.network(post))
     return torch.stack(out)

@@ -19,7 +19,7 @@ from golden.config import ConfigError
 from golden.llm import checkpoint, pack
 from golden.llm.checkpoint import Checkpoint
 from golden.llm.decoder import Decoder
-from golden.llm.kllm.chip import chip_layer
+from golden.llm.kllm.chip import check_no_windows, chip_layer
 from sim import compare, run, serve, sweep
 
 SIZES = {
@@ -34,8 +34,6 @@ REFUSED = [
     ("llama", {"hidden_act": "gelu"}, f"{PROGRAM} this activation: hidden_act must be silu or swi"),
     ("llama", {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
      f"{PROGRAM} these positions: rope_type must be default or linear or llama3 or yarn, not dyna"),
-    ("mistral", {"sliding_window": 39},
-     f"{PROGRAM} a window: sliding_window must be null or at least the 40 tokens of a sequence, "),
     ("gemma2", {"final_logit_softcapping": None},
      f"{PROGRAM} a cap of scores: attn_logit_softcapping must be null, not 50.0"),
     ("gemma2", {"attn_logit_softcapping": None},
@@ -202,11 +200,30 @@ def test_a_tokenizer_of_another_model(tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_machine_without_windows(tmp_path, monkeypatch, capsys):
+    """Refused for each layer and for the model; the simulator, which has no machine with them."""
+    own_load(monkeypatch)
+    model = str(folder(tmp_path / "model", "mistral", {"sliding_window": 39}))
+    output = ["--model", model, *MACHINE]
+    line = "MachineConfig.cache.windows must be True for this layer, whose tokens attend 39 of 40"
+    for n, more in enumerate((["--layer", "1", "--context", "39"], ["--all", "--context", "40"])):
+        windowed = [*output, *more, "--set", "cache.windows=true"]
+        assert pack.main([*output, *more, "-o", str(tmp_path / "out")]) == 2
+        assert last_line(capsys) == f"golden.llm.pack: {line}"
+        assert pack.main([*windowed, "-o", str(tmp_path / f"{n}")]) == 0
+    assert not (tmp_path / "out").exists()
+    capsys.readouterr()
+    sizes = ["--prompt", "30", "--out", "10"]
+    assert run.main(["--hw", "kllm-a4", "--model", model, *sizes]) == 2
+    assert "sliding_window must be null or at least the 40 tokens" in last_line(capsys)
+
+
 def test_the_window_is_that_of_the_longest_sequence():
     fields = {**SIZES, "model_type": "mistral", "sliding_window": 100}
     made = Decoder.of("x", fields)
-    assert chip_layer(made, 100).hidden == 64
+    assert (chip_layer(made, 100).window, chip_layer(made, 101).window) == (0, 100)
+    check_no_windows(made, 100)
     with pytest.raises(ConfigError, match="at least the 101 tokens of a sequence, not 100"):
-        chip_layer(made, 101)
+        check_no_windows(made, 101)
     with pytest.raises(ConfigError, match=r"LayerShape\.hidden must be 16\.\.16383, not 20000"):
         chip_layer(dataclasses.replace(made, hidden=20000), 1)

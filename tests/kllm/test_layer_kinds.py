@@ -34,7 +34,8 @@ from golden.llm.pack import Calibrated
 from tests.kllm.plain_layer import Plain, plain
 
 CACHED = MachineConfig.parse(
-    MACHINES["small_cache"], ["cache.pages=512", "cache.page_bytes=512", "cache.max_tokens=160"]
+    MACHINES["small_cache"],
+    ["cache.pages=512", "cache.page_bytes=512", "cache.max_tokens=160", "cache.windows=true"],
 )
 assert isinstance(CACHED, MachineConfig)
 OPTIONS = (
@@ -86,7 +87,7 @@ def test_kv_heads_may_be_there_several_times() -> None:
         layer_weights(layer, model.config, 1)
 
 
-@pytest.mark.parametrize("name", ["no RoPE", "factors", "norms before and after"])
+@pytest.mark.parametrize("name", ["no RoPE", "factors", "norms before and after", "a window"])
 def test_a_model_of_such_layers(name: str) -> None:
     """Logits are near those of the real model, and of their size.
 
@@ -113,7 +114,7 @@ def test_a_model_of_such_layers(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["biases of q, k, v", "norms of heads", "norms of rows, norms after", "norms before and after",
+    ["biases of q, k, v", "a window", "norms of heads", "norms of rows, norms after", "norms before and after",
      "a part of a head rotated", "factors"],
 )  # fmt: skip
 def test_a_calibrated_layer_is_what_the_method_measures(name: str) -> None:

@@ -66,10 +66,15 @@ def test_attention_follows_its_definition(groups):
         for side, x in vectors.items()
     }
     q = queries()
-    for start, token in ((0, 9), (0, 4), (3, 9), (8, 9)):
-        if start:
-            cache.request(Request(Op.TRIM, token=start))
-        found = cache.attend(q, 0, 0, token)
+    # After a TRIM, and in a window: the later of both begins the tokens that count.
+    for trimmed, token, window in (
+        (0, 9, 0), (0, 4, 0), (0, 9, 9), (0, 9, 5), (0, 4, 1), (0, 4, 7), (3, 9, 0), (3, 9, 2),
+        (3, 9, 8), (8, 9, 0),
+    ):  # fmt: skip
+        if trimmed:
+            cache.request(Request(Op.TRIM, token=trimmed))
+        start = max(trimmed, token - window) if window else trimmed
+        found = cache.attend(q, 0, 0, token, window=window)
         assert (found.status, found.result) == (Status.OK, JobStatus.OK)
         assert not found.void.any()
         for head in range(HEADS):

@@ -297,7 +297,12 @@ class LayerCommands:
         length = shape.heads * shape.head_size
         attention = asm.vector(length, self.tokens)
         q = rotated.part(0, length, self.tokens, rotated.stride)
-        asm.attend(src=q, dst=attention, layer=self.number, heads=shape.heads, place=self.first)
+        # No sequence has more tokens than the cache serves.
+        is_short = 0 < shape.window < self.config.cache.max_tokens
+        asm.attend(
+            src=q, dst=attention, layer=self.number, heads=shape.heads, place=self.first,
+            window=shape.window if is_short and self.config.cache.windows else 0,
+        )  # fmt: skip
         asm.free(rotated)
         return attention
 
@@ -487,6 +492,11 @@ def _check_pages(shape: LayerShape, config: MachineConfig, job: Job) -> None:
         if needed != found:
             raise ConfigError(f"MachineConfig.{field} must be {needed} for this layer, not {found}")
     _check_sizes(config, {"cache.max_tokens": job.attended})
+    if 0 < shape.window < job.attended and not config.cache.windows:
+        raise ConfigError(
+            "MachineConfig.cache.windows must be True for this layer, whose tokens attend "
+            f"{shape.window} of {job.attended}"
+        )
 
 
 def check_widths(config: MachineConfig, bits_a: int, bits_b: int) -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from golden.config import Config, Range, choice, declared, flag
+from golden.config import Config, Range, bounded, choice, declared, flag
 from golden.kllm.flow import GLU, members
 from golden.kllm.isa import Function
 
@@ -43,6 +43,7 @@ class LayerShape(Config):
     qk_norm: str = choice("", QK_NORMS, "norm of q and k before RoPE: none, of a head, of all")
     norm_places: str = choice("before", NORM_PLACES, "of attention and of the network")
     rotary: bool = flag(True, "q and k are rotated")
+    window: int = bounded(0, 0, 1 << 20, "tokens that a token attends, its own among them; 0: all")
     gated: bool = flag(True, "gate and up, or up alone")
     activation: str = choice("silu", ACTIVATIONS, "of gate, or of up alone")
 

@@ -125,6 +125,7 @@ def _as_they_are(layer: Any, config: Any) -> LayerWeights:
         qk_norm="" if "q" not in norm else "head" if len(norm["q"]) == size else "row",
         norm_places=places,
         rotary=bool(getattr(attention, "use_rope", True)),
+        window=_window(attention, config),
         gated=gated,
         activation=_activation(config),
     )
@@ -144,6 +145,12 @@ def _as_they_are(layer: Any, config: Any) -> LayerWeights:
 def _activation(config: Any) -> str:
     """Gemma's first configurations have two names, of which this one counts."""
     return str(getattr(config, "hidden_activation", None) or config.hidden_act)
+
+
+def _window(attention: Any, config: Any) -> int:
+    """Tokens that a token attends; where all layers have the same, the configuration has it."""
+    found = getattr(attention, "sliding_window", getattr(config, "sliding_window", None))
+    return int(found or 0)
 
 
 def _norm_places(layer: Any) -> str:

@@ -17,7 +17,7 @@ HEAD_SHARE = 0.02  # outliers on each side of a token before the head
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelShape(Config):
-    """Sizes of a model, all layers alike but for ``unrotated``."""
+    """Sizes of a model, all layers alike but for ``unrotated`` and ``windows``."""
 
     layer: LayerShape = dataclasses.field(metadata=declared(Kind(LayerShape)))
     layers: int = dataclasses.field(metadata=declared(Range(1, 1024), "decoder layers"))
@@ -28,15 +28,28 @@ class ModelShape(Config):
         metadata=declared(Range(2, CONTEXT_MAX), "most tokens of a sequence")
     )
     unrotated: tuple[int, ...] = ()  # layers whose q and k are not rotated
+    windows: tuple[int, ...] = ()  # ``window`` of each layer; empty: all as in ``layer``
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "unrotated", tuple(self.unrotated))
         if not set(self.unrotated) <= set(range(self.layers)):
             self._refuse("unrotated", f"of layers 0..{self.layers - 1}")
+        object.__setattr__(self, "windows", tuple(self.windows))
+        if len(self.windows) not in (0, self.layers):
+            self._refuse("windows", f"none, or one of each of {self.layers} layers")
 
     def layer_of(self, number: int) -> LayerShape:
         """The shape of a layer."""
-        return dataclasses.replace(self.layer, rotary=number not in self.unrotated)
+        window = self.windows[number] if self.windows else self.layer.window
+        return dataclasses.replace(
+            self.layer, rotary=number not in self.unrotated, window=window
+        )
+
+    @property
+    def widest(self) -> LayerShape:
+        """The layer that needs most of a machine: with the shortest window."""
+        some = [self.layer.window, *self.windows]
+        return dataclasses.replace(self.layer, window=min(filter(None, some), default=0))
 
 
 @dataclasses.dataclass(frozen=True)

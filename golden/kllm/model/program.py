@@ -59,7 +59,7 @@ def pass_program(
         raise ConfigError(f"logits must be 0..{job.tokens} of one sequence, not {logits}")
     if job.attended > shape.context:
         raise ConfigError(f"context must be at most {shape.context}, not {job.attended}")
-    check_layer(shape.layer, layout.options, config, job)
+    check_layer(shape.widest, layout.options, config, job)
     asm = Assembler(config)
     x = asm.vector(shape.layer.hidden, job.tokens)
     for t in range(job.tokens):
@@ -102,7 +102,7 @@ def step_program(layout: ModelLayout, tokens: int = 1, logits: int | None = None
     if not 1 <= tokens <= shape.context or not 0 <= logits <= tokens:
         raise ConfigError(f"logits must be 0..{tokens} of 1..{shape.context} tokens, not {logits}")
     job = Job(tokens, shape.context - tokens)  # the longest: no command depends on the context
-    check_layer(shape.layer, layout.options, config, job)
+    check_layer(shape.widest, layout.options, config, job)
     asm = Assembler(config)
     x = asm.vector(shape.layer.hidden, tokens)
     asm.load_at(

@@ -16,7 +16,7 @@ def chip_layer(decoder: Decoder, tokens: int, number: int = 0) -> LayerShape:
 
     ConfigError: KLLM's compiler has no program for it, or it is beyond the lengths of commands.
     """
-    window = decoder.window
+    window = decoder.window_of(number)
     checks = (
         ("experts", "num_local_experts", "1", decoder.experts, decoder.experts == 1),
         ("this activation", "hidden_act", " or ".join(ACTIVATIONS), decoder.activation,
@@ -41,8 +41,6 @@ def chip_layer(decoder: Decoder, tokens: int, number: int = 0) -> LayerShape:
         ("chunks of attention", "attention_chunk_size",
          f"null or at least the {tokens} tokens of a sequence", decoder.chunk,
          not decoder.chunk or decoder.chunk >= tokens),
-        ("a window", "sliding_window", f"null or at least the {tokens} tokens of a sequence",
-         window, not window or window >= tokens),
     )  # fmt: skip
     for what, field, wanted, value, is_right in checks:
         if not is_right:
@@ -60,9 +58,20 @@ def chip_layer(decoder: Decoder, tokens: int, number: int = 0) -> LayerShape:
         qk_norm=decoder.qk_norm,
         norm_places=decoder.norm_places,
         rotary=decoder.is_rotated(number),
+        window=window if window < tokens else 0,
         gated=decoder.gated,
         activation=decoder.activation,
     )
+
+
+def check_no_windows(decoder: Decoder, tokens: int) -> None:
+    """ConfigError: in some layer a token does not attend all of its sequence's ``tokens``."""
+    for number in range(decoder.layers):
+        if 0 < decoder.window_of(number) < tokens:
+            raise ConfigError(
+                f"no cycles are known of a window: sliding_window must be null or at least the "
+                f"{tokens} tokens of a sequence, not {decoder.window}"
+            )
 
 
 def _kv_heads(heads: int, kv_heads: int) -> int:

@@ -55,6 +55,7 @@ KINDS = {
         {"rope_parameters": {"rope_type": "default", "rope_theta": 100.0,
                              "partial_rotary_factor": 0.75}},
     ),
+    "a window": Kind("mistral", {"sliding_window": 7}),
     "no RoPE": Kind("smollm3", {"no_rope_layers": [1, 0]}),
     "no gate": Kind("arcee", {"hidden_act": "gelu_pytorch_tanh"}),
     "factors": Kind(

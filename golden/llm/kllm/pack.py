@@ -245,7 +245,11 @@ def checked_layout(
         raise ConfigError(f"--layers must be 1..{len(every)}, not {layers}")
     layer = real_layer(loaded.model, 0, config).shape
     unrotated = [n for n in range(layers or len(every)) if not stated.is_rotated(n)]
-    shape = model_shape(loaded.model, layers or len(every), context, layer, unrotated)
+    windows = [stated.window_of(n) for n in range(layers or len(every))]
+    windows = [each if each < context else 0 for each in windows]
+    some = windows if any(windows) else ()
+    layer = dataclasses.replace(layer, window=0)
+    shape = model_shape(loaded.model, layers or len(every), context, layer, unrotated, some)
     layout = model_layout(shape, options, config)
     check_model(layout)
     return layout
@@ -331,7 +335,10 @@ def make(
         raise ConfigError(f"--context must be 2..{CONTEXT_MAX} with --all, not {options.context}")
     wanted = laid_out(options, config)
     if (stated := checkpoint.stated(path)) is not None:
-        layer = fitted(chip_layer(stated, options.context), config)
+        shortest = min(
+            range(stated.layers), key=lambda n: stated.window_of(n) or options.context
+        )
+        layer = fitted(chip_layer(stated, options.context, shortest), config)
         check_room(layer, wanted, config, 1, options.context - 1)
     say(f"loading {options.model}")
     loaded = checkpoint.load(path, architectures)

@@ -70,8 +70,10 @@ def reference(weights: LayerWeights, x: Tensor, cos: Tensor, sin: Tensor) -> dic
     v = heads(linear("v", u), shape.kv_heads)
     of_head = torch.arange(shape.heads) // shape.group
     scores = torch.einsum("thd,shd->hts", q, k[:, of_head])
-    causal = torch.ones(len(x), len(x), dtype=torch.bool).tril()
-    p = scores.masked_fill(~causal, -torch.inf).softmax(dim=-1)
+    seen = torch.ones(len(x), len(x), dtype=torch.bool).tril()
+    if shape.window:
+        seen = seen.triu(1 - shape.window)
+    p = scores.masked_fill(~seen, -torch.inf).softmax(dim=-1)
     attention = torch.einsum("hts,shd->thd", p, v[:, of_head]).reshape(len(x), -1)
     post = x + linear("o", attention)
     u, function = normed(post, weights.post_norm), _FUNCTIONS[shape.function]
