@@ -92,6 +92,11 @@ class Plain:
             return value
         return value * torch.rsqrt(value.square().mean() + self.shape.epsilon)
 
+    def parted(self, site: str, value: Tensor) -> Tensor:
+        """``dequantized``, part by part."""
+        parts = self.quantized.options.parts or 1
+        return torch.cat([self.dequantized(site, each) for each in value.chunk(parts)])
+
     def network(self, post: Tensor) -> Tensor:
         """The vector that the feed-forward network adds."""
         u, function = self.normed("post", post), _FUNCTIONS[self.shape.activation]
@@ -99,10 +104,10 @@ class Plain:
         names = ("gate", "up") if self.shape.gated else ("up",)
         first, *others = (self.linear(name, u) for name in names)
         if is_index:
-            first = self.dequantized(names[0], first)
-            others = [self.dequantized("up", each) for each in others]
+            first = self.parted(names[0], first)
+            others = [self.parted("up", each) for each in others]
         h = function(first) * (others[0] if others else 1)
-        return self.linear("down", self.dequantized("h", h))
+        return self.linear("down", self.parted("h", h))
 
 
 def plain(

@@ -41,6 +41,8 @@ assert isinstance(CACHED, MachineConfig)
 OPTIONS = (
     (LayerOptions(), 1),
     (LayerOptions(fuse=False, glu="exact", center=True), 2),
+    (LayerOptions(parts=3), 1),
+    (LayerOptions(fuse=False, glu="exact", parts=2), 1),
 )
 
 
@@ -50,7 +52,7 @@ def quantized_example(name: str, options: LayerOptions) -> QuantizedLayer:
     return quantize_layer(found.weights, found.seen, options=options)
 
 
-@pytest.mark.parametrize(("options", "tokens"), OPTIONS, ids=["usual", "not fused"])
+@pytest.mark.parametrize(("options", "tokens"), OPTIONS, ids=["usual", "not fused", "three parts", "two parts"])
 @pytest.mark.parametrize("name", KINDS)
 def test_machine_computes_the_layer(name: str, options: LayerOptions, tokens: int) -> None:
     """Roundings to FP16 are all that is left: 0.003, unless one of them moves an index.

@@ -11,12 +11,13 @@ from torch import Tensor
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.index.nearest import midpoints
 from golden.kllm.config import MachineConfig
-from golden.kllm.flow import site_of
+from golden.kllm.flow import FUSED, site_of
 from golden.kllm.image import weight_image
 from golden.kllm.isa import ROW_ELEMENTS
-from golden.kllm.layer.layout import MEAN, used_sites
+from golden.kllm.layer.layout import MEAN, part_name, used_sites
 from golden.kllm.layer.program import LayerProgram, check_widths, layer_program
 from golden.kllm.layer.quantized import QuantizedLayer
+from golden.kllm.layer.shape import network_parts
 from golden.kllm.layer.vector_norm import vector_norms
 from golden.kllm.quantize import QuantizedWeight
 from golden.kllm.vectors.requests import codebook_packet
@@ -61,10 +62,27 @@ def write_weights(
     quantized: QuantizedLayer,
 ) -> None:
     """The images of a layer's linear layers, into the memories of the ports."""
+    shape, options = quantized.shape, quantized.options
+    parts = network_parts(shape.intermediate, options.parts)
     for name, weight in (quantized.weight | mean_weights(quantized)).items():
-        address, *shape = image[name]
-        assert tuple(shape) == tuple(weight.index.shape), name
-        write_image(memory, config, address, weight.index, weight.scale)
+        for part in range(parts if part_name(name, 0, parts) in image and parts > 1 else 1):
+            own = part_name(name, part, parts)
+            address, *size = image[own]
+            index, scale = _part(weight, name, part, parts) if own != name else (
+                weight.index, weight.scale
+            )  # fmt: skip
+            assert tuple(size) == tuple(index.shape), own
+            write_image(memory, config, address, index, scale)
+
+
+def _part(weight: QuantizedWeight, name: str, part: int, parts: int) -> tuple[Tensor, Tensor]:
+    """Indices (K, N) and scales of a part of a matmul of the network."""
+    if name == "down":
+        return weight.index.chunk(parts)[part], weight.scale
+    joined = FUSED.get(name, (name,))
+    columns = [each.chunk(parts, 1)[part] for each in weight.index.chunk(len(joined), 1)]
+    scales = [each.chunk(parts)[part] for each in weight.scale.chunk(len(joined))]
+    return torch.cat(columns, 1), torch.cat(scales)
 
 
 def mean_weights(quantized: QuantizedLayer) -> dict[str, QuantizedWeight]:

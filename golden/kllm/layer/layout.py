@@ -7,7 +7,7 @@ from golden.config import ConfigError
 from golden.kllm.config import MachineConfig
 from golden.kllm.flow import FUSED, LINEARS, SITES, matmuls
 from golden.kllm.isa import ROW_ELEMENTS, row_count
-from golden.kllm.layer.shape import LayerOptions, LayerShape
+from golden.kllm.layer.shape import LayerOptions, LayerShape, network_parts
 from golden.kllm.layer.vector_norm import vector_norms
 
 _PROJECTED = FUSED["qkv"]  # whose outputs lie side by side, fused or not
@@ -37,6 +37,17 @@ class Job:
 
 
 MEAN = "mean."  # begins the name of an image that sums a row
+_NETWORK = ("gate", "up", "gate_up", "down")  # matmuls that have parts
+
+
+def part_name(matmul: str, part: int, parts: int) -> str:
+    """The image of a matmul, or of its part: ``down.1``."""
+    return f"{matmul}.{part}" if parts > 1 and matmul in _NETWORK else matmul
+
+
+def matmul_of(image: str) -> str:
+    """``down`` of ``down.1``"""
+    return image.partition(".")[0]
 
 
 def used_sites(shape: LayerShape) -> tuple[str, ...]:
@@ -112,9 +123,9 @@ class Rows:
         """Rows for the codebooks of a layer, the packets of its matmuls, and its vectors."""
         for name in used_sites(shape):
             self.add(f"codebook.{name}", ROW_ELEMENTS, 2)
-        for name in images:
-            if not name.startswith(MEAN):
-                self.add(f"packet.{name}", config.kmeans_words)
+        names = (matmul_of(name) for name in images if not name.startswith(MEAN))
+        for name in dict.fromkeys(names):
+            self.add(f"packet.{name}", config.kmeans_words)
         for name, length in vector_lengths(shape, options).items():
             self.add(name, length)
 
@@ -124,16 +135,24 @@ def images(
 ) -> tuple[dict[str, tuple[int, int, int]], int]:
     """The weight images from word ``first`` on, and the word after them.
 
-    Images of single linear layers come first, those that sum rows last.
+    Images of single linear layers come first, those that sum rows last. A part of the network has
+    the outputs of its elements in gate and up, and their inputs in down.
     """
+    parts = network_parts(shape.intermediate, options.parts)
     sizes, address = linear_sizes(shape), first
     made = matmuls(options.fuse, shape.intermediate, shape.gated)
     image = {}
     for name in sorted(made, key=lambda name: len(made[name]) > 1):
         length = sizes[made[name][0]][0]
         outputs = sum(sizes[each][1] for each in made[name])
-        image[name] = address, length, outputs
-        address += config.image_words(length, outputs)
+        many = parts if name in _NETWORK else 1
+        if name == "down":
+            length //= many
+        else:
+            outputs //= many
+        for part in range(many):
+            image[part_name(name, part, many)] = address, length, outputs
+            address += config.image_words(length, outputs)
     for name in vector_norms(shape, options.fuse):
         image[MEAN + name] = address, ROW_ELEMENTS, ROW_ELEMENTS
         address += config.image_words(ROW_ELEMENTS, ROW_ELEMENTS)

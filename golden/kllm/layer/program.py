@@ -23,8 +23,15 @@ from golden.kllm.isa import (
     Statistics,
     row_count,
 )
-from golden.kllm.layer.layout import MEAN, Job, LayerLayout, layer_layout, linear_sizes
-from golden.kllm.layer.shape import LayerOptions, LayerShape
+from golden.kllm.layer.layout import (
+    MEAN,
+    Job,
+    LayerLayout,
+    layer_layout,
+    linear_sizes,
+    part_name,
+)
+from golden.kllm.layer.shape import LayerOptions, LayerShape, network_parts
 from golden.kllm.layer.vector_norm import emit_norm, vector_norms
 from golden.paging.format import Kv
 
@@ -101,6 +108,8 @@ class LayerCommands:
         self.place, self.image = layout.place, layout.image
         self.number, self.angles, self.first = number, group.angles, group.first
         self.norms = vector_norms(shape, "qkv" in self.image)
+        self.parts = network_parts(shape.intermediate, options.parts)
+        self.inner = shape.intermediate // self.parts  # elements of the network at a time
 
     # Pieces.
 
@@ -139,18 +148,20 @@ class LayerCommands:
         self.asm.quantize(src=src, slot=slots, outliers=Outliers(k, k), statistics=statistics)
         return slots
 
-    def _linear(self, name: str, slots: Slots, dst: Vector) -> None:
+    def _linear(self, name: str, slots: Slots, dst: Vector, part: int = 0) -> None:
         """``dst``: (tokens, N) vectors."""
         self._lanes(name)
-        self._multiply(name, slots, (dst,))
+        self._multiply(name, slots, (dst,), part)
 
-    def _multiply(self, name: str, slots: Slots, pieces: tuple[Vector, ...]) -> None:
+    def _multiply(
+        self, name: str, slots: Slots, pieces: tuple[Vector, ...], part: int = 0
+    ) -> None:
         """One MATMUL per piece; the lanes hold the codebook.
 
         The pieces are the outputs of ``name`` in order. All but the last piece end with a group.
         """
         fold_norm = site_of(name).norm and self.shape.normed_before
-        address, length, outputs = self.image[name]
+        address, length, outputs = self.image[part_name(name, part, self.parts)]
         assert outputs == sum(piece.length for piece in pieces), name
         first = 0
         for piece in pieces:
@@ -171,11 +182,12 @@ class LayerCommands:
         words = config.array_beats(length, outputs) * config.beat_words
         return outputs % config.group_outputs == 0 and words % config.ports.ports == 0
 
-    def _add_vector(self, name: str, x: Vector) -> None:
-        """Adds a vector of the data memory to each token of ``x``, if the layer has it."""
+    def _add_vector(self, name: str, x: Vector, part: int = 0) -> None:
+        """Adds a vector of the data memory, or a part, to each token of ``x``, if there is one."""
         if name not in self.place:
             return
-        vector = self._load(name, x.length)
+        vector = self.asm.vector(x.length)
+        self.asm.load(address=self.place[name][0] + part * vector.rows, dst=vector)
         self.asm.binary(op=Binary.ADD, a=x, b=vector, dst=x)
         self.asm.free(vector)
 
@@ -207,9 +219,14 @@ class LayerCommands:
         yield
         self._add(x, "o", self._quantized("attention", attention))
         yield
-        slots = self._network(x)
-        yield
-        self._add(x, "down", slots)
+        if self.parts == 1:
+            slots = self._network(x)
+            yield
+            self._add(x, "down", slots)
+        else:
+            total = self._network_in_parts(x)
+            yield
+            self._add_made(x, "down", total)
         yield
 
     def _project(self, x: Vector, chained: bool) -> Vector:
@@ -331,37 +348,65 @@ class LayerCommands:
         asm = self.asm
         made = asm.vector(self.shape.hidden, self.tokens)
         self._linear(linear, slots, made)
+        self._add_made(x, linear, made)
+        asm.free(slots)
+
+    def _add_made(self, x: Vector, linear: str, made: Vector) -> None:
+        """``x += made`` with the bias and the norm of a linear layer; frees ``made``."""
         self._add_vector(f"bias.{linear}", made)
         self._norm(linear, made)
-        asm.binary(op=Binary.ADD, a=x, b=made, dst=x)
-        asm.free(made, slots)
+        self.asm.binary(op=Binary.ADD, a=x, b=made, dst=x)
+        self.asm.free(made)
 
     def _network(self, x: Vector) -> Slots:
         """The network of the normed ``x`` before its last linear layer, in slots."""
         self._clustering("post")
+        return self._inner(self._quantize("post", x))
+
+    def _network_in_parts(self, x: Vector) -> Vector:
+        """The network of the normed ``x``, without bias and norm after it: the sum of its parts."""
+        asm = self.asm
+        self._clustering("post")
         slots = self._quantize("post", x)
-        h = self._gated(slots) if self.shape.gated else self._plain(slots)
+        total = asm.vector(self.shape.hidden, self.tokens)
+        for part in range(self.parts):
+            inner = self._inner(slots, part)
+            made = asm.vector(self.shape.hidden, self.tokens) if part else total
+            self._linear("down", inner, made, part)
+            asm.free(inner)
+            if part:
+                asm.binary(op=Binary.ADD, a=total, b=made, dst=total)
+                asm.free(made)
+        return total
+
+    def _inner(self, slots: Slots, part: int = 0) -> Slots:
+        """A part of the network before its last linear layer, in slots; the last frees ``slots``."""
+        h = self._gated(slots, part) if self.shape.gated else self._plain(slots, part)
         return self._quantized("h", h)
 
-    def _gated(self, slots: Slots) -> Vector:
-        """The product of up and of the function of gate; frees the slots."""
+    def _free_after(self, slots: Slots, part: int) -> None:
+        if part == self.parts - 1:
+            self.asm.free(slots)
+
+    def _gated(self, slots: Slots, part: int) -> Vector:
+        """The product of up and of the function of gate."""
         asm, shape = self.asm, self.shape
-        half = -(-shape.intermediate // ROW_ELEMENTS) * ROW_ELEMENTS
+        half = -(-self.inner // ROW_ELEMENTS) * ROW_ELEMENTS
         made = asm.vector(2 * half, self.tokens)
-        gate = made.part(0, shape.intermediate, self.tokens, made.stride)
-        up = made.part(half, shape.intermediate, self.tokens, made.stride)
-        if "gate_up" in self.image:
+        gate = made.part(0, self.inner, self.tokens, made.stride)
+        up = made.part(half, self.inner, self.tokens, made.stride)
+        if part_name("gate_up", 0, self.parts) in self.image:
             # QUANTIZE of gate overlaps the product of up.
             split = self._splits(shape.hidden, half)
             self._lanes("gate_up")
-            self._multiply("gate_up", slots, (gate, up) if split else (made,))
+            self._multiply("gate_up", slots, (gate, up) if split else (made,), part)
         else:
-            self._linear("gate", slots, gate)
-            self._linear("up", slots, up)
-        asm.free(slots)
-        self._add_vector("bias.gate", gate)
-        self._add_vector("bias.up", up)
-        h = asm.vector(shape.intermediate, self.tokens)
+            self._linear("gate", slots, gate, part)
+            self._linear("up", slots, up, part)
+        self._free_after(slots, part)
+        self._add_vector("bias.gate", gate, part)
+        self._add_vector("bias.up", up, part)
+        h = asm.vector(self.inner, self.tokens)
         if self.options.glu == "index":
             self._clustering("gate")
             gates = self._quantize("gate", gate)
@@ -382,13 +427,13 @@ class LayerCommands:
         asm.free(made)
         return h
 
-    def _plain(self, slots: Slots) -> Vector:
-        """The function of up; frees the slots."""
+    def _plain(self, slots: Slots, part: int) -> Vector:
+        """The function of up."""
         asm, shape = self.asm, self.shape
-        up = asm.vector(shape.intermediate, self.tokens)
-        self._linear("up", slots, up)
-        asm.free(slots)
-        self._add_vector("bias.up", up)
+        up = asm.vector(self.inner, self.tokens)
+        self._linear("up", slots, up, part)
+        self._free_after(slots, part)
+        self._add_vector("bias.up", up, part)
         if self.options.glu == "index":
             self._clustering("up")
             ups = self._quantize("up", up)
@@ -463,8 +508,10 @@ def _commanded(
 
 def check_layer(shape: LayerShape, options: LayerOptions, config: MachineConfig, job: Job) -> None:
     """ConfigError: a layer that the machine has no room for."""
-    longest = max(shape.hidden, shape.intermediate, shape.heads * shape.head_size)
-    quantized = 2 if options.glu == "index" and shape.gated else 1
+    parts = network_parts(shape.intermediate, options.parts)
+    longest = max(shape.hidden, shape.intermediate // parts, shape.heads * shape.head_size)
+    # Of a network in parts the tokens stay in their slots to the last part.
+    quantized = (2 if options.glu == "index" and shape.gated else 1) + (parts > 1)
     sizes = {
         "batch": job.tokens, "slot.elements": longest, "slot.slots": quantized * job.tokens
     }  # fmt: skip

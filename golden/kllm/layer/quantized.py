@@ -16,7 +16,7 @@ from golden.kllm import conditioning
 from golden.kllm.flow import FUSED, LINEARS, SITES, matmuls
 from golden.kllm.isa import ROW_ELEMENTS
 from golden.kllm.layer.layout import linear_sizes, used_sites, vector_lengths
-from golden.kllm.layer.shape import LayerOptions, LayerShape
+from golden.kllm.layer.shape import PARTED, LayerOptions, LayerShape, network_parts
 from golden.kllm.layer.vector_norm import vector_norms
 from golden.kllm.layer.weights import LayerWeights
 from golden.kllm.norms import fold
@@ -137,7 +137,7 @@ def quantize_layer(
     offset = conditioning.offset(seen["k"]) if options.center else None
     codebook = {}
     for name in used_sites(shape):
-        words = bits_from_float(seen[name].double())
+        words = bits_from_float(in_parts(name, seen[name].double(), options.parts))
         share = options.share if SITES[name].outliers else 0
         codebook[name] = train_activation_codebook(words, bits_a, share=share)
     keys, values = cached_words(seen["k"], seen["v"], offset)
@@ -148,6 +148,13 @@ def quantize_layer(
         shape, options, weight, codebook, thresholds, offset,
         constant_vectors(weights, options, factor),
     )  # fmt: skip
+
+
+def in_parts(site: str, x: Tensor, wanted: int = 0) -> Tensor:
+    """(T, K) of a site as vectors of the network's parts, where these are quantized."""
+    if site not in PARTED:
+        return x
+    return x.unflatten(-1, (network_parts(x.shape[-1], wanted), -1)).flatten(0, -2)
 
 
 def norm_factors(

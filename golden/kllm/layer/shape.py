@@ -2,9 +2,10 @@
 
 import dataclasses
 
-from golden.config import Config, Range, bounded, choice, declared, flag
+from golden.config import Config, ConfigError, Range, bounded, choice, declared, flag
+from golden.index.format import K_MAX
 from golden.kllm.flow import GLU, members
-from golden.kllm.isa import Function
+from golden.kllm.isa import ROW_ELEMENTS, Function
 
 # Of the feed-forward network, by the names that transformers gives them. GELU has its tanh form.
 ACTIVATIONS = {
@@ -17,6 +18,7 @@ ACTIVATIONS = {
 }
 QK_NORMS = ("", "head", "row")
 NORM_PLACES = ("before", "after", "both")
+PARTED = ("gate", "up", "h")  # sites of the network's inner elements
 QUERIES_MAX = 8  # query heads of a KV head that a machine is built for
 
 
@@ -36,7 +38,7 @@ class LayerShape(Config):
         metadata=declared(Range(32, 16383), "elements of a head, a multiple of 32")
     )
     intermediate: int = dataclasses.field(
-        metadata=declared(Range(16, 16383), "elements between gate and down")
+        metadata=declared(Range(16, 1 << 17), "elements between gate and down")
     )
     epsilon: float = 1e-5  # addend of the norms' mean square
     biases: tuple[str, ...] = ()  # linear layers that add one
@@ -88,3 +90,20 @@ class LayerOptions(Config):
     )
     share: float = 0.005  # outliers on each side of a token
     center: bool = flag(False, "K gets a constant vector after RoPE (golden.kllm.conditioning)")
+    parts: int = bounded(0, 0, 64, "of the network, one after the other; 0: as few as there may be")
+
+
+def network_parts(intermediate: int, wanted: int = 0) -> int:
+    """The equal parts of a network's inner elements, each of whole rows and at most ``K_MAX``.
+
+    wanted: 0: as few as there may be. ConfigError: there are none such.
+    """
+    least = -(-intermediate // K_MAX)
+    for parts in (wanted,) if wanted else range(least, 65):
+        is_whole = intermediate % (parts * ROW_ELEMENTS) == 0 or parts == 1
+        if parts >= least and is_whole:
+            return parts
+    raise ConfigError(
+        f"intermediate must have {wanted or 'at most 64'} equal parts of whole rows of "
+        f"{ROW_ELEMENTS} elements, each at most {K_MAX}, not {intermediate} elements"
+    )
