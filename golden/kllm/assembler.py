@@ -436,7 +436,7 @@ class Assembler:
     def attend(
         self, *, src: Vector, dst: Vector, layer: int, heads: int, place: int = 0, window: int = 0
     ) -> int:
-        """``src`` gives tokens; ``place``: that of the first token; ``window``: 0 for all tokens."""
+        """``src`` gives tokens; ``place``: that of the first token; ``window``: 0 for all."""
         return self.emit(
             Opcode.ATTEND,
             {

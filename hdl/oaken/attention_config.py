@@ -39,7 +39,8 @@ attend_layout = Payload(
     last=(1, "ends a run: V of this attend follows its K"),
 )
 windowed_layout = Payload(
-    **attend_layout.parts, window=(TOKEN_BITS, "most tokens that it sees, the latest; 0: all", NUMBER)
+    **attend_layout.parts,
+    window=(TOKEN_BITS, "most tokens that it sees, the latest; 0: all", NUMBER),
 )
 attended_layout = Payload(
     tag=(8, "tag of the attend", BITS),

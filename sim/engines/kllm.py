@@ -21,6 +21,7 @@ from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.flow import GLU, matmuls
 from golden.kllm.format import activation_entry_bits
 from golden.kllm.isa import ROW_ELEMENTS, Opcode, Unit
+from golden.kllm.layer.layout import matmul_of
 from golden.kllm.layer.program import (
     LayerProgram,
     check_room,
@@ -28,7 +29,7 @@ from golden.kllm.layer.program import (
     layer_program,
     linear_sizes,
 )
-from golden.kllm.layer.shape import LayerOptions, LayerShape
+from golden.kllm.layer.shape import LayerOptions, LayerShape, network_parts
 from golden.llm.kllm.chip import check_no_windows, chip_layer
 from golden.oaken.config import CacheConfig, KvShape
 from golden.oaken.format import record_bytes
@@ -54,6 +55,7 @@ _OPERATION = {
 }  # others are functions, but for MATMUL
 _LOADED = {"codebook": "weights", "packet": "weights"}
 _ROW_BYTES = 2 * ROW_ELEMENTS
+_PARTS_MAX = 8  # of a network: more are tried for no model
 _PLACES = 64  # of the batch, the most that a machine has
 _CONTEXT_MAX = 1 << 20
 _SAMPLES = 3  # of the context of a long prompt: the programs between are interpolated
@@ -188,6 +190,7 @@ class Kllm(Engine):
         self.cycles = CommandCycles(self.machine, self.settings.units, self.timings)
         self._cycles = functools.lru_cache(4096)(self._cycles_of)
         self._room = functools.lru_cache(4096)(self._check_room)
+        self._options = functools.lru_cache(64)(self._options_of)
         self._layer = functools.lru_cache(4096)(self._run_layer)
         self._head = functools.lru_cache(64)(self._run_head)
 
@@ -330,12 +333,24 @@ class Kllm(Engine):
 
     def _check_room(self, shape: LayerShape, tokens: int, context: int, _separate: bool) -> None:
         """ConfigError: there is no room for a layer's program."""
-        check_room(shape, self.settings.options, self.machine_of(shape), tokens, context)
+        check_room(shape, self._options(shape), self.machine_of(shape), tokens, context)
+
+    def _options_of(self, shape: LayerShape) -> LayerOptions:
+        """Those of a layer: its network in as few parts as the vector memory has room for."""
+        options, least = self.settings.options, network_parts(shape.intermediate)
+        for parts in range(least, _PARTS_MAX + 1):
+            more = dataclasses.replace(options, parts=0 if parts == least else parts)
+            try:
+                check_room(shape, more, self.machine_of(shape), 1, 0)
+            except ConfigError:
+                continue
+            return more
+        return options
 
     def _run_layer(self, shape: LayerShape, tokens: int, context: int, separate: bool) -> "_Ran":
         """A layer's program. ConfigError: there is no room."""
         program = layer_program(
-            shape, self.settings.options, self.machine_of(shape), tokens, context, chained=True
+            shape, self._options(shape), self.machine_of(shape), tokens, context, chained=True
         )
         found: dict[str, list[float]] = {}
         cycles = self._cycles(shape, context, separate)
@@ -568,7 +583,7 @@ class _Names:
 
     def __init__(self, image: Mapping[str, tuple[int, int, int]]):
         self.addresses: list[tuple[int, str]] = sorted(
-            (place[0], name) for name, place in image.items()
+            (place[0], matmul_of(name)) for name, place in image.items()
         )
 
     def of(self, placed: Placed) -> str:

@@ -26,10 +26,11 @@ WINDOWED = dataclasses.replace(
     ),
 )
 CONTEXT = 9
-# What is fused, quantized and centred, and new tokens; each kind has one of them.
+# What is fused, quantized and centred, parts, and new tokens; each kind has one of them.
 OPTIONS = (
     (LayerOptions(), 1),
     (LayerOptions(fuse=False, glu="exact", center=True), 2),
+    (LayerOptions(parts=3), 1),
 )
 
 

@@ -666,3 +666,37 @@ def test_too_few_tokens_for_a_hessian(tiny, fit: str) -> None:
     data = CalibrationData(tiny.model, many_windows(1))
     with pytest.raises(ConfigError, match=r"must have \d+ tokens of calibration or more, .*not 32"):
         parse(f"kllm-plain-w4a4:fit={fit}").calibrate(data)
+
+
+@pytest.mark.parametrize("name", ["kllm-plain-w4a4", "kllm-w4a4:fit=squares,steps=2,glu=index"])
+def test_a_network_wider_than_a_vector_is_quantized_in_parts(tiny_windows, name: str) -> None:
+    """16,416 elements: two vectors of 8,208, each with its scale and outliers.
+
+    Shown to fail: outliers of the whole; a codebook in the place of the other's.
+    """
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=32, intermediate_size=16416, num_hidden_layers=1, num_attention_heads=4,
+        vocab_size=64, initializer_range=0.3,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config).eval()
+    method = parse(name)
+    assert isinstance(method, Kllm)
+    (state,) = calibrate([method], CalibrationData(model, tiny_windows))
+    before: list[torch.Tensor] = []
+    after: list[torch.Tensor] = []
+    with torch.no_grad(), Site(model) as site:
+        down = site.linears["model.layers.0.mlp.down_proj"]
+        site.input(down, lambda x: (before.append(x), x)[1])
+        method.install(site, state)
+        site.input(down, lambda x: (after.append(x), x)[1])
+        model(tiny_windows[0][None], use_cache=False)
+    book = FakeCodebook.of(state["0.h"])
+    k = outlier_count(8208, method.share / 2)
+    wanted = [fake_tokens(half, book, k).value for half in before[0].chunk(2, -1)]
+    assert torch.equal(after[0], torch.cat(wanted, -1))
+    with pytest.raises(ConfigError, match="product must be rounded for a network of 16416"):
+        with Site(model) as site:
+            dataclasses.replace(method, product="fixed16").install(site, state)

@@ -16,7 +16,8 @@ from golden.kllm.layer.compiler import compile_layer
 from golden.kllm.layer.host import history_of, run_layer
 from golden.kllm.layer.layout import Job
 from golden.kllm.layer.quantized import QuantizedLayer, norm_factors, quantize_layer
-from golden.kllm.layer.shape import LayerOptions
+from golden.kllm.layer.program import layer_program
+from golden.kllm.layer.shape import LayerOptions, LayerShape, network_parts
 from golden.kllm.layer.weights import layer_weights
 from golden.kllm.model.compiler import compile_model
 from golden.kllm.model.host import ModelHost
@@ -157,3 +158,46 @@ def test_a_calibrated_layer_is_what_the_method_measures(name: str) -> None:
 def _in_order(x: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
     """(T, kv_heads, head_size) of what a model's layers attend to."""
     return (x if order is None else x[:, order]).unflatten(-1, (-1, 32))
+
+
+# Hidden size, query heads, KV heads, inner elements of published models, and their parts.
+WIDE = {
+    "Qwen2.5-7B": (3584, 28, 4, 18944, 2),
+    "LLaMA-30B": (6656, 52, 52, 17920, 2),
+    "Llama-2-70B": (8192, 64, 8, 28672, 2),
+    "Llama-2-13B": (5120, 40, 40, 13824, 1),
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_networks_wider_than_a_vector(name: str) -> None:
+    """Programs whose commands have lengths of 14 bits; each part has its images."""
+    hidden, heads, kv_heads, intermediate, parts = WIDE[name]
+    shape = LayerShape(
+        hidden=hidden, heads=heads, kv_heads=kv_heads, head_size=128, intermediate=intermediate
+    )
+    base = MACHINES["table1_wide"]
+    kv = dataclasses.replace(base.cache.kv, heads=kv_heads, groups=max(1, kv_heads // 4))
+    machine = dataclasses.replace(
+        base, cache=dataclasses.replace(base.cache, kv=kv), queries=shape.group, engines=1,
+        slot=dataclasses.replace(base.slot, elements=max(hidden, intermediate // parts)),
+    )  # fmt: skip
+    program = layer_program(shape, LayerOptions(), machine, 1, 100)
+    downs = [each for image, each in program.layout.image.items() if image.startswith("down")]
+    assert [each[1:] for each in downs] == [(intermediate // parts, hidden)] * parts
+    assert len({each[0] for each in downs}) == parts
+
+
+@pytest.mark.parametrize(
+    ("intermediate", "wanted", "parts"),
+    [(96, 0, 1), (96, 3, 3), (96, 6, 6), (16383, 0, 1), (16384, 0, 2), (18944, 0, 2),
+     (53248, 0, 4), (100, 0, 1), (100, 1, 1)],
+)  # fmt: skip
+def test_parts_of_a_network(intermediate: int, wanted: int, parts: int) -> None:
+    assert network_parts(intermediate, wanted) == parts
+
+
+@pytest.mark.parametrize(("intermediate", "wanted"), [(96, 4), (100, 2), (16400, 1), (16390, 0)])
+def test_networks_without_such_parts(intermediate: int, wanted: int) -> None:
+    with pytest.raises(ConfigError, match="equal parts of whole rows of 16 elements"):
+        network_parts(intermediate, wanted)

@@ -380,7 +380,7 @@ class LayerCommands:
         return total
 
     def _inner(self, slots: Slots, part: int = 0) -> Slots:
-        """A part of the network before its last linear layer, in slots; the last frees ``slots``."""
+        """A part of the network before down, in slots; the last part frees ``slots``."""
         h = self._gated(slots, part) if self.shape.gated else self._plain(slots, part)
         return self._quantized("h", h)
 

@@ -56,6 +56,7 @@ from golden.llm.eval.kllm.places import (
     readers_of,
     router_of,
     site_of,
+    vectors_of,
 )
 from golden.llm.eval.kllm.sequential import fit_layers
 from golden.llm.eval.kllm.tuning import tune
@@ -475,9 +476,10 @@ class Kllm(Method):
                 return found.value
 
             return static
-        k = self.outliers_of(where, length)
+        size = length // vectors_of(where, length)
+        k = self.outliers_of(where, size)
         for name in counted:
-            bits = codebook.bits + (_SCALE + 2 * k * _OUTLIER) / length
+            bits = codebook.bits + (_SCALE + 2 * k * _OUTLIER) / size
             site.bits.add("activations", name, length, bits)
         return lambda x: quantize(x).value
 
@@ -489,8 +491,18 @@ class Kllm(Method):
         if self.outliers == "static":
             upper, lower = state[f"{i}.{where}.thresholds"].tolist()
             return lambda x: fake_tokens(x, codebook, thresholds=(upper, lower))
-        k = self.outliers_of(where, length)
-        return lambda x: fake_tokens(x, codebook, k)
+        vectors = vectors_of(where, length)
+        k = self.outliers_of(where, length // vectors)
+        if vectors == 1:
+            return lambda x: fake_tokens(x, codebook, k)
+
+        def in_parts(x: Tensor) -> FakeTokens:
+            made = fake_tokens(x.unflatten(-1, (vectors, -1)), codebook, k)
+            return dataclasses.replace(
+                made, value=made.value.flatten(-2), index=made.index.flatten(-2)
+            )
+
+        return in_parts
 
     def install_activations(self, site: Site, state: State, i: int) -> None:
         for where in (*NORMED, *filter(self.sites().get, PLAIN)):
@@ -522,6 +534,9 @@ class Kllm(Method):
         linear = modules(layer)
         if router_of(layer) is not None:
             self._refuse("product", "rounded for a model with experts")
+        inner = max(each.in_features for each in linear.values())
+        if vectors_of("h", inner) > 1:
+            self._refuse("product", f"rounded for a network of {inner} inner elements, in parts")
         for where in filter(readers, (*NORMED, *filter(self.sites().get, PLAIN))):
             names = readers_of(layer, where)
             norm = None
@@ -626,6 +641,8 @@ class Kllm(Method):
             return None
         i = next(i for i, each in enumerate(site.layer_names) if name.startswith(f"{each}."))
         layer = site.layers[i]
+        if vectors_of("h", max(each.in_features for each in modules(layer).values())) > 1:
+            raise ConfigError("--bit-true knows no network in parts")
         short = next(s for s, module in modules(layer).items() if module is site.linears[name])
         where = site_of(short)
         with Site(site.model) as changed:

@@ -13,7 +13,15 @@ from golden.llm.checkpoint import next_token_loss
 from golden.llm.eval.calibration import CalibrationData
 from golden.llm.eval.fake.kllm import half_words
 from golden.llm.eval.kllm.flow import Flow
-from golden.llm.eval.kllm.places import CACHED, CONDITIONS, NORMED, PLAIN, modules, norm_before
+from golden.llm.eval.kllm.places import (
+    CACHED,
+    CONDITIONS,
+    NORMED,
+    PLAIN,
+    modules,
+    norm_before,
+    vectors_of,
+)
 from golden.llm.eval.method import State
 from golden.llm.patch import Patch
 from golden.llm.structure import may_shift_keys
@@ -149,6 +157,10 @@ def train(flow: Flow, seen: State, key: str, bits: int, data: CalibrationData) -
             gamma = norm.weight.detach().cpu()
             x = torch.where(gamma == 0, 0, x / gamma)
             gradient = None if gradient is None else gradient * gamma
+    vectors = vectors_of(site, x.shape[-1])
+    x = x.unflatten(-1, (vectors, -1)).flatten(0, -2)
+    if gradient is not None:
+        gradient = gradient.unflatten(-1, (vectors, -1)).flatten(0, -2)
     fisher = None if gradient is None else gradient.double() ** 2
     thresholds = None
     state: State = {}

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from golden.kllm.flow import LINEARS, SITES, readers
+from golden.kllm.layer.shape import PARTED, network_parts
 from golden.llm.eval.method import State
 from golden.llm.structure import block_of, kind_of
 
@@ -65,6 +66,11 @@ def router_of(layer: nn.Module) -> Any:
     """The module that chooses experts, or None."""
     place = block_of(layer).router
     return None if place is None else layer.get_submodule(place)
+
+
+def vectors_of(site: str, length: int) -> int:
+    """The vectors that a site's elements are quantized in: the parts of a wide network."""
+    return network_parts(length) if site in PARTED else 1
 
 
 def on_device(device: torch.device, state: State) -> State:

@@ -22,7 +22,7 @@ from golden.llm.capture import body
 from golden.llm.eval.calibration import CalibrationData
 from golden.llm.eval.fake.kllm import outlier_positions
 from golden.llm.eval.kllm.flow import Flow
-from golden.llm.eval.kllm.places import CACHED, modules
+from golden.llm.eval.kllm.places import CACHED, modules, vectors_of
 from golden.llm.eval.method import Site, State
 from golden.llm.patch import Scores
 from golden.llm.structure import logits as logits_of
@@ -144,7 +144,9 @@ class _Student:
         where = key.split(".")[1]
 
         def quantize(x: Tensor) -> Tensor:
-            return _Tokens.apply(x, self.codebook(key), self.flow.outliers_of(where, x.shape[-1]))
+            vectors = x.unflatten(-1, (vectors_of(where, x.shape[-1]), -1))
+            k = self.flow.outliers_of(where, vectors.shape[-1])
+            return _Tokens.apply(vectors, self.codebook(key), k).flatten(-2)
 
         return quantize
 
