@@ -1,7 +1,7 @@
 """``python -m golden.llm.letters --family NAME --text FILE -o DIR``: trains a model of letters.
 
-A decoder of 1 to 3 million parameters that reads characters, so that methods are seen on more
-than one trained network of more than one family. Writes a folder as transformers does, for
+It is a decoder of 1 to 3 million parameters that reads characters. So methods are seen on several
+trained networks of several families. It becomes a folder as transformers writes one, for
 ``golden.llm.eval --model DIR``.
 
 AdamW on windows of 256 characters at random places of the text; the rate falls as a cosine. The

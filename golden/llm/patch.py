@@ -30,12 +30,12 @@ QueryTap = Callable[[int, Tensor], Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """What becomes of the products of a layer's queries and keys, in this order.
+    """Says what becomes of the products of a layer's queries and keys, in this order.
 
     scaling: multiplies them
     cap: they become ``cap * tanh(score / cap)``; 0: they stay
     mask: (T, T) bool, True where query t sees key s; None: it sees all up to its own
-    sinks: (heads,) scores of nothing beside those of the keys, in the softmax; None: there are none
+    sinks: (heads,) scores of nothing next to those of the keys, in the softmax; None: there are none
     """
 
     scaling: float
@@ -128,7 +128,7 @@ def _shared(mask: Tensor | None) -> Tensor | None:
 
 
 def _added(mask: Tensor | None, query: Tensor) -> Tensor:
-    """What eager attention adds to scores: 0 where ``mask`` is True, and the lowest number."""
+    """Gives what eager attention adds to scores: 0 where ``mask`` is True, or the lowest number."""
     tokens = query.shape[2]
     if mask is None:
         mask = torch.ones(1, 1, tokens, tokens, dtype=torch.bool, device=query.device).tril()

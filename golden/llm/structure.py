@@ -213,9 +213,9 @@ def decoder_layers(model: nn.Module) -> list[nn.Module]:
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """What a decoder layer is made of, by names of modules in it.
+    """Names the modules that a decoder layer is made of.
 
-    linears: by short name: q, k, v, o, and gate, up, down of the network, or of each expert as
+    linears: by short name: q, k, v, o, and gate, up, down of the network; those of each expert are
         gate.0, up.0, down.0, gate.1 and so on
     before: the norm in front of "attention" and of "network", where there is one
     after: norms of what attention and network give
@@ -279,7 +279,7 @@ def _norms(layer: nn.Module) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def logits(model: nn.Module, hidden: Tensor) -> Tensor:
-    """What a model makes of the hidden states after its last norm: head, scale, soft cap."""
+    """Makes logits of the hidden states after the last norm: head, scale, soft cap."""
     config: Any = model.config
     made: Tensor = model.get_output_embeddings()(hidden)  # type: ignore[operator]
     if scale := getattr(config, "logits_scaling", None):

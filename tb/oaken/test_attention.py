@@ -117,9 +117,9 @@ def test_attention(name, seed):
 def test_windows(name, seed):
     """Attends see all tokens or the latest ones; each script has both, at random.
 
-    Shown to fail: a row too many or too few skipped, in K or in V, or in one group; V's window of
-    another K; rows that a window leaves out counted; a window of all rows taken for one of none;
-    rows skipped beyond the READ's end.
+    Shown to fail: a row too many skipped; V's window of another K; rows that a window leaves out
+    counted in the job. No window taken for one of no rows; the rows of the stretch before skipped
+    once only.
     """
     check_scripts(windowed(CONFIGS[name]), seed, LENGTHS[name], KEPT_UP[name])
 

@@ -1,11 +1,14 @@
 """Every family in golden.llm.eval: the model stays what it is, and every method runs on it.
 
-Shown to fail with each of 23 faults: gate and up of experts exchanged, 1 + w as w, LLaMA's norms
-for all, a router that misses a norm's factor (of three methods), outputs of norms not rotated, no
-cap or scale of logits, no mask, cap or sinks in ``Scores``, a mask of 0 and 1 added to scores,
-K centred under a soft cap or sinks, down scaled through gpt-oss's up, K before its norm, heads and
-tokens exchanged, pickles read, shapes not compared, a Hessian of zeros for an expert without
-tokens, angles and masks of the first layer for all, the middle of a layer at its beginning.
+Shown to fail with each of 23 faults:
+
+- gate and up of experts exchanged; 1 + w as w; LLaMA's norms for all families;
+- a router that misses a norm's factor, of three methods; outputs of norms not rotated;
+- no cap or scale of logits; no mask, cap or sinks in ``Scores``; a mask of 0 and 1 added to scores;
+- K centred under a soft cap or sinks; down scaled through gpt-oss's up;
+- K before its norm; heads and tokens exchanged;
+- pickles read; shapes not compared; a Hessian of zeros for an expert without tokens;
+- angles and masks of the first layer for all; the middle of a layer at its beginning.
 """
 
 import json
@@ -69,7 +72,7 @@ def folder(request, tmp_path) -> Path:
 
 @pytest.mark.parametrize("folder", NAMES, indirect=True)
 def test_a_checkpoint_gives_what_transformers_gives(folder):
-    """From its files, by ``golden.llm.checkpoint.load``: to 1e-5 of the largest logit."""
+    """``golden.llm.checkpoint.load`` reads its files; equal to 1e-5 of the largest logit."""
     with torch.no_grad():
         wanted = family(folder.name, unified=False)(IDS, use_cache=False).logits
         loaded = checkpoint.load(folder, FAMILIES)

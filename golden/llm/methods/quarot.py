@@ -31,7 +31,7 @@ class QuaRot(Method):
        their weights.
 
     Where norms follow attention and network, R of what they give is computed while running: their
-    weights stand between it and the matrices.
+    weights come between R and the matrices.
 
     Alone this changes nothing, as R R^T = I and |h R| = |h|. R is of class Rotation, with signs in
     the residual's only. QuaRot's rotation of the heads of V is part of o_proj's here, and that of K

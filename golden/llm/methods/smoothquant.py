@@ -33,7 +33,7 @@ class SmoothQuant(Method):
         y = (x / s)(W * s)^T,    s_k = max |x_k|**alpha / max |w_k|**(1 - alpha)
 
     q, k and v share one s, and so do gate and up of all experts. Their 1 / s goes into the weight
-    of the norm before them, so it costs nothing; without such a norm they are left as they are.
+    of the norm before them, so it costs nothing. Without such a norm they are left as they are.
     Scope ``all`` adds o_proj and down_proj, beyond the paper's ``norms``. down_proj's 1 / s goes
     into the rows of up_proj, where the rounding per row does not feel it. o_proj's 1 / s stays a
     product at its input, so that the cached V does not change. So does down_proj's where its input

@@ -57,8 +57,8 @@ class KllmCache(Block):
     is the order of memory where a head has one beat.
 
     The status of a command has the bits of all its tokens. RANGE: no token, a place of ``places``
-    and above, no such layer, rows beyond the memory, an ATTEND of other than ``heads`` query heads,
-    or one with a window where the cache has none. Nothing is read then. Words of ``o`` that are
+    and above, no such layer, rows beyond the memory, or an ATTEND of other than ``heads`` query
+    heads. So is a window where the cache has none. Nothing is read then. Words of ``o`` that are
     ``void`` are not written.
 
     ``host_request`` passes requests of the host. APPEND and READ are not the host's: they become
