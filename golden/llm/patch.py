@@ -35,7 +35,7 @@ class Scores:
     scaling: multiplies them
     cap: they become ``cap * tanh(score / cap)``; 0: they stay
     mask: (T, T) bool, True where query t sees key s; None: it sees all up to its own
-    sinks: (heads,) scores of nothing next to those of the keys, in the softmax; None: there are none
+    sinks: (heads,) scores of nothing next to those of the keys, in the softmax; None: no such
     """
 
     scaling: float

@@ -15,8 +15,8 @@ from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.layer.compiler import compile_layer
 from golden.kllm.layer.host import history_of, run_layer
 from golden.kllm.layer.layout import Job
-from golden.kllm.layer.quantized import QuantizedLayer, norm_factors, quantize_layer
 from golden.kllm.layer.program import layer_program
+from golden.kllm.layer.quantized import QuantizedLayer, norm_factors, quantize_layer
 from golden.kllm.layer.shape import LayerOptions, LayerShape, network_parts
 from golden.kllm.layer.weights import layer_weights
 from golden.kllm.model.compiler import compile_model
