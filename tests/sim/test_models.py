@@ -5,7 +5,8 @@ Seen to fail, each by a test of this file, with:
 - windows or chunks of all layers where some have one, and a window of a token more;
 - plain networks counted as experts, or without the shared expert, or without its gate;
 - latent attention with K and V of heads in the cache, or with K of the heads after cached tokens;
-- biases of the head counted, embeddings twice where they are tied.
+- embeddings twice where they are tied, or norms of q and k in layers without RoPE;
+- steps sampled across the start of a chunk, or a chunk's sum without its last token.
 """
 
 import dataclasses
