@@ -41,11 +41,13 @@ class Model(Decoder):
         if not self.sliding:
             return (self,)
         inside = sum(self.sliding)
-        plain = dict.fromkeys(("sliding", "unrotated", "dense"), ())
-        return (
-            dataclasses.replace(self, layers=self.layers - inside, window=0, chunk=0, **plain),
-            dataclasses.replace(self, layers=inside, **plain),
-        )
+
+        def some(layers: int, window: int, chunk: int) -> Model:
+            return dataclasses.replace(
+                self, layers=layers, window=window, chunk=chunk, sliding=(), unrotated=(), dense=(),
+            )  # fmt: skip
+
+        return some(self.layers - inside, 0, 0), some(inside, self.window, self.chunk)
 
     @property
     def reach(self) -> str:

@@ -225,9 +225,9 @@ def _projections(model: Model, tokens: int) -> Iterator[Work]:
         normed = model.query_rank + model.kv_rank if model.kv_rank else query + kv
         count = turned if model.qk_norm == "after" else layers
         yield Work(name="qk norm", kind=OTHER, count=count, vectors=2 * tokens * normed)
-    size = model.rotary_size or model.head_size
     heads = model.heads + (1 if model.kv_rank else model.kv_heads)
-    yield Work(name="rotary", kind=OTHER, count=turned, vectors=2 * tokens * heads * size)
+    elements = heads * (model.rotary_size or model.head_size)
+    yield Work(name="rotary", kind=OTHER, count=turned, vectors=2 * tokens * elements)
     if model.kv_rank:
         yield _linear("kv_up", layers, tokens, model.projections["kv_up"])
 

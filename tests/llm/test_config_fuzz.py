@@ -8,7 +8,8 @@ Seen to fail, each by a test of this file, with:
 
 - a default that differs: Gemma 2's cap, the router of DeepSeek-V3, the base of SmolLM3;
 - ``mlp_only_layers``, ``moe_layers`` or ``no_rope_layers`` that nobody reads;
-- ``router_scale`` left out of the description, and any field moved to ``NO_EFFECT``.
+- ``router_scale`` left out of the description;
+- ``rope_interleave`` or ``residual_multiplier`` in ``NO_EFFECT``, also where nothing reads it.
 """
 
 import contextlib

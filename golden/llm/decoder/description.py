@@ -91,7 +91,7 @@ class Decoder(Config):
     rotary_size: int = bounded(0, 0, _MOST, "elements of a head that RoPE turns; head_size")
     unrotated: tuple[bool, ...] = ()  # layers without RoPE
 
-    # Latent attention
+    # Latent attention. The norms of both latents add 1e-6, whatever norm_eps is.
     query_rank: int = bounded(0, 0, _MOST, "elements of a token's latent query; 0: none")
     kv_rank: int = bounded(
         0, 0, _MOST, "those of its latent K and V, which the cache holds; 0: none"
