@@ -61,7 +61,7 @@ def write_weights(
     quantized: QuantizedLayer,
 ) -> None:
     """The images of a layer's linear layers, into the memories of the ports."""
-    for name, weight in (quantized.weight | mean_weights(quantized)).items():
+    for name, weight in {**quantized.weight, **mean_weights(quantized)}.items():
         address, *shape = image[name]
         assert tuple(shape) == tuple(weight.index.shape), name
         write_image(memory, config, address, weight.index, weight.scale)
