@@ -245,7 +245,7 @@ def test_refused_models():
     wanted = LayerOptions(), SMALL, None, example.CONTEXT
     loaded.model.config.hidden_act = "gelu"
     try:
-        with pytest.raises(ConfigError, match="hidden_act must be silu or .* or relu, not gelu"):
+        with pytest.raises(ConfigError, match=r"hidden_act must be silu or .* or relu, not gelu"):
             pack.checked_layout(loaded, *wanted)
     finally:
         loaded.model.config.hidden_act = "silu"

@@ -14,7 +14,7 @@ from golden.kllm.config import MachineConfig
 from golden.kllm.flow import FUSED, site_of
 from golden.kllm.image import weight_image
 from golden.kllm.isa import ROW_ELEMENTS
-from golden.kllm.layer.layout import MEAN, part_name, used_sites
+from golden.kllm.layer.layout import MEAN, part_name, parts_of, used_sites
 from golden.kllm.layer.program import LayerProgram, check_widths, layer_program
 from golden.kllm.layer.quantized import QuantizedLayer
 from golden.kllm.layer.shape import network_parts
@@ -64,19 +64,18 @@ def write_weights(
     """The images of a layer's linear layers, into the memories of the ports."""
     shape, options = quantized.shape, quantized.options
     parts = network_parts(shape.intermediate, options.parts)
-    for name, weight in (quantized.weight | mean_weights(quantized)).items():
-        for part in range(parts if part_name(name, 0, parts) in image and parts > 1 else 1):
-            own = part_name(name, part, parts)
+    for name, weight in {**quantized.weight, **mean_weights(quantized)}.items():
+        count = parts_of(name, parts)
+        for part in range(count):
+            own = part_name(name, part, count)
             address, *size = image[own]
-            index, scale = _part(weight, name, part, parts) if own != name else (
-                weight.index, weight.scale
-            )  # fmt: skip
+            index, scale = _part(weight, name, part, count)
             assert tuple(size) == tuple(index.shape), own
             write_image(memory, config, address, index, scale)
 
 
 def _part(weight: QuantizedWeight, name: str, part: int, parts: int) -> tuple[Tensor, Tensor]:
-    """Indices (K, N) and scales of a part of a matmul of the network."""
+    """Indices (K, N) and scales of a part of a matmul."""
     if name == "down":
         return weight.index.chunk(parts)[part], weight.scale
     joined = FUSED.get(name, (name,))

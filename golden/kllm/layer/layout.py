@@ -40,9 +40,14 @@ MEAN = "mean."  # begins the name of an image that sums a row
 _NETWORK = ("gate", "up", "gate_up", "down")  # matmuls that have parts
 
 
+def parts_of(matmul: str, parts: int) -> int:
+    """The parts of a matmul in a layer whose network has so many."""
+    return parts if matmul in _NETWORK else 1
+
+
 def part_name(matmul: str, part: int, parts: int) -> str:
     """The image of a matmul, or of its part: ``down.1``."""
-    return f"{matmul}.{part}" if parts > 1 and matmul in _NETWORK else matmul
+    return f"{matmul}.{part}" if parts_of(matmul, parts) > 1 else matmul
 
 
 def matmul_of(image: str) -> str:
@@ -145,7 +150,7 @@ def images(
     for name in sorted(made, key=lambda name: len(made[name]) > 1):
         length = sizes[made[name][0]][0]
         outputs = sum(sizes[each][1] for each in made[name])
-        many = parts if name in _NETWORK else 1
+        many = parts_of(name, parts)
         if name == "down":
             length //= many
         else:

@@ -165,7 +165,7 @@ def norm_factors(
     A power of two, by which the largest of what ``reference`` gives comes to 4..8. The squares of
     such vectors are far from both ends of FP16.
     """
-    factors = {}
+    factors: dict[str, float] = {}
     for norm in vector_norms(weights.shape, options.fuse).values():
         largest = max(float(seen[f"{name}.raw"].abs().max()) for name in norm.linears)
         exponent = 3 - math.frexp(largest)[1] if largest else 0

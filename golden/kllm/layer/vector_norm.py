@@ -94,9 +94,7 @@ def _means(asm: Assembler, x: Vector, norm: VectorNorm, weights: int) -> Vector:
     means = asm.vector(ROW_ELEMENTS, every)
     given = _parts(Vector(squares.row, ROW_ELEMENTS, every, stride))
     for src, dst in zip(given, _parts(means), strict=True):
-        asm.matmul(
-            weights=weights, dst=dst, length=ROW_ELEMENTS, src=src, mode=MatmulMode.DIRECT
-        )
+        asm.matmul(weights=weights, dst=dst, length=ROW_ELEMENTS, src=src, mode=MatmulMode.DIRECT)
     asm.free(squares)
     return means
 

@@ -209,6 +209,4 @@ def _ordered(weights: LayerWeights, rotary_size: int, kv_heads: int | None) -> L
 
 
 def _taken(tensors: Mapping[str, Tensor], order: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {
-        name: each[order[name]] if name in order else each for name, each in tensors.items()
-    }
+    return {name: each[order[name]] if name in order else each for name, each in tensors.items()}

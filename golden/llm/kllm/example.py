@@ -1,7 +1,7 @@
 """Random layers of a few hundred elements, one for each thing that a layer may have.
 
-They fit the small machine with a unit CACHE. Every tensor is random, those of a new model's ones and
-zeros too. The norms' addend is large. So nothing can be left out unseen.
+They fit the small machine with a unit CACHE. Every tensor is random, those of a new model's ones
+and zeros too. The norms' addend is large. So nothing can be left out unseen.
 """
 
 import dataclasses
