@@ -65,7 +65,9 @@ def quantized_example(name: str, options: LayerOptions) -> QuantizedLayer:
     return quantize_layer(found.weights, found.seen, options=options)
 
 
-@pytest.mark.parametrize(("options", "tokens"), OPTIONS, ids=["usual", "not fused", "three parts", "two parts"])
+@pytest.mark.parametrize(
+    ("options", "tokens"), OPTIONS, ids=["usual", "not fused", "three parts", "two parts"]
+)
 @pytest.mark.parametrize("name", KINDS)
 def test_machine_computes_the_layer(name: str, options: LayerOptions, tokens: int) -> None:
     """Roundings to FP16 are all that is left: 0.003, unless one of them moves an index.
@@ -153,8 +155,8 @@ def test_a_model_of_such_layers(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["biases of q, k, v", "a window", "norms of heads", "norms of rows, norms after", "norms before and after",
-     "a part of a head rotated", "factors"],
+    ["biases of q, k, v", "a window", "norms of heads", "norms of rows, norms after",
+     "norms before and after", "a part of a head rotated", "factors"],
 )  # fmt: skip
 def test_a_calibrated_layer_is_what_the_method_measures(name: str) -> None:
     """golden.llm.eval's codebooks and weights in a program, against the model with the method.
