@@ -86,7 +86,7 @@ class Engine(abc.ABC):
 
     def kv_bits(self, model: Model, tokens: int) -> tuple[float, float]:
         """Stored bits of an element of K, and of V; scales, pages and padding count."""
-        elements = model.kept(tokens) * model.kv_elements / 2
+        elements = model.cached_elements(tokens) / 2
         k, v = self.kv_parts(model, tokens)
         return 8 * k / elements, 8 * v / elements
 
@@ -231,6 +231,15 @@ def shown_error(error: Exception) -> str:
     if isinstance(error, ConfigError):
         return str(error)
     return f"a value of the hardware or of the model is out of range: {error}"
+
+
+def check_words(name: str, model: Model, bits: int) -> None:
+    """ConfigError: the chip stores K and V in ``bits`` by head, and the model has no such."""
+    if model.kv_rank and bits < 16:
+        raise ConfigError(
+            f"{name}: kv_bits must be 16 with latent attention (kv_lora_rank {model.kv_rank}): "
+            f"nothing says what a latent vector is in {bits} bits"
+        )
 
 
 def check_fits(

@@ -18,7 +18,7 @@ from sim.engine import Engine
 from sim.hardware import Hardware
 from sim.model import Model
 from sim.roofline import operation, spilled
-from sim.work import ATTENTION, LINEAR, Part, Pass, Work, attention_work, works
+from sim.work import ATTENTION, LINEAR, Part, Pass, Work, attention_works, works
 
 WORD = 2  # bytes of an FP16 word
 CONSTANTS: dict[str, tuple[str, str]] = {
@@ -49,19 +49,6 @@ class MatrixSettings(Config):
         """Bytes of an element, with its share of a scale."""
         scales = 0.0 if self.weight_bits == 16 else WORD / self.weight_group
         return self.weight_bits / 8 + scales
-
-
-# The matrices of a layer that an operation multiplies, where they are separate.
-_JOINED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
-
-
-def coded_matrices(model: Model, work: Work) -> list[tuple[int, int]]:
-    """Inputs and outputs of each matrix of a layer that an operation reads, of one expert.
-
-    Empty for the head and for the router, whose weights stay FP16 words.
-    """
-    sizes = model.linears
-    return [sizes[name] for name in _JOINED.get(work.name, (work.name,)) if name in sizes]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,14 +117,20 @@ class MatrixEngine(Engine):
         return model.weights * self.settings.weight_bytes
 
     def kv_bytes(self, model: Model, tokens: int) -> float:
-        """FP16 words in pages: a stream for each head of K and of V of each layer."""
+        return sum(self.cache_bytes(each, tokens) for each in model.alike)
+
+    def cache_bytes(self, model: Model, tokens: int) -> float:
+        """Bytes of K and V where all layers attend alike.
+
+        FP16 words in pages: a stream for each head of K and of V of each layer.
+        """
         kept = model.kept(tokens)
         stream = self.paged(kept * model.head_size * WORD)
         return 2.0 * model.layers * model.kv_heads * stream
 
     def check(self, model: Model, batch: int, context: int) -> None:
         most = self.settings.max_tokens
-        if model.kept(context) > most:
+        if max(each.kept(context) for each in model.alike) > most:
             raise ConfigError(
                 f"{self.hardware.name}: context must be 1..{most} tokens, not {context}"
             )
@@ -145,6 +138,11 @@ class MatrixEngine(Engine):
 
     def supports(self, model: Model) -> None:
         """ConfigError: the engines do not have such heads or such matrices."""
+        if model.kv_rank:
+            raise ConfigError(
+                f"{self.hardware.name}: kv_lora_rank must be absent, not {model.kv_rank}: each "
+                "core attends with K and V of heads, and the cache has a stream for each"
+            )
 
     def paged(self, amount: float) -> float:
         """Bytes of the pages that a stream of ``amount`` bytes takes."""
@@ -176,8 +174,10 @@ class MatrixEngine(Engine):
         self.check(model, step.sequences, max(part.context + part.new for part in step.parts))
         before, after = self._without_attention(model, step.tokens, step.words)
         rest = sum(each.seconds for each in (*before, *after)) / model.layers
-        attention = self.attention(model, step, attention_work(model, step), rest)
-        spent = (*before, attention, *after)
+        attention = (
+            self.attention(each, step, work, rest) for each, work in attention_works(model, step)
+        )
+        spent = (*before, *attention, *after)
         return Cost(spent, {**self.energy(spent), "sram": self.on_chip(model, step)})
 
     def _without_contexts(
@@ -187,9 +187,11 @@ class MatrixEngine(Engine):
         found = works(model, Pass((Part(count=tokens, new=1, context=0),), logits=words))
         place = next(n for n, work in enumerate(found) if work.kind == ATTENTION)
         made = [
-            self.linear(model, work) if work.kind == LINEAR else self.other(work) for work in found
+            self.linear(model, work) if work.kind == LINEAR else self.other(work)
+            for work in found
+            if work.kind != ATTENTION
         ]
-        return tuple(made[:place]), tuple(made[place + 1 :])
+        return tuple(made[:place]), tuple(made[place:])
 
     def on_chip(self, model: Model, step: Pass) -> Interval:
         """Joules of memories on chip that the chip's watts leave out: here none."""
@@ -257,6 +259,7 @@ class MatrixEngine(Engine):
             for load in loads
         ]
         scores = sum(load.count * load.pairs for load in loads) * model.heads
+        scores *= 2 if model.attention_cap else 1
         vectors = sum(load.count * load.new for load in loads) * 2 * query
         return {
             "matrix": self.busiest(products) * cores / macs,

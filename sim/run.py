@@ -47,12 +47,17 @@ def size(text: str) -> int:
 def decoding(
     engine: Engine, model: Model, batch: int, first: int, count: int, exact: bool = False
 ) -> Cost:
-    """``count`` steps of ``batch`` sequences, the first after ``first`` cached tokens."""
-    most = count if exact else engine.samples
-    return total(
-        (weight, engine.cost(model, Pass.decode(batch, first + n)))
-        for weight, n in sampled(count, most)
-    )
+    """``count`` steps of ``batch`` sequences, the first after ``first`` cached tokens.
+
+    Where chunks begin, attention starts anew: so steps are sampled from chunk to chunk.
+    """
+    starts = [first, *model.starts(first, first + count), first + count]
+    chosen = [
+        (weight, start + n)
+        for start, end in itertools.pairwise(starts)
+        for weight, n in sampled(end - start, end - start if exact else engine.samples)
+    ]
+    return total((weight, engine.cost(model, Pass.decode(batch, at))) for weight, at in chosen)
 
 
 class Run:

@@ -118,6 +118,13 @@ def _served(
     from sim.serving.times import StepTimes
 
     engine = engine_of(hardware)
+    longest = max(each.prompt + each.output for each in requests)
+    if 0 < model.chunk < longest:
+        raise ConfigError(
+            f"{model.name}: attention_chunk_size must be at least the {longest} tokens of the "
+            f"longest request, not {model.chunk}: a pass is taken at the mean of its contexts, "
+            "and chunks start anew"
+        )
     tokens = asked.tokens
     if tokens is None:
         tokens = tokens_of(asked.schedule, engine.settings)
@@ -141,7 +148,7 @@ def _served(
 
     outcome = serve(
         requests, pages, times, policy,
-        window=model.window,
+        window=0 if model.sliding else model.window,
         check=check,
         watch=_watch(engine.hardware.name, len(requests)),
     )  # fmt: skip
@@ -173,6 +180,11 @@ def _notes(
         for each in results
         for why in each.figures["extrapolated"]
     ]
+    if model.sliding and model.window:
+        notes.append(
+            f"{model.name}: some layers have a window of {model.window:,} tokens; a pass is taken "
+            "at the mean of its contexts, so it reads no less there than the sequences do"
+        )
     long = sum(model.is_longer(each.prompt + each.output) for each in requests)
     if long and not asked.refuse_long:
         text = f"{long:,} requests are longer than the {model.positions:,} positions of"

@@ -28,11 +28,20 @@ from typing import ClassVar
 from golden.config import Config, bounded, flag
 from sim.constant import Interval
 from sim.cost import Cost, Spent
-from sim.engine import Engine
+from sim.engine import Engine, check_words
 from sim.hardware import Hardware
 from sim.model import Model
 from sim.roofline import operation, spilled
-from sim.work import ATTENTION, LINEAR, Pass, Work, works
+from sim.work import (
+    ATTENTION,
+    LINEAR,
+    Pass,
+    Work,
+    attention_macs,
+    heads_of,
+    scores_of,
+    works,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -146,20 +155,22 @@ class Asic(Engine):
         use: AsicSettings = self.settings
         if use.kv_bits == 16:
             return 2.0
-        return (use.kv_bits + use.scale_bits / (use.kv_group or model.head_size)) / 8
+        return (use.kv_bits + use.scale_bits / (use.kv_group or model.kv_vector)) / 8
 
     def weight_bytes(self, model: Model) -> float:
         use: AsicSettings = self.settings
-        layer = model.stored(lambda a, b: self._matrix(a, b, use.weight_bits))
-        if model.router_weights:
-            layer += self._matrix(model.hidden, model.experts, use.weight_bits)
+        layers = model.stored(lambda a, b: self._matrix(a, b, use.weight_bits))
+        if model.routed:
+            layers += model.routed * self._matrix(*model.router_size, use.weight_bits)
         table = model.vocabulary * model.hidden * 2.0
         head = 0.0 if model.tied else self._matrix(model.hidden, model.vocabulary, use.head_bits)
-        return model.layers * layer + table + head
+        return layers + table + head
 
     def kv_bytes(self, model: Model, tokens: int) -> float:
-        kept = model.kept(tokens)
-        return model.kv_elements * kept * self._element(model)
+        return model.cached_elements(tokens) * self._element(model)
+
+    def check(self, model: Model, batch: int, context: int) -> None:
+        check_words(self.hardware.name, model, self.settings.kv_bits)
 
     def _spilled(self, work: Work) -> float:
         """Bytes of activations that find no room on chip; of ``embed``, FP16 rows of its table."""
@@ -194,18 +205,15 @@ class Asic(Engine):
         # Parts differ in how many rows share K and V, so each fills the lanes by itself.
         done = 0.0
         for part in step.parts:
-            alone = Pass((part,))
-            rows = part.new * model.group
-            done += 2 * alone.pairs(model) * model.heads * model.head_size * (
-                self._padded(rows) / rows
-            )  # fmt: skip
+            rows = part.new * heads_of(model, part).sharing
+            done += attention_macs(model, part) * (self._padded(rows) / rows)
         traffic = {
             "kv_read": work.kv_read * size * kept,
             "kv_written": work.kv_written * size,
             "activations": self._spilled(work),
         }
         plain = use.attention_16 or use.kv_bits == 16
-        scores = work.macs / model.head_size
+        scores = 2 * scores_of(model, step)
         limits = {
             "matrix": done * kept / (self._rate_16 if plain else self._rate),
             "vector": scores * kept / self._vector_rate,
@@ -223,9 +231,13 @@ class Asic(Engine):
         return self._linear(work) if work.kind == LINEAR else self._vector(work)
 
     def cost(self, model: Model, step: Pass) -> Cost:
+        self.check(model, step.sequences, 1)
         found = works(model, step)
+        alike = iter(model.alike)
         made = tuple(
-            self._attention(work, step, model) if work.kind == ATTENTION else self._operation(work)
+            self._attention(work, step, next(alike))
+            if work.kind == ATTENTION
+            else self._operation(work)
             for work in found
         )
         return Cost(made, self._energy(found, made))

@@ -23,10 +23,10 @@ from typing import ClassVar
 from golden.config import Config, ConfigError, bounded, choice, flag
 from sim.constant import Interval
 from sim.cost import Cost, Spent
-from sim.engine import Engine
+from sim.engine import Engine, check_words
 from sim.hardware import Hardware
 from sim.model import Model
-from sim.work import ATTENTION, LINEAR, Pass, Work, works
+from sim.work import ATTENTION, LINEAR, Pass, Work, cached_tokens, works
 
 # Rows and columns of the outputs that one processor computes at a time.
 TILES = (
@@ -181,19 +181,23 @@ class Gpu(Engine):
         use: GpuSettings = self.settings
         if use.kv_bits == 16:
             return _FP16
-        scales = use.kv_scale / (use.kv_group or model.head_size)
+        scales = use.kv_scale / (use.kv_group or model.kv_vector)
         return (use.kv_bits + scales + use.kv_outliers / 1000 * use.kv_outlier_bits) / 8
 
     def weight_bytes(self, model: Model) -> float:
         use: GpuSettings = self.settings
-        layer = model.stored(lambda a, b: self._matrix(a, b, use.weight_bits))
-        if model.router_weights:
-            layer += self._matrix(model.hidden, model.experts, use.weight_bits)
+        layers = model.stored(lambda a, b: self._matrix(a, b, use.weight_bits))
+        if model.routed:
+            layers += model.routed * self._matrix(*model.router_size, use.weight_bits)
         table = model.vocabulary * model.hidden * _FP16
         head = 0.0 if model.tied else self._matrix(model.hidden, model.vocabulary, use.head_bits)
-        return model.layers * layer + table + head
+        return layers + table + head
 
     def kv_bytes(self, model: Model, tokens: int) -> float:
+        return sum(self._kv_bytes(each, tokens) for each in model.alike)
+
+    def _kv_bytes(self, model: Model, tokens: int) -> float:
+        """Those of layers that attend alike."""
         use: GpuSettings = self.settings
         kept = model.kept(tokens)
         recent = min(kept, use.kv_recent)
@@ -202,6 +206,7 @@ class Gpu(Engine):
 
     def check(self, model: Model, batch: int, context: int) -> None:
         use: GpuSettings = self.settings
+        check_words(self.hardware.name, model, use.kv_bits)
         if use.scores:
             pairs = batch * model.heads * context * context * (_FP16 + 4.0)
             missing = self.weight_bytes(model) + pairs - self.memory.capacity
@@ -225,6 +230,11 @@ class Gpu(Engine):
                 least = min(least, seconds)
         return least
 
+    def _kernels_of(self, work: Work) -> int:
+        """A place before the name, as in ``shared down``, changes nothing."""
+        names = work.name, work.name.rpartition(" ")[2]
+        return next((self._kernels[name] for name in names if name in self._kernels), 1)
+
     def _linear(self, work: Work) -> Spent:
         use: GpuSettings = self.settings
         copies = work.weights // (work.inputs * work.outputs)
@@ -240,7 +250,7 @@ class Gpu(Engine):
             "memory": (weights + moved) / self._bandwidth,
         }
         traffic = {"weights": weights, "activations": moved}
-        kernels = self._kernels.get(work.name, 1)
+        kernels = self._kernels_of(work)
         if use.activation_bits < 16 and use.fusion == "none":
             kernels += 1  # that quantizes the inputs
         return self._spent(work, limits, traffic, kernels * self._matrix_start + expanded, kernels)
@@ -248,10 +258,11 @@ class Gpu(Engine):
     def _attention(self, work: Work, step: Pass, model: Model) -> Spent:
         use: GpuSettings = self.settings
         size = self._element(model)
-        kv_width = 2 * model.kv_heads * model.head_size
         recent = 0
         if use.kv_recent and size < _FP16:
-            recent = sum(p.count * min(p.context, use.kv_recent) for p in step.parts) * kv_width
+            recent = model.kv_layer * sum(
+                p.count * min(cached_tokens(model, p.context), use.kv_recent) for p in step.parts
+            )
         old = work.kv_read - recent
         read = old * size + recent * _FP16
         written = work.kv_written * size
@@ -267,14 +278,14 @@ class Gpu(Engine):
             "kv_written": written + copied,
             "activations": moved,
         }
-        kernels = self._kernels.get(work.name, 1)
+        kernels = self._kernels_of(work)
         if self._attention_host:
             limits["host"] = self._attention_host
         return self._spent(work, limits, traffic, kernels * self._vector_start, kernels)
 
     def _vector(self, work: Work) -> Spent:
         moved = work.vectors * _FP16
-        kernels = self._kernels.get(work.name, 1)
+        kernels = self._kernels_of(work)
         limits = {"memory": moved / self._vector_bandwidth}
         return self._spent(
             work, limits, {"activations": moved}, kernels * self._vector_start, kernels
@@ -307,13 +318,15 @@ class Gpu(Engine):
         return self._linear(work) if work.kind == LINEAR else self._vector(work)
 
     def cost(self, model: Model, step: Pass) -> Cost:
+        check_words(self.hardware.name, model, self.settings.kv_bits)
         made: list[Spent] = []
+        alike = iter(model.alike)
         for work in works(model, step):
             if work.kind == ATTENTION:
                 if self._quantize_host:
-                    seconds = model.layers * self._quantize_host
+                    seconds = work.count * self._quantize_host
                     made.append(Spent("quantize", seconds, {"host": seconds}, {}))
-                made.append(self._attention(work, step, model))
+                made.append(self._attention(work, step, next(alike)))
             else:
                 # The same work takes the same time, and many passes have as many tokens.
                 made.append(self._operation(work))

@@ -273,8 +273,10 @@ class Kllm(Engine):
         """Records in pages, each stream by itself."""
         count, size = self._record_bytes(self.shape(model))
         page = self.machine.cache.page_bytes
-        pages = math.ceil(model.kept(tokens) * size / page)
-        return 2.0 * model.layers * count * pages * page
+        return sum(
+            2.0 * each.layers * count * math.ceil(each.kept(tokens) * size / page) * page
+            for each in model.alike
+        )
 
     def sram_bytes(self, model: Model) -> Mapping[str, float]:
         machine, lane, slot = self.machine, self.machine.lane, self.machine.slot
@@ -294,8 +296,11 @@ class Kllm(Engine):
 
     @staticmethod
     def _before(model: Model, context: int) -> int:
-        """Cached tokens that a token after ``context`` others attends."""
-        return min(context, model.window - 1) if model.window else context
+        """Cached tokens that a token after ``context`` others attends: all, or as ``shape`` says.
+
+        A window or a chunk is no shorter than the sequence.
+        """
+        return min(context, (model.window or model.chunk) - 1) if model.reach else context
 
     def _shares(
         self, model: Model, most: int, shares: Callable[[int], Sequence[_Share]]

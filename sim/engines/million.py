@@ -203,13 +203,14 @@ class Million(MatrixEngine):
         return _engine(model, self.settings)
 
     def supports(self, model: Model) -> None:
+        super().supports(model)
         self.engine(model)
 
     def weight_bytes(self, model: Model) -> float:
         """Bytes of the weights, with the codebooks of all layers."""
         return super().weight_bytes(model) + model.layers * self.engine(model).book_bytes
 
-    def kv_bytes(self, model: Model, tokens: int) -> float:
+    def cache_bytes(self, model: Model, tokens: int) -> float:
         """Codes in pages, a stream for each head of K and of V of each layer, and exact rows."""
         engine = self.engine(model)
         codes, exact = engine.split(model.kept(tokens))
@@ -265,9 +266,11 @@ class Million(MatrixEngine):
         pq, most = engine.config.pq, engine.config.max_tokens
         key = pq.subspaces * (WORD + 2 * sum_bits(-(-most // engine.rate.keys)) / 8)
         keys = sum(
-            load.count * load.new * engine.split(load.cached)[0] for load in part_loads(model, step)
+            each.layers * load.count * load.new * engine.split(load.cached)[0]
+            for each in model.alike
+            for load in part_loads(each, step)
         )
-        moved = model.layers * model.heads * keys * key
+        moved = model.heads * keys * key
         return self.hardware.constants["sram"].interval * moved
 
     def attention(self, model: Model, step: Pass, work: Work, rest: float) -> Spent:

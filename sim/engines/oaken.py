@@ -251,13 +251,14 @@ class Oaken(MatrixEngine):
         return _records(model, self.settings, self.base("outliers"), self.memory_cycles)
 
     def supports(self, model: Model) -> None:
+        super().supports(model)
         self.records(model)
 
-    def kv_bytes(self, model: Model, tokens: int) -> float:
+    def cache_bytes(self, model: Model, tokens: int) -> float:
         """Records in pages, each stream by itself."""
         records = self.records(model)
         if records is None:
-            return super().kv_bytes(model, tokens)
+            return super().cache_bytes(model, tokens)
         kept = model.kept(tokens)
         vector = sum(count * self.paged(kept * each) for count, each in records.streams)
         return 2 * model.layers * vector

@@ -17,8 +17,6 @@ from sim.hardware import Hardware
 from sim.model import Model
 from sim.work import Part, Pass
 
-_CACHE = ("attention",)  # operations that a cache of its own replaces
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PairSettings(Config):
@@ -89,8 +87,8 @@ class Pair(Engine):
             return self.weights.cost(model, step)
         empty = Pass(tuple(Part(count=p.count, new=1, context=0) for p in step.parts), step.logits)
         first, second = self.weights.cost(model, empty), self.cache.cost(model, step)
-        spent = [_without_cache(each) for each in first.spent if each.name not in _CACHE]
-        attention = [each for each in second.spent if each.name == "attention"]
+        spent = [_without_cache(each) for each in first.spent if not _is_attention(each)]
+        attention = [each for each in second.spent if _is_attention(each)]
         reasons = dict.fromkeys((*first.extrapolated, *second.extrapolated))
         made = Cost((*spent, *attention), extrapolated=tuple(reasons))
         # Watts of a unit while it works; bytes of the memory once; standby of both all the time.
@@ -118,6 +116,11 @@ class Pair(Engine):
         """The area of both, by those whose figures both have."""
         first, second = self.weights.area, self.cache.area
         return {name: first[name] + second[name] for name in first if name in second}
+
+
+def _is_attention(spent: Spent) -> bool:
+    """Whether a cache of its own replaces an operation; models may have two of attention."""
+    return spent.name.endswith("attention")
 
 
 def _without_cache(spent: Spent) -> Spent:

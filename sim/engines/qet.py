@@ -23,9 +23,9 @@ from golden.qet.format import ImageShape
 from golden.qet.timing import gemv_fill, image_bound
 from sim.constant import Interval
 from sim.cost import Spent
-from sim.matrix import CONSTANTS, MatrixEngine, MatrixSettings, coded_matrices
+from sim.matrix import CONSTANTS, MatrixEngine, MatrixSettings
 from sim.model import Model
-from sim.work import LINEAR, Pass, Work, works
+from sim.work import LINEAR, Pass, Work, matrices_of, works
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,16 +116,17 @@ class Qet(MatrixEngine):
         return _matrix(inputs, outputs, self.settings, self.memory_cycles)
 
     def supports(self, model: Model) -> None:
+        super().supports(model)
         self.weight_bytes(model)
 
     def weight_bytes(self, model: Model) -> float:
         """Codes, maps and codebooks of the layers; router, embeddings and head as words."""
-        layer = model.stored(lambda *size: self.matrix(*size).bytes)
-        words = model.layers * model.router_weights + model.weights - model.layers * model.layer_weights
-        return model.layers * layer + words * self.settings.weight_bytes
+        layers = model.stored(lambda *size: self.matrix(*size).bytes)
+        words = model.router_weights + model.weights - model.layer_weights
+        return layers + words * self.settings.weight_bytes
 
     def linear(self, model: Model, work: Work) -> Spent:
-        found = [self.matrix(*size) for size in coded_matrices(model, work)]
+        found = [self.matrix(*size) for size in matrices_of(model, work)]
         if not found:
             return super().linear(model, work)
         experts = max(1, work.weights // (work.inputs * work.outputs))
@@ -162,7 +163,7 @@ class Qet(MatrixEngine):
                 continue
             experts = max(1, work.weights // (work.inputs * work.outputs))
             passes = max(work.rows, experts) if self.settings.method == "gemv" else experts
-            for size in coded_matrices(model, work):
+            for size in matrices_of(model, work):
                 shape = self.matrix(*size).shape
                 bits = sum(
                     (stage.entries + shape.rows) * shape.padded * shape.stored_entry_bits

@@ -31,13 +31,12 @@ from sim.matrix import (
     MatrixEngine,
     MatrixSettings,
     PartLoad,
-    coded_matrices,
     part_loads,
     with_background,
 )
 from sim.model import Model
 from sim.roofline import operation
-from sim.work import LINEAR, Pass, Work, works
+from sim.work import LINEAR, Pass, Work, matrices_of, works
 
 _WEIGHTS = tuple(name for name in NAMED if not name.startswith("cq"))
 _KV = ("none", "cq4", "cq2")
@@ -152,6 +151,7 @@ class VqLlm(MatrixEngine):
         return _attention(model, self.settings, self.memory_cycles)
 
     def supports(self, model: Model) -> None:
+        super().supports(model)
         self.weight_bytes(model)
 
     def matrix_bytes(self, inputs: int, outputs: int) -> float:
@@ -161,17 +161,17 @@ class VqLlm(MatrixEngine):
 
     def weight_bytes(self, model: Model) -> float:
         """Codes and codebooks of the layers; router, embeddings and head as words."""
-        layer = model.stored(self.matrix_bytes)
-        words = model.layers * model.router_weights + model.weights - model.layers * model.layer_weights
+        layers = model.stored(self.matrix_bytes)
+        words = model.router_weights + model.weights - model.layer_weights
         coded = self.coded(model)
         books = coded.book_bytes * model.kv_heads if coded else 0.0
-        return model.layers * (layer + books) + words * self.settings.weight_bytes
+        return layers + model.layers * books + words * self.settings.weight_bytes
 
-    def kv_bytes(self, model: Model, tokens: int) -> float:
+    def cache_bytes(self, model: Model, tokens: int) -> float:
         """Codes in pages, a stream for each head of K and of V of each layer."""
         coded = self.coded(model)
         if coded is None:
-            return super().kv_bytes(model, tokens)
+            return super().cache_bytes(model, tokens)
         stream = self.paged(model.kept(tokens) * coded.token_bytes)
         return 2.0 * model.layers * model.kv_heads * stream
 
@@ -181,7 +181,7 @@ class VqLlm(MatrixEngine):
         return math.ceil(tokens / (found.tokens if found.method == "gemm" else found.batch))
 
     def linear(self, model: Model, work: Work) -> Spent:
-        matrices = coded_matrices(model, work)
+        matrices = matrices_of(model, work)
         if not matrices:
             return super().linear(model, work)
         found = self.settings
@@ -225,9 +225,10 @@ class VqLlm(MatrixEngine):
         amount = self._looked(model, step.tokens)
         coded = self.coded(model)
         if coded:
-            for load in part_loads(model, step):
-                reads = load.count * model.kv_heads * coded.groups(load.new) * load.cached
-                amount += model.layers * reads * 2 * model.head_size * WORD
+            for each in model.alike:
+                for load in part_loads(each, step):
+                    reads = load.count * model.kv_heads * coded.groups(load.new) * load.cached
+                    amount += each.layers * reads * 2 * model.head_size * WORD
         return self.hardware.constants["sram"].interval * amount
 
     @functools.lru_cache(1 << 12)  # noqa: B019, engines are few and kept anyway
@@ -235,7 +236,7 @@ class VqLlm(MatrixEngine):
         """Bytes of entries that the matrices of a pass read."""
         amount = 0.0
         for work in works(model, Pass.decode(tokens, 0)):
-            if work.kind == LINEAR and coded_matrices(model, work):
+            if work.kind == LINEAR and matrices_of(model, work):
                 experts = max(1, work.weights // (work.inputs * work.outputs))
                 passes = self._passes(math.ceil(work.rows / experts))
                 amount += work.count * work.weights * passes * self.vq.stages * WORD

@@ -16,8 +16,9 @@ _SLACK = 1e-9  # of a page: a quotient of two floats may lie above a whole numbe
 class Page(Config):
     """``size`` tokens of all layers, or ``size`` bytes of each stream if ``is_bytes``.
 
-    A sequence has a stream for K and one for V of each layer and KV head. Its streams grow
-    together, so they take their next pages at the same token.
+    A sequence has a stream for K and one for V of each layer and KV head, or one of each layer
+    with latent attention. Its streams grow together, so they take their next pages at the same
+    token. Where some layers have a window, the pages of all streams count together.
     """
 
     size: int = dataclasses.field(metadata=declared(Range(1, 1 << 30)))
@@ -44,7 +45,7 @@ class Pages:
         check_fits(engine, model, 1, 1)
         self._engine, self._model = engine, model
         if page.is_bytes:
-            self.size = float(page.size * 2 * model.layers * model.kv_heads)
+            self.size = float(page.size * model.streams)
         else:
             self.size = float(engine.kv_bytes(model, page.size))
         self.total = int((engine.memory.capacity - engine.weight_bytes(model)) // self.size)

@@ -7,6 +7,7 @@ Shown to fail:
 - with the window of Mistral taken as 0 where its field is absent.
 """
 
+import dataclasses
 import json
 
 import pytest
@@ -244,3 +245,120 @@ def test_gguf_headers_that_are_refused(more, tensor, line):
         check_gguf("x", GGUF | more, [tensor])
     assert line in str(error.value)
     assert "\n" not in str(error.value)
+
+
+MOE = {"num_local_experts": 8, "num_experts_per_tok": 2}
+LATENT = {
+    "moe_intermediate_size": 32, "n_routed_experts": 8, "n_group": 4, "topk_group": 2,
+    "num_experts_per_tok": 2, "num_key_value_heads": 4, "first_k_dense_replace": 1,
+}  # fmt: skip
+CONTRADICTIONS = [
+    (llama(num_attention_heads=3), "num_attention_heads must divide hidden_size 64, not 3"),
+    (llama(num_key_value_heads=3), "num_key_value_heads must be a divisor of 4 heads, not 3"),
+    (llama(num_key_value_heads=8), "num_key_value_heads must be a divisor of 4 heads, not 8"),
+    (llama(head_dim=15), "head_dim must be even, as RoPE turns pairs, not 15"),
+    (of_kind("mixtral", **MOE | {"num_experts_per_tok": 9}),
+     "num_experts_per_tok must be 1..8, the experts, not 9"),
+    (of_kind("mixtral", **MOE, num_experts=4), "num_experts must be 8 or null, not 4"),
+    (of_kind("qwen3", layer_types=["full_attention"]),
+     "layer_types must be full_attention in all 2 layers"),
+    (of_kind("gemma2", layer_types=["full_attention", "chunked_attention"]),
+     "layer_types must be one of full_attention, sliding_attention in all 2 layers"),
+    (of_kind("gemma2", sliding_window=None), "sliding_window must be a whole number of 1 or more"),
+    (of_kind("gemma2", sliding_window=None, layer_types=["sliding_attention"] * 2),
+     "layer_types must be full_attention in all 2 layers"),
+    (of_kind("gemma2", hidden_act="gelu", hidden_activation="gelu_pytorch_tanh"),
+     "hidden_act must be 'gelu_pytorch_tanh' or null, not 'gelu'"),
+    (of_kind("gemma3_text", attn_logit_softcapping=50.0),
+     "attn_logit_softcapping must be null, not 50.0"),
+    (of_kind("gemma3_text", rope_parameters={"rope_type": "default"}),
+     "rope_parameters.rope_type must be absent: there is an object for each type of layer"),
+    (of_kind("smollm3", no_rope_layers=[1]), "no_rope_layers must be 0 or 1 for each of 2 layers"),
+    (of_kind("smollm3", no_rope_layers=[1, 2]), "no_rope_layers must be 0 or 1 for each of 2"),
+    (of_kind("smollm3", layer_types=["sliding_attention", "full_attention"]),
+     "layer_types must be full_attention in all 2 layers"),
+    (of_kind("gpt_oss", **MOE, swiglu_limit=5.0), "swiglu_limit must be 7.0 or null, not 5.0"),
+    (of_kind("gpt_oss", **MOE, experts_per_token=4), "experts_per_token must be 2 or null, not 4"),
+    (of_kind("qwen3_moe", **MOE, moe_intermediate_size=32, mlp_only_layers=[2]),
+     "mlp_only_layers must be of 0..1, not [2]"),
+    (of_kind("qwen3_moe", **MOE, moe_intermediate_size=32, decoder_sparse_step=9),
+     "decoder_sparse_step must be such that a layer has experts, not 9"),
+    (of_kind("deepseek_v3", **LATENT | {"n_group": 3}),
+     "n_group must be a divisor of 8 experts, with 2 or more in each, not 3"),
+    (of_kind("deepseek_v3", **LATENT | {"topk_group": 5}), "topk_group must be 1..4, the groups"),
+    (of_kind("deepseek_v3", **LATENT | {"num_experts_per_tok": 5}),
+     "num_experts_per_tok must be at most the experts of 2 groups, not 5"),
+    (of_kind("deepseek_v3", **LATENT | {"num_key_value_heads": 2}),
+     "num_key_value_heads must be 4, as each head has K and V, not 2"),
+    (of_kind("deepseek_v3", **LATENT, qk_head_dim=100), "qk_head_dim must be 192 or null, not 100"),
+    (of_kind("deepseek_v3", **LATENT, topk_method="greedy"),
+     "topk_method must be 'noaux_tc' or null, not 'greedy'"),
+    (of_kind("deepseek_v3", **LATENT | {"first_k_dense_replace": 2}),
+     "first_k_dense_replace must be such that a layer has experts, not 2"),
+    (of_kind("llama4_text", **MOE, moe_layers=[5]), "moe_layers must be of 0..1, not [5]"),
+    (of_kind("llama4_text", **MOE, attention_chunk_size=None),
+     "attention_chunk_size must be a whole number of 1 or more, not None"),
+    (of_kind("phi3", partial_rotary_factor=0.2),
+     "partial_rotary_factor must be such that an even number of elements turn, not 0.2"),
+    (of_kind("phi3", rope_scaling={"type": "su", "short_factor": [1.0], "long_factor": [1.0]}),
+     "rope_scaling.long_factor must be a list of 8 numbers, not [1.0]"),
+    (of_kind("phi3", rope_scaling={"type": "linear", "factor": 2.0}),
+     "rope_scaling.rope_type must be default or longrope, not 'linear'"),
+    (llama(rope_scaling={"rope_type": "yarn", "factor": 2.0}, max_position_embeddings=None),
+     "lacks rope_scaling.original_max_position_embeddings"),
+    (llama(rope_scaling={"rope_type": "llama3", "factor": 8.0}),
+     "lacks rope_scaling.high_freq_factor"),
+    (llama(rope_scaling={"rope_type": "linear", "factor": "8"}),
+     "rope_scaling.factor must be a number above 0, not '8'"),
+    (llama(auto_map={"AutoConfig": "configuration_phi3.Phi3Config"}), "auto_map must be null in a"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "line"), CONTRADICTIONS)
+def test_fields_that_contradict_each_other(fields, line):
+    with pytest.raises(ConfigError) as error:
+        Decoder.of("some/config.json", fields)
+    text = str(error.value)
+    assert text.startswith("some/config.json: ")
+    assert line in text
+    assert "\n" not in text
+
+
+def test_half_a_configuration():
+    """Seen to fail with a size that has a default of its own."""
+    sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+    more = {**MOE, **LATENT, "ffn_dim": 96}
+    for kind in KINDS:
+        for size in sizes:
+            own = of_kind(kind, **more) if "moe" in kind or kind == "deepseek_v3" else of_kind(kind)
+            with pytest.raises(ConfigError, match=f"x: lacks {size}$"):
+                Decoder.of("x", {name: own[name] for name in own if name != size})
+    for odd in (None, 3, [], "llama"):
+        with pytest.raises(ConfigError, match="x: must be an object of fields"):
+            Decoder.of("x", odd)
+    with pytest.raises(ConfigError, match="x: lacks model_type"):
+        Decoder.of("x", {})
+
+
+def test_code_of_transformers_own_names():
+    """Classes that transformers has by these names run in the place of the checkpoint's copies."""
+    own = {"AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM"}
+    assert Decoder.of("x", of_kind("phi3", auto_map=own)) == Decoder.of("x", of_kind("phi3"))
+    assert Decoder.of("x", of_kind("deepseek_v3", **LATENT, auto_map={
+        "AutoConfig": "configuration_deepseek.DeepseekV3Config"})).experts == 8  # fmt: skip
+
+
+def test_how_weights_are_stored():
+    fields = llama(quantization_config={"quant_method": "fp8"})
+    assert Decoder.of("x", fields, stored=False) == Decoder.of("x", llama())
+    with pytest.raises(ConfigError, match="quantization_config must be null in a model of llama"):
+        Decoder.of("x", fields)
+
+
+def test_sizes_that_follow_the_head():
+    made = Decoder.of("x", llama())
+    assert (made.rotary_size, made.attention_scale) == (16, 0.25)
+    wider = dataclasses.replace(made, head_size=64)
+    assert (wider.rotary_size, wider.attention_scale) == (64, 0.125)
+    granite = Decoder.of("x", of_kind("granite", attention_multiplier=0.5))
+    assert dataclasses.replace(granite, head_size=64).attention_scale == 0.5

@@ -366,7 +366,7 @@ def written(path: Path, **fields: object) -> Path:
         ({"sliding_window": 8}, "sliding_window must not be in a configuration of llama"),
         ({"num_local_experts": 8}, "num_local_experts must be 0 or null in a model of llama"),
         ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping must not be in a config"),
-        ({"model_type": "gemma2"}, "model_type must be one of llama, mistral"),
+        ({"model_type": "mamba"}, "model_type must be one of deepseek_v3, gemma"),
         ({}, "token ids must be 0..49 for this model, not 56"),
     ],
 )

@@ -13,6 +13,7 @@ from sim import engine as engine_module
 from sim import serve
 from sim.serving.arrivals import Load
 from sim.serving.trace import Request, read_trace, scaled
+from tests.sim.public_models import MODELS
 from tests.sim.serving_cases import FakeEngine
 
 HEAD = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -185,3 +186,30 @@ def test_bad_options(call, options, line):
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert err.startswith("sim.serve: ")
     assert line in err
+
+
+def test_layers_that_differ(monkeypatch, capsys, tmp_path):
+    """Passes are taken at the mean of their contexts: windows are noted, chunks are refused."""
+    file = tmp_path / "config.json"
+
+    def run(name, prompt):
+        file.write_text(json.dumps(MODELS[name].fields))
+        options = ("--arrivals", "burst", "--requests", "3", "--out", "4", "--prompt", prompt)
+        monkeypatch.setattr("sys.argv", ["x", "--hw", "oaken-lpddr-fp16", "--model", str(file),
+                                         *options, "--json"])  # fmt: skip
+        return serve.main() or 0, *capsys.readouterr()
+
+    status, out, _ = run("gemma-3-1b", "600")
+    found = json.loads(out)
+    assert status == 0
+    assert found["notes"] == [
+        f"{file}: some layers have a window of 512 tokens; a pass is taken at the mean of its "
+        "contexts, so it reads no less there than the sequences do"
+    ]
+    assert found["results"][0]["finished"] == 3
+    assert run("Llama-4-Scout-17B-16E", "8000")[0] == 0
+    status, out, error = run("Llama-4-Scout-17B-16E", "8189")
+    assert (status, out) == (2, "")
+    line = "attention_chunk_size must be at least the 8193 tokens of the longest request, not 8192"
+    assert f"{file}: {line}" in error
+    assert error.count("\n") == 1

@@ -20,6 +20,14 @@ def _number(default: float, meaning: str) -> Any:
     return dataclasses.field(default=default, metadata=declared(RealRange(0.0, _REAL), meaning))
 
 
+class _Whole(int):
+    """A ``rotary_size`` that follows ``head_size``: ``dataclasses.replace`` makes it anew."""
+
+
+class _Scale(float):
+    """An ``attention_scale`` that follows ``head_size`` in the same way."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Decoder(Config):
     """A decoder-only model. All sizes are elements, none is rounded.
@@ -83,7 +91,7 @@ class Decoder(Config):
     rotary_size: int = bounded(0, 0, _MOST, "elements of a head that RoPE turns; head_size")
     unrotated: tuple[bool, ...] = ()  # layers without RoPE
 
-    # Latent attention
+    # Latent attention. The norms of both latents add 1e-6, whatever norm_eps is.
     query_rank: int = bounded(0, 0, _MOST, "elements of a token's latent query; 0: none")
     kv_rank: int = bounded(
         0, 0, _MOST, "those of its latent K and V, which the cache holds; 0: none"
@@ -112,6 +120,10 @@ class Decoder(Config):
     dense_intermediate: int = bounded(0, 0, _MOST, "elements inside a network of these layers")
 
     def __post_init__(self) -> None:
+        if self.rope and (not self.rotary_size or isinstance(self.rotary_size, _Whole)):
+            object.__setattr__(self, "rotary_size", _Whole(self.head_size))
+        if not self.attention_scale or isinstance(self.attention_scale, _Scale):
+            object.__setattr__(self, "attention_scale", _Scale(self.head_size**-0.5))
         self._check_range("kv_heads", 1, self.heads)
         if self.heads % self.kv_heads:
             self._refuse("kv_heads", f"a divisor of {self.heads} heads")
@@ -123,10 +135,6 @@ class Decoder(Config):
                 self._refuse(field, f"empty, or a truth for each of {self.layers} layers")
         if self.dense and not self.dense_intermediate:
             self._refuse("dense_intermediate", "above 0 where a layer has a plain network")
-        if self.rope and not self.rotary_size:
-            object.__setattr__(self, "rotary_size", self.head_size)
-        if not self.attention_scale:
-            object.__setattr__(self, "attention_scale", self.head_size**-0.5)
 
     @classmethod
     def of(cls, name: str, fields: Any, stored: bool = True) -> Self:

@@ -1,4 +1,4 @@
-"""What a GGUF file's header states that transformers leaves out when it reads the file."""
+"""GGUF files whose header states what transformers leaves out are refused. Pure Python."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""How the configuration of each ``model_type`` is read: one function for each kind of model."""
+"""The readers of configurations: one function for each ``model_type``. Pure Python."""
 
 import math
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def _sizes(read: Read, kv_heads: int | None = None, head_size: int | None = None
 
 
 def _network(read: Read, tied: bool = False) -> Made:
-    """Fields that every kind of LLaMA has beside sizes and RoPE: RMSNorm, a gated network."""
+    """Fields that every kind of LLaMA has: RMSNorm and a gated network."""
     return {
         "intermediate": read.whole("intermediate_size"),
         "activation": read.text("hidden_act", "silu"),
@@ -199,7 +199,7 @@ def _gemma(read: Read) -> Made:
 
 
 def _gemma_of_windows(read: Read, absent: Callable[[int], list[bool]]) -> Made:
-    """What Gemma 2 and 3 share. absent: layers with a window, where ``layer_types`` is absent."""
+    """Fields of Gemma 2 and 3. absent: layers with a window, where ``layer_types`` is absent."""
     sizes = _rotated(_sizes(read, kv_heads=4, head_size=256), read)
     activation = read.text("hidden_activation", "gelu_pytorch_tanh")
     read.fixed("hidden_act", activation)
@@ -344,7 +344,7 @@ def _opt(read: Read) -> Made:
 
 
 def _experts(read: Read, field: str = "num_local_experts", active: int | None = None) -> Made:
-    """How many there are, and how many a token passes. active: where the field is absent."""
+    """The number of experts, and of those that a token passes, ``active`` if absent."""
     experts = read.whole(field)
     passed = read.whole("num_experts_per_tok", absent=active)
     if passed > experts:
@@ -478,7 +478,9 @@ def _deepseek_v3(read: Read) -> Made:
         "num_nextn_predict_layers", "num_mtp_layers", "aux_loss_alpha", "seq_aux", "ep_size"
     )
     heads, layers = read.whole("num_attention_heads"), read.whole("num_hidden_layers")
-    read.fixed("num_key_value_heads", heads)
+    groups = read.whole("num_key_value_heads", absent=128, null=heads)
+    if groups != heads:
+        read.refuse("num_key_value_heads", f"{heads}, as each head has K and V", groups)
     if rotary % 2:
         read.refuse("qk_rope_head_dim", "even, as RoPE turns pairs", rotary)
     rank = read.whole("q_lora_rank", absent=1536, null=0)

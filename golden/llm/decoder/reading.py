@@ -144,7 +144,7 @@ class Read:
         """Refuse another value than what transformers computes with, or null."""
         found = self.get(field)
         if found is not None and not same(found, value):
-            self.refuse(field, f"{shown(value)} or null", found)
+            self.refuse(field, "null" if value is None else f"{shown(value)} or null", found)
 
     def unread(self, *fields: str) -> None:
         """Accept fields that transformers does not read in this kind of model, at any value."""

@@ -1,4 +1,4 @@
-"""How a configuration states RoPE: one type for all layers, or one for each kind of layer."""
+"""Readers of RoPE: one type for all layers, or one for each kind of layer. Pure Python."""
 
 from collections.abc import Callable
 from typing import Any
