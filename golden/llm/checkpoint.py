@@ -200,6 +200,11 @@ def _check_architecture(kind: str | None, name: str, architectures: Collection[s
 
 def _check_tensors(info: dict[str, Any], name: str) -> None:
     """CheckpointError: tensors that transformers has filled at random, or has left out."""
+    for key, stored, wanted in sorted(info["mismatched_keys"]):
+        raise CheckpointError(
+            f"{name}: the shape of {key} must be {list(wanted)} by its configuration, "
+            f"not {list(stored)}"
+        )
     for what, keys in (
         ("has no tensor", sorted(info["missing_keys"])),
         ("has a tensor that its model does not know,", sorted(info["unexpected_keys"])),
@@ -287,7 +292,8 @@ def load(
     CheckpointError, in one line:
 
     - the file or name does not exist, or cannot be read;
-    - tensors are missing or unknown;
+    - tensors are missing, unknown, or of another shape than the configuration gives;
+    - the weights are pickled: only safetensors and GGUF are read;
     - the model has another architecture, or a field that nobody reads (golden.llm.decoder);
     - the packages that read it are missing.
     """
@@ -325,7 +331,12 @@ def load(
                 with _as_checkpoint_error():
                     _check_gguf(str(path), name)
             found: Any = AutoModelForCausalLM.from_pretrained(
-                place, dtype=torch.float32, output_loading_info=True, **options
+                place,
+                dtype=torch.float32,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # _check_tensors names them
+                use_safetensors=True,  # a pickle can run any code
+                **options,
             )
             loaded, info = found
             what, describe = "the tokenizer of ", class_and_reason

@@ -23,6 +23,13 @@ _FUSED = {
     "self_attn.qkv_proj": ("q_proj", "k_proj", "v_proj"),
     "mlp.gate_up_proj": ("gate_proj", "up_proj"),
 }
+# Types of models whose decoder layers ``block_of`` describes after ``unify``.
+FAMILIES = frozenset(
+    """
+    gemma gemma2 gemma3_text gpt_oss granite llama mistral mixtral olmo2 phi3 qwen2 qwen3 qwen3_moe
+    smollm3
+    """.split()
+)
 # Kinds of linear layers that read what follows the norm before attention, or before the network.
 READERS = {"attention": ("q", "k", "v"), "network": ("gate", "up")}
 _NETWORK = "mlp"
@@ -180,7 +187,7 @@ def may_shift_keys(attention: nn.Module) -> bool:
 
 
 def keeps_heads_first(norm: nn.Module) -> bool:
-    """Whether a norm of K's heads reads (B, heads, T, size), as Gemma's, not (B, T, heads, size)."""
+    """Whether a norm of K's heads reads (B, heads, T, size): Gemma's, not (B, T, heads, size)."""
     return isinstance(norm, RmsNorm)
 
 

@@ -522,13 +522,13 @@ def test_the_layer_of_a_nan_is_named(tiny, tiny_windows):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """A transformers folder with a tokenizer of characters."""
-    from golden.llm.eval.llama2c import _tokenizer
+    from golden.llm.eval.llama2c import tokenizer_of
 
     path = tmp_path_factory.mktemp("model")
     tiny_llama().model.save_pretrained(path)
     letters = [chr(i) for i in range(97, 97 + 26)]
     pieces = ["<unk>", "▁", *letters, ".", ","]
-    _tokenizer(pieces + [f"<{i}>" for i in range(64 - len(pieces))]).save_pretrained(path)
+    tokenizer_of(pieces + [f"<{i}>" for i in range(64 - len(pieces))]).save_pretrained(path)
     return path
 
 
@@ -566,7 +566,7 @@ BAD = [
     (["--model", "{tmp}/broken.gguf"], "cannot read {tmp}/broken.gguf: "),
     (["--model", "{tmp}/broken"], "cannot read {tmp}/broken: "),
     (["--model", "{tmp}/mute"], "cannot read the tokenizer of {tmp}/mute: " + TOKENIZERS),
-    (["--model", "{tmp}/other"], "other has the architecture gpt2; supported: llama"),
+    (["--model", "{tmp}/other"], "other has the architecture gpt2; supported: gemma, "),
     (["--model", "{tmp}/nan"],
      "model.layers.1.mlp.up_proj.weight holds a value that is not finite"),
     (["--model", "{tmp}/window"], "window: sliding_window must not be in a configuration of llama"),

@@ -22,7 +22,7 @@ from golden.llm.eval.evaluate import Settings, evaluate
 from golden.llm.eval.method import Method, State
 from golden.llm.methods import parse
 from golden.llm.methods.million import Million, attend, recent_tokens
-from golden.llm.patch import K, Patch, V
+from golden.llm.patch import K, Patch, Scores, V
 
 SMALL = "subspaces=2,bits=4,few=true"
 
@@ -201,7 +201,7 @@ def test_attention_query_by_query(tokens: int) -> None:
     q = torch.randn(1, 4, tokens, 8, generator=generator)
     k, v, k_coded, v_coded = (torch.randn(1, 2, tokens, 8, generator=generator) for _ in range(4))
     recent = torch.randint(0, 4, (tokens,), generator=generator)
-    found = attend(q, (k, v), (k_coded, v_coded), recent, 0.3)
+    found = attend(q, (k, v), (k_coded, v_coded), recent, Scores(0.3))
     for t in (*range(min(tokens, 5)), tokens - 1):
         for head in range(4):
             kv = head // 2

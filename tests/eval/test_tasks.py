@@ -34,7 +34,7 @@ from golden.llm.checkpoint import Checkpoint, CheckpointError, load
 from golden.llm.eval.calibration import CalibrationData
 from golden.llm.eval.command import main
 from golden.llm.eval.evaluate import Settings, evaluate
-from golden.llm.eval.llama2c import _tokenizer
+from golden.llm.eval.llama2c import tokenizer_of
 from golden.llm.eval.method import Site
 from golden.llm.eval.state import calibrate
 from golden.llm.eval.tasks import Run, prepare
@@ -129,7 +129,7 @@ def place(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("model")
     uneven_llama().model.save_pretrained(path)
     pieces = ["<unk>", "▁", "<end>", *map(chr, range(97, 123)), ".", ","]
-    tokenizer = _tokenizer(pieces + [f"<{i}>" for i in range(64 - len(pieces))])
+    tokenizer = tokenizer_of(pieces + [f"<{i}>" for i in range(64 - len(pieces))])
     tokenizer.eos_token = "<end>"
     tokenizer.save_pretrained(path)
     return path
@@ -306,7 +306,7 @@ def test_bad_input_is_one_line(checkpoint, folder, names, options, line):
 
 
 def test_a_tokenizer_without_a_beginning_is_refused(checkpoint, folder):
-    bare = Checkpoint(checkpoint.model, _tokenizer(["<unk>", "▁", "a"]), "bare")
+    bare = Checkpoint(checkpoint.model, tokenizer_of(["<unk>", "▁", "a"]), "bare")
     with pytest.raises(CheckpointError, match="tokenizer of bare has no token of a text's begin"):
         prepare(bare, ["next"], folder)
 

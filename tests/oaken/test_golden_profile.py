@@ -345,7 +345,7 @@ def test_models_of_another_kind_are_refused() -> None:
 
 def written(path: Path, **fields: object) -> Path:
     """A tiny model's folder whose configuration has other fields; its tokenizer knows 60 words."""
-    from golden.llm.eval.llama2c import _tokenizer
+    from golden.llm.eval.llama2c import tokenizer_of
 
     config = LlamaConfig(
         hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
@@ -354,7 +354,7 @@ def written(path: Path, **fields: object) -> Path:
     LlamaForCausalLM(config).save_pretrained(path)
     letters = ["<unk>", "▁", *map(chr, range(97, 97 + 26))]
     # Letters have the last ids: they are not of the embedding.
-    _tokenizer([f"<{i}>" for i in range(60 - len(letters))] + letters).save_pretrained(path)
+    tokenizer_of([f"<{i}>" for i in range(60 - len(letters))] + letters).save_pretrained(path)
     file = path / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | fields))
     return path

@@ -199,9 +199,9 @@ class CalibrationData:
     ) -> dict[str, Tensor]:
         """function of every linear layer's input x (T, K), reduced over the windows.
 
-        Layers that read the same tensor share one call. A layer that never ran, of an expert that no
-        token has, saw one row of zeros. For example the largest magnitude of every
-        channel: ``accumulate("maximum", lambda x: x.abs().amax(0), torch.maximum)``; the Hessian of
+        Layers that read the same tensor share one call. A layer that never ran, of an expert that
+        no token has, saw one row of zeros. For example the largest magnitude of every channel:
+        ``accumulate("maximum", lambda x: x.abs().amax(0), torch.maximum)``; the Hessian of
         GPTQ: ``accumulate("hessian", lambda x: x.T @ x)``. ``key`` names the function for resuming.
         """
         chosen = list(self.linears) if names is None else list(names)

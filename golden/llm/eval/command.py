@@ -52,9 +52,9 @@ from golden.llm.eval.state import calibrate, load_header, load_states
 from golden.llm.eval.svg import check_matplotlib
 from golden.llm.eval.tasks import prepare
 from golden.llm.methods import broken, discover, parse_all, use_files
+from golden.llm.structure import FAMILIES
 
-# Model types of transformers whose modules have the names and the order of LLaMA's.
-ARCHITECTURES = frozenset({"llama"})
+ARCHITECTURES = FAMILIES  # model types of transformers that are evaluated
 _SEED_MAX = 1 << 40  # a method makes several seeds of torch of it, which are below 2**64
 
 

@@ -107,7 +107,7 @@ def read_vocabulary(path: Path) -> list[str]:
     return pieces
 
 
-def _tokenizer(pieces: list[str]) -> Any:
+def tokenizer_of(pieces: list[str]) -> Any:
     """Characters to ids, runs of white space to one "▁", one before the text."""
     from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
     from tokenizers.models import WordLevel
@@ -138,7 +138,7 @@ def convert(model: Path, vocabulary: Path, folder: Path) -> None:
     loaded = LlamaForCausalLM(LlamaConfig(**config))
     loaded.load_state_dict(state)
     loaded.save_pretrained(folder)
-    _tokenizer(pieces).save_pretrained(folder)
+    tokenizer_of(pieces).save_pretrained(folder)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -2,8 +2,9 @@
 
     post = h + attention(h),  next h = post + network(post)
 
-Norms before and after both are part of them (golden.llm.structure). So a layer may learn from what the quantized layers before it give. Patches decide
-what a run of a layer computes: hooks of a patch that is open during the run are part of it.
+Norms before and after both are part of them (golden.llm.structure). So a layer may learn from what
+the quantized layers before it give. Patches decide what a run of a layer computes: hooks of a patch
+that is open during the run are part of it.
 """
 
 import contextlib

@@ -32,13 +32,13 @@ class SmoothQuant(Method):
 
         y = (x / s)(W * s)^T,    s_k = max |x_k|**alpha / max |w_k|**(1 - alpha)
 
-    q, k and v share one s, and so do gate and up of all experts. Their 1 / s goes into the weight of
-    the norm before them, so it costs nothing; without such a norm they are left as they are. Scope
-    ``all`` adds o_proj and down_proj, beyond the paper's ``norms``. down_proj's 1 / s goes into the
-    rows of up_proj, where the rounding per row does not feel it. o_proj's 1 / s stays a product at
-    its input, so that the cached V does not change. So does down_proj's where its input is not
-    proportional to up_proj's outputs. It counts 16 bits per channel. Symmetric round to nearest as ``rtn-wNaM``; 16 bits leave weights or
-    activations as they are.
+    q, k and v share one s, and so do gate and up of all experts. Their 1 / s goes into the weight
+    of the norm before them, so it costs nothing; without such a norm they are left as they are.
+    Scope ``all`` adds o_proj and down_proj, beyond the paper's ``norms``. down_proj's 1 / s goes
+    into the rows of up_proj, where the rounding per row does not feel it. o_proj's 1 / s stays a
+    product at its input, so that the cached V does not change. So does down_proj's where its input
+    is not proportional to up_proj's outputs. It counts 16 bits per channel. Symmetric round to
+    nearest as ``rtn-wNaM``; 16 bits leave weights or activations as they are.
     """
 
     pattern: ClassVar[str] = r"smoothquant-w(?P<weight_bits>\d{1,3})a(?P<activation_bits>\d{1,3})"

@@ -93,9 +93,7 @@ class SqueezeLlmLike(Method):
             made[f"{name}.place"] = place.to(torch.int32).cpu()
             made[f"{name}.value"] = weight.flatten()[place].half().cpu()
             fisher = fisher.flatten().index_fill(0, place, 0).reshape(weight.shape)
-        # None: of an expert that no token has, nothing is known.
-        known = fisher if bool(fisher.any()) else None
-        codebook = codebooks(weight, known, self.weight_bits)
+        codebook = codebooks(weight, fisher, self.weight_bits)
         made[f"{name}.codebook"] = codebook.cpu()
         made[f"{name}.code"] = nearest(weight, codebook).cpu()
         return made

@@ -29,6 +29,7 @@ _UNSURE = 255  # the cell is so near to a threshold that the scale decides
 _SCALE_MIN = _CELLS * 2.0**FP16.grid_exponent
 _BLOCK = 1 << 17  # elements at a time on a CPU: what stays in its cache
 _POSITION_BITS = K_MAX.bit_length()
+_PLAIN = Scores(1.0)
 
 
 def half_words(x: Tensor) -> Tensor:
@@ -185,7 +186,7 @@ def fake_attention(
     integer_bits: int,
     query: FakeCodebook | None = None,
     rows: int = 256,
-    rule: Scores = Scores(1.0),
+    rule: Scores = _PLAIN,
 ) -> Tensor:
     """Attention with integer probabilities: (B, heads, T, head_dim).
 

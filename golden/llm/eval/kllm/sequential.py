@@ -101,8 +101,11 @@ class _Layer:
             for name in readers_of(self.layer, where):
                 made += self.inputs(name, post)
             for name in block_of(self.layer).of_kind(where):
-                module = linear[name]
-                made += self._tapped(lambda patch, tap, module=module: patch.output(module, tap), post)
+
+                def put_output(patch: Patch, tap: Tap, module: nn.Module = linear[name]) -> None:
+                    patch.output(module, tap)
+
+                made += self._tapped(put_output, post)
             return made
 
         def put(patch: Patch, tap: Tap) -> None:
