@@ -95,7 +95,7 @@ def test_machine_computes_the_layer(name: str, options: LayerOptions, tokens: in
 def test_weights_have_their_factors(name: str) -> None:
     """A quantized weight is that of the model times gamma before it and the scale of scores.
 
-    Shown to fail: another scale of scores; gamma before a matmul that no norm precedes.
+    Shown to fail: another scale of scores; scales without the factor of the norm that follows.
     """
     found, options = example(name), LayerOptions()
     weights, quantized = found.weights, quantized_example(name, options)
@@ -161,9 +161,9 @@ def test_a_model_of_such_layers(name: str) -> None:
 def test_a_calibrated_layer_is_what_the_method_measures(name: str) -> None:
     """golden.llm.eval's codebooks and weights in a program, against the model with the method.
 
-    K and V are Oaken's in both. A rounding may move an index: so, some token. Shown to fail: the
-    factor of what a layer adds, or the order of a head's elements, left out; q's norm with another
-    epsilon than k's.
+    K and V are Oaken's in both. A rounding may move an index: so, some token. Shown to fail:
+    without the factor of what a layer adds; without the order of a head's elements; q's norm with
+    another epsilon than k's.
     """
     model = random_model(KINDS[name])
     method = KllmPlain(glu="exact", center=True, rotate=True, tokens=64)

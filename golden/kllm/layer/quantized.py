@@ -122,7 +122,7 @@ def quantize_layer(
     if "q" not in weights.norm:
         w["q"] = w["q"] * weights.scaling
     gamma = {"input_layernorm": weights.input_norm, "post_attention_layernorm": weights.post_norm}
-    for name in shape.linears if shape.normed_before else ():
+    for name in shape.linears:
         norm = LINEARS[name].norm
         if norm is not None:
             w[name] = fold(w[name].t(), gamma[norm]).weight.t()

@@ -101,7 +101,7 @@ class LayerInputs:
 
 
 def layer_inputs(model: Any, ids: Tensor, layer: int) -> LayerInputs:
-    """Captures layer ``layer`` of a transformers LLaMA model on token ids (T,).
+    """Captures layer ``layer`` of a transformers model on token ids (T,).
 
     ValueError: no such layer. CheckpointError: the embedding lacks a token.
     """
