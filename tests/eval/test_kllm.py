@@ -148,12 +148,12 @@ def attention_case(heads: int, kv_heads: int, tokens: int, size: int) -> tuple[t
 def test_attention_without_quantization_is_attention() -> None:
     q, k, v = (x[None] for x in attention_case(6, 2, 21, 16))
     scale = v.abs().amax(-1, keepdim=True)
-    found = fake_attention(q, k, v, scale, 16, rows=8)
+    found = fake_attention(q, k, (v, scale), 16, rows=8)
     wanted = torch.nn.functional.scaled_dot_product_attention(
         q, k, v, is_causal=True, scale=1.0, enable_gqa=True
     )
     assert (found - wanted).norm() <= 2e-3 * wanted.norm()  # scores are rounded to FP16
-    assert not torch.equal(found, fake_attention(q, k, v, scale, 8, rows=8))
+    assert not torch.equal(found, fake_attention(q, k, (v, scale), 8, rows=8))
 
 
 @pytest.mark.parametrize("bits", [4, 8])
@@ -168,7 +168,8 @@ def test_attention_is_near_the_exact_one(bits: int, index: bool) -> None:
     )
     q, k, v = (fake_tokens(x, FakeCodebook.of(book)) for x, book in zip(real, books, strict=True))
     query = q.value if index else real[0].half().float()
-    found = fake_attention(query[None], k.value[None], v.value[None], v.scale[None], bits, rows=8)
+    values = v.value[None], v.scale[None]
+    found = fake_attention(query[None], k.value[None], values, bits, rows=8)
     wanted = float_from_bits(wanted)
     # One integer that differs is a step of 1 / 15 or 1 / 255 of the largest weight.
     assert (found[0] - wanted).norm() <= (0.02 if bits == 4 else 3e-3) * wanted.norm()

@@ -24,7 +24,7 @@ def fast_attention(scores: str) -> Tensor:
     q, k, v = (x[None] for x in operands())
     query = FakeCodebook.of(BOOK) if scores == "index" else None
     scale = v.abs().amax(-1, keepdim=True)
-    return fake_attention(q, k, v, scale, 8, query, rows=4)
+    return fake_attention(q, k, (v, scale), 8, query, rows=4)
 
 
 def operands() -> list[Tensor]:

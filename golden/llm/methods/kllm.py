@@ -592,7 +592,7 @@ class Kllm(Method):
                 v, scale = made.value, made.scale
             else:  # another method's cache, or none: the magnitude of what is there
                 scale = v.abs().amax(-1, keepdim=True)
-            y = fake_attention(q, k, v, scale, self.integer_bits, query, rule=scores)
+            y = fake_attention(q, k, (v, scale), self.integer_bits, query, rule=scores)
             name = f"{site.layer_names[layer]}.self_attn"
             if name in site.exact and self._exact_attention:
                 if not scores.is_plain:

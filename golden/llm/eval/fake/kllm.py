@@ -181,8 +181,7 @@ def fake_integers(x: Tensor, bits: int) -> tuple[Tensor, Tensor]:
 def fake_attention(
     q: Tensor,
     k: Tensor,
-    v: Tensor,
-    scale_v: Tensor,
+    v: tuple[Tensor, Tensor],
     integer_bits: int,
     query: FakeCodebook | None = None,
     rows: int = 256,
@@ -191,8 +190,8 @@ def fake_attention(
     """Attention with integer probabilities: (B, heads, T, head_dim).
 
     q: (B, heads, T, head_dim), scaled
-    k, v: (B, kv_heads, T, head_dim), dequantized
-    scale_v: (B, kv_heads, T, 1), V's token scales
+    k: (B, kv_heads, T, head_dim), dequantized
+    v: the same of V, and its token scales (B, kv_heads, T, 1)
     query: of quantized q
     rows: queries at a time
     rule: a cap of scores, which is rounded to FP16, what a query sees, and sinks
@@ -206,7 +205,8 @@ def fake_attention(
     kv_heads = k.shape[1]
     grouped = q.reshape(batch, kv_heads, heads // kv_heads, tokens, size)
     y = torch.empty_like(grouped)
-    unit = v / torch.where(scale_v > 0, scale_v, 1)
+    value, scale_v = v
+    unit = value / torch.where(scale_v > 0, scale_v, 1)
     weight = scale_v[:, :, None].transpose(-1, -2)  # (B, kv_heads, 1, 1, T)
     hidden = torch.ones(rows, rows, dtype=torch.bool, device=q.device).triu(1)
     direct, index = SCORES
