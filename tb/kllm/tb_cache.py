@@ -152,6 +152,7 @@ class Unit(Followed):
         return await super().replay(bench, packets, **flow)
 
     async def interrupt(self, bench, cut, **flow) -> None:
+        self.begin(bench)  # the commands come from the first on, and so do their batches
         self.engine.slow = True
         await super().interrupt(bench, cut, **flow)
 
