@@ -185,8 +185,9 @@ class Unit(Followed):
                 answers[name] += len(step[name])
                 if step[name] and not (step["write"] and name == "ended"):
                     late = cycles[name][answers[name] - 1] + ENDS
-                    # Zeros of the last places may come after it.
-                    assert status == late or (step["write"] and status > late), f"command {n}"
+                    # Zeros of the last places may come after it, and the walk over these places.
+                    may_be_later = step["write"] or step["ends_empty"]
+                    assert status == late or (may_be_later and status > late), f"command {n}"
             if not asks and not step["write"] and step["status"][0]:
                 assert status == begin + REFUSED, f"command {n}"
             begin = status + 1

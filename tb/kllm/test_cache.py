@@ -190,7 +190,10 @@ class Script:
         before = machine.vector.clone()
         words = encode(opcode, 0, {}, operands)
         status = machine.step(words).status
-        step = self._empty() | {"place": operands["place"]}
+        places = self._places(operands)
+        step = self._empty() | {
+            "place": operands["place"], "ends_empty": bool(places) and places[-1] is None,
+        }  # fmt: skip
         step["command"] = [command_payload(words)]
         step["status"] = [int(status)]
         if status != CommandStatus.RANGE or cache.appends or cache.attends:

@@ -66,6 +66,7 @@ class KllmCache(Block):
     that takes none stops the engine. Host and engine take turns.
 
     Rows are read and written at one per cycle, with at most ``AHEAD`` reads without an answer.
+    Each place without a token takes a cycle, so a status may come later where the last have none.
     ``q``, ``kv`` and ``write`` depend combinationally on the streams that bring their words.
     Golden: golden.kllm.machine.Machine.
     """
