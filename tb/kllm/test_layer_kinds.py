@@ -3,8 +3,11 @@
 A kind is another program: there is one accelerator for all, that of tb.kllm.test_layer, and its
 comparisons.
 
-Shown to fail: the last bit of golden's GELU; a bit of a bias, or of a gamma, on the chip alone;
-golden's MATMUL DIRECT without its stride of rows.
+Shown to fail:
+
+- the last bit of golden's GELU;
+- golden's MATMUL DIRECT without its stride of rows;
+- the last bit of a bias, or of a gamma, on the chip alone.
 """
 
 import pytest
