@@ -1,7 +1,13 @@
 """Layers of all kinds that the compiler serves on KllmAccelerator, equal to golden in every bit.
 
 A kind is another program: there is one accelerator for all, that of tb.kllm.test_layer, and its
-comparisons. Shown to fail: PLANTED
+comparisons.
+
+Shown to fail:
+
+- the last bit of golden's GELU;
+- golden's MATMUL DIRECT without its stride of rows;
+- the last bit of a bias, or of a gamma, on the chip alone.
 """
 
 import dataclasses
