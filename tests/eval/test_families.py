@@ -19,9 +19,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from golden.config import ConfigError
 from golden.llm import checkpoint
-from golden.llm.checkpoint import CheckpointError
+from golden.llm.checkpoint import Checkpoint, CheckpointError
 from golden.llm.eval.calibration import CalibrationData
+from golden.llm.eval.command import exact_layers
+from golden.llm.eval.evaluate import Settings, evaluate
 from golden.llm.eval.llama2c import tokenizer_of
 from golden.llm.eval.method import Site
 from golden.llm.eval.perplexity import loss
@@ -30,7 +33,7 @@ from golden.llm.eval.walk import LayerWalk, Tap
 from golden.llm.methods import built_in, parse_all
 from golden.llm.patch import K, Patch, Scores, V
 from golden.llm.structure import FAMILIES, block_of, logits
-from tests.families import LAYERS, family, token_ids
+from tests.families import LAYERS, Letters, family, token_ids
 
 NAMES = sorted(FAMILIES)
 IDS = token_ids(2, 96)
@@ -221,6 +224,63 @@ def test_every_method_runs(own):
     measured = loss(model, [IDS]).windows
     own = torch.nn.functional.cross_entropy(wanted[:, :-1].mT, IDS[:, 1:], reduction="none")
     assert torch.allclose(torch.tensor(measured), own.mean(1), atol=1e-5)
+
+
+# Of each family a linear layer that the exact arithmetic of KLLM runs, with what is special there.
+EXACT = {
+    "llama": ["*.1.*.q_proj", "*.1.*.v_proj", "*.1.*.o_proj", "*.1.mlp.gate_proj", "*.1.*.down_proj"],
+    "olmo2": ["*.1.*.q_proj", "*.1.mlp.gate_proj", "*.1.*.down_proj"],
+    "gpt_oss": ["*.1.*.k_proj", "*.1.*.2.down_proj"],
+    "gemma2": ["*.1.*.q_proj", "*.1.mlp.up_proj"],
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("glu", ["exact", "index"])
+def test_exact_layers_are_near_the_fast_ones(name, glu):
+    """Biases, a token without a norm before it, experts. Indices may move by one rounding.
+
+    Shown to fail: no biases; tokens without a norm quantized twice.
+    """
+    checkpoint = Checkpoint(family(name), Letters(), name)
+    method = parse_all(f"kllm-plain-w4a4:glu={glu}")
+    states = calibrate(method, CalibrationData(checkpoint.model, list(token_ids(3, 96, seed=14))))
+    layers = exact_layers(checkpoint, EXACT[name])
+    settings = Settings(exact=layers)
+    found = evaluate(checkpoint, "kllm", method, list(IDS[:, :32]), states, settings).bit_true
+    assert found.keys() == set(layers)
+    assert max(each["relative"] for each in found.values()) < 0.02, found
+
+
+def test_gate_and_up_of_an_expert_have_no_exact_arithmetic():
+    checkpoint = Checkpoint(family("mixtral"), Letters(), "mixtral")
+    method = parse_all("kllm-plain-w4a4")
+    states = calibrate(method, CalibrationData(checkpoint.model, list(token_ids(3, 96, seed=14))))
+    settings = Settings(exact=["model.layers.0.mlp.experts.1.gate_proj"])
+    with pytest.raises(ConfigError, match="kllm has no bit-true arithmetic for"):
+        evaluate(checkpoint, "kllm", method, list(IDS), states, settings)
+
+
+@pytest.mark.parametrize("name", ["llama", "olmo2", "gemma2"])
+def test_words_of_products_are_of_what_the_layers_read(name):
+    """With words of 12 bits each linear layer is a little off, whatever norm comes before it.
+
+    Shown to fail: tokens without a norm quantized twice.
+    """
+    model = family(name)
+    data = CalibrationData(model, list(token_ids(3, 96, seed=14)))
+    outputs = []
+    for product in ("rounded", "fixed16"):
+        (method,) = parse_all(f"kllm-plain-w4a4:glu=exact,product={product}")
+        state = method.calibrate(data)
+        seen: list[Tensor] = []
+        with torch.no_grad(), Site(model) as site:
+            method.install(site, state)
+            q = site.linears["model.layers.0.self_attn.q_proj"]
+            site.output(q, lambda y, seen=seen: (seen.append(y), y)[1])
+            model(IDS, use_cache=False)
+        outputs.append(seen[0])
+    assert 0 < difference(outputs[1], outputs[0]) < 2e-3
 
 
 def test_an_expert_without_tokens_keeps_its_weights_in_reach():

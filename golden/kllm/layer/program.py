@@ -71,6 +71,7 @@ class LayerProgram:
 
 
 _HEADS_MAX = 255  # of ROTARY
+_WINDOW_MAX = (1 << 16) - 1  # of ATTEND
 STAGES = 4  # of a layer, in which the commands of several groups of tokens take turns
 
 
@@ -315,7 +316,7 @@ class LayerCommands:
         attention = asm.vector(length, self.tokens)
         q = rotated.part(0, length, self.tokens, rotated.stride)
         # No sequence has more tokens than the cache serves.
-        is_short = 0 < shape.window < self.config.cache.max_tokens
+        is_short = 0 < shape.window < min(self.config.cache.max_tokens, _WINDOW_MAX + 1)
         asm.attend(
             src=q, dst=attention, layer=self.number, heads=shape.heads, place=self.first,
             window=shape.window if is_short and self.config.cache.windows else 0,
@@ -539,6 +540,11 @@ def _check_pages(shape: LayerShape, config: MachineConfig, job: Job) -> None:
         if needed != found:
             raise ConfigError(f"MachineConfig.{field} must be {needed} for this layer, not {found}")
     _check_sizes(config, {"cache.max_tokens": job.attended})
+    if _WINDOW_MAX < shape.window < job.attended:
+        raise ConfigError(
+            f"window must be at most {_WINDOW_MAX} for sequences of {job.attended} tokens, "
+            f"not {shape.window}"
+        )
     if 0 < shape.window < job.attended and not config.cache.windows:
         raise ConfigError(
             "MachineConfig.cache.windows must be True for this layer, whose tokens attend "

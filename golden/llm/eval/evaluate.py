@@ -138,7 +138,7 @@ def evaluate(
             for each in track(torch.stack(sequences).split(settings.batch), name):
                 yield each
                 # Attention is known to be exact only once it has run: told after the first batch.
-                for layer in sorted(site.exact - site.distances.keys()):
+                for layer in sorted(site.exact - site.distances.keys() - site.linears.keys()):
                     raise ConfigError(f"{name} has no bit-true arithmetic for {layer}")
 
         failed = ""

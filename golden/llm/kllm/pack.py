@@ -336,7 +336,7 @@ def make(
     wanted = laid_out(options, config)
     if (stated := checkpoint.stated(path)) is not None:
         shortest = min(
-            range(stated.layers), key=lambda n: stated.window_of(n) or options.context
+            range(options.layers or stated.layers), key=lambda n: stated.window_of(n) or options.context
         )
         layer = fitted(chip_layer(stated, options.context, shortest), config)
         check_room(layer, wanted, config, 1, options.context - 1)

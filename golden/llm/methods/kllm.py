@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from golden.config import ConfigError, bounded, choice, flag, real
-from golden.fp16.ops import bits_from_float, float_from_bits
+from golden.fp16.ops import add, bits_from_float, float_from_bits
 from golden.index.format import INT_BITS
 from golden.kllm import attention as exact
 from golden.kllm.conditioning import rotated
@@ -539,12 +539,13 @@ class Kllm(Method):
             self._refuse("product", f"rounded for a network of {inner} inner elements, in parts")
         for where in filter(readers, (*NORMED, *filter(self.sites().get, PLAIN))):
             names = readers_of(layer, where)
-            norm = None
-            if where in NORMED and self.norm == "index":
-                norm = norm_before(layer, where)
+            norm, entry = norm_before(layer, where), None
+            if where in NORMED and (self.norm == "index" or norm is None):
+                entry = entry_of(layer, where)  # where the quantizer is
+            norm = None if entry is None else norm
             quantize = self._tokens(state, i, where, linear[names[0]].in_features)
             inputs = Inputs(quantize, None if norm is None else float(norm.variance_epsilon))
-            for module in [linear[name] for name in names] if norm is None else [norm]:
+            for module in [linear[name] for name in names] if entry is None else [entry]:
                 site.input(module, inputs.hold)
             for name, weight in self.quantized(state, i, layer, names).items():
                 error = ProductError.of(state[f"{i}.{where}"], weight.codebook, self.product)
@@ -645,6 +646,9 @@ class Kllm(Method):
             raise ConfigError("--bit-true knows no network in parts")
         short = next(s for s, module in modules(layer).items() if module is site.linears[name])
         where = site_of(short)
+        kind = kind_of(short)
+        if where == "post" and expert_of(short):
+            return None  # the norm's input has all tokens, and an expert reads some
         with Site(site.model) as changed:
             self.install_conditioning(changed, state)
             weight = self.quantized(state, i, layer, (short,))[short]
@@ -654,20 +658,22 @@ class Kllm(Method):
         norm = norm_of(layer, short)
         if norm is not None and self.norm == "index":
             epsilon = float(norm.variance_epsilon)
+        if where in NORMED and (epsilon is not None or norm is None):
 
             def hold(x: Tensor) -> Tensor:
                 held[:] = [x]
                 return x
 
-            site.input(norm, hold)
-        scaling = self.factor(layer, short)
+            site.input(entry_of(layer, where), hold)  # in front of the quantizer
+        scaling, linear = self.factor(layer, short), site.linears[name]
 
         def function(x: Tensor) -> Tensor:
             words = bits_from_float(held.pop().flatten(0, -2) if held else x)
             tokens = self._exact_tokens(state, i, where, words, epsilon)
             made = exact.linear(tokens, codebook, weight, self.product, epsilon is not None)
             y = made.y
-            kind = kind_of(short)
+            if linear.bias is not None:
+                y = add(y, bits_from_float(linear.bias.detach().double() * scaling))
             if self.glu == "index" and kind in ("gate", "up"):
                 quantized = self._exact_tokens(state, i, kind, y)
                 return quantized.value(state[f"{i}.{kind}"].long()).float()

@@ -195,7 +195,8 @@ def fit_layers(flow: Flow, data: CalibrationData, state: State) -> State:
     """``state`` with codebooks and weights, layer by layer after those quantized before."""
     walk = LayerWalk(data.model, data.windows)
     if flow.fits_weights:
-        check_tokens(flow, data, walk.layers[0])
+        for layer in walk.layers:
+            check_tokens(flow, data, layer)
     key = flow.key("sequential", *flow.calibration_fields())
     device = walk.hidden[0].device
     made = on_device(device, state)

@@ -70,7 +70,8 @@ def fitted_weights(flow: Flow, data: CalibrationData, state: State) -> State:
     with Patch(data.model) as patch:
         layers = patch.layers
     if flow.fit == "feedback":
-        check_tokens(flow, data, layers[0])
+        for layer in layers:
+            check_tokens(flow, data, layer)
     state = on_device(data.windows[0].device, state)
     hessians = functools.cache(lambda: _hessians(flow, data, state))  # for layers not yet kept
     key = flow.key("fit", *flow.calibration_fields())
