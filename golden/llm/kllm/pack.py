@@ -335,9 +335,8 @@ def make(
         raise ConfigError(f"--context must be 2..{CONTEXT_MAX} with --all, not {options.context}")
     wanted = laid_out(options, config)
     if (stated := checkpoint.stated(path)) is not None:
-        shortest = min(
-            range(options.layers or stated.layers), key=lambda n: stated.window_of(n) or options.context
-        )
+        layers = range(options.layers or stated.layers)
+        shortest = min(layers, key=lambda n: stated.window_of(n) or options.context)
         layer = fitted(chip_layer(stated, options.context, shortest), config)
         check_room(layer, wanted, config, 1, options.context - 1)
     say(f"loading {options.model}")
