@@ -20,6 +20,7 @@ from sim.claims import (
     oaken_traces,
 )
 from sim.claims.claim import STATUSES, Claim, Judged, constants_of, judge, parts_of
+from sim.claims.kllm import by_model
 from sim.engine import shown_error
 from sim.engines.kllm import Kllm
 from sim.kllm.units import FITTED
@@ -142,6 +143,8 @@ def main(arguments: list[str] | None = None) -> int:
         )  # fmt: skip
         return 0
     made = rows(judged)
+    if options.paper in (None, "KLLM"):
+        made["claims_kllm_models"] = by_model()
     for text in made.values():
         print(text)
     if options.page:
