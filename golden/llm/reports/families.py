@@ -35,7 +35,7 @@ def read(file: Path) -> dict[str, Any]:
 
 def section(reports: Sequence[dict[str, Any]]) -> str:
     """The table: methods by models, and what each model gives unchanged."""
-    head = ["method", *(f"{each['model']}, {each['text']}" for each in reports)]
+    head = ["method", *(f"{each['model']}, {Path(each['text']).stem}" for each in reports)]
     methods = dict.fromkeys(name for each in reports for name in each["rows"])
     rows = [["perplexity of fp32", *(f"{each['rows'][_BASE]:.3f}" for each in reports)]]
     for name in methods:
