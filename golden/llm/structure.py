@@ -71,10 +71,10 @@ class Expert(nn.Module):
     ) -> None:
         super().__init__()
         self.gate_proj, self.up_proj, self.down_proj = linears
-        self._activate = activate
+        self.activate = activate
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(self._activate(self.gate_proj(x), self.up_proj(x)))
+        return self.down_proj(self.activate(self.gate_proj(x), self.up_proj(x)))
 
 
 class Experts(nn.ModuleList):
@@ -260,7 +260,7 @@ def block_of(layer: nn.Module) -> Block:
         after=after,
         network=_NETWORK,
         router=f"{_NETWORK}.{routers[0]}" if routers else None,
-        up_is_factor=experts is None or isinstance(experts[0]._activate, _Product),
+        up_is_factor=experts is None or isinstance(experts[0].activate, _Product),
     )
 
 
