@@ -22,6 +22,7 @@ import torch
 
 from golden.config import ConfigError
 from golden.fp16.ops import float_from_bits
+from golden.kllm.cache import Place
 from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.isa import COMMAND_WORDS, Opcode
 from golden.kllm.layer.compiler import compile_layer
@@ -33,7 +34,7 @@ from golden.kllm.layer.shape import LayerOptions, LayerShape, network_parts
 from golden.kllm.layer.weights import layer_weights
 from golden.kllm.model.compiler import compile_model
 from golden.kllm.model.host import ModelHost
-from golden.kllm.model.program import pass_program
+from golden.kllm.model.program import pass_program, step_program
 from golden.llm.checkpoint import Checkpoint
 from golden.llm.eval.calibration import CalibrationData
 from golden.llm.eval.method import Bits, Site
@@ -44,6 +45,8 @@ from golden.llm.kllm.reference import layer_inputs, reference
 from golden.llm.methods.kllm import KllmPlain
 from golden.llm.methods.oaken import Oaken
 from golden.llm.pack import Calibrated
+from golden.oaken.kv_engine import Request
+from golden.paging.format import Kv, Op
 from tests.kllm.plain_layer import Plain, plain
 
 CACHED = MachineConfig.parse(
@@ -241,3 +244,33 @@ def test_parts_of_a_network(intermediate: int, wanted: int, parts: int) -> None:
 def test_networks_without_such_parts(intermediate: int, wanted: int) -> None:
     with pytest.raises(ConfigError, match="equal parts of whole rows of 16 elements"):
         network_parts(intermediate, wanted)
+
+
+def test_groups_take_turns_around_a_network_in_parts() -> None:
+    """Two groups of tokens in a step: each token as in a step of its own.
+
+    Shown to fail: a norm after the network in another stage than its last matmul, whose codebook
+    the lanes hold then.
+    """
+    machine = dataclasses.replace(
+        CACHED, batch=8, slot=dataclasses.replace(CACHED.slot, slots=16),
+        vectors=dataclasses.replace(CACHED.vectors, rows=4096),
+    )  # fmt: skip
+    loaded = Checkpoint(random_model(KINDS["norms of rows, norms after"]), None, "random")
+    ids = torch.randint(0, 50, (128,), generator=torch.Generator().manual_seed(2))
+    options = LayerOptions(glu="exact", parts=2)
+    source = pack.trained(loaded, ids, options, machine)
+    layout = pack.checked_layout(loaded, options, machine, None, 40)
+    quantized = pack.quantize_model(loaded, source, layout, [ids], lambda _line: None)
+    image = compile_model(quantized, layout)
+    cached = []
+    for size in (1, 8):
+        host = ModelHost(image)
+        program = step_program(layout, size)
+        for first in range(0, 8, size):
+            places = [Place(host.sequence, first + t, int(ids[first + t])) for t in range(size)]
+            host.step(program, places)
+        reads = [Request(Op.READ, host.sequence, 1, kv, 0, 2, 8) for kv in Kv]
+        assert host.machine.cache is not None
+        cached.append([host.machine.cache.request(each).words for each in reads])
+    assert cached[0] == cached[1]

@@ -225,9 +225,9 @@ class LayerCommands:
             yield
             self._add(x, "down", slots)
         else:
-            total = self._network_in_parts(x)
+            # A norm after down needs the lanes as down leaves them.
+            self._add_made(x, "down", self._network_in_parts(x))
             yield
-            self._add_made(x, "down", total)
         yield
 
     def _project(self, x: Vector, chained: bool) -> Vector:
