@@ -117,7 +117,7 @@ def rope(
 
 
 def partial_rope(read: Read, head_size: int, types: Fields) -> dict[str, Any]:
-    """That of Phi-3: ``partial_rotary_factor`` of each head, and longrope by other names."""
+    """Phi-3 turns ``partial_rotary_factor`` of each head, and has other names for longrope."""
     base = read.number("rope_theta", absent=_BASE)
     place, value = _given(read)
     value = value or {}
@@ -142,7 +142,7 @@ def partial_rope(read: Read, head_size: int, types: Fields) -> dict[str, Any]:
 
 
 def rope_by_layer(read: Read) -> dict[str, Any]:
-    """That of Gemma 3: layers with a window turn by a base of their own, and are not scaled."""
+    """Gemma 3 turns layers with a window by a base of their own, without scaling."""
     bases = {
         "full_attention": read.number("rope_theta", absent=1_000_000.0),
         "sliding_attention": read.number("rope_local_base_freq", absent=_BASE),

@@ -240,16 +240,15 @@ def checked_layout(
     """
     stated = checkpoint.decoder(loaded)
     chip_layer(stated, context)
-    every = loaded.model.model.layers
-    if layers is not None and not 1 <= layers <= len(every):
-        raise ConfigError(f"--layers must be 1..{len(every)}, not {layers}")
-    layer = real_layer(loaded.model, 0, config).shape
-    unrotated = [n for n in range(layers or len(every)) if not stated.is_rotated(n)]
-    windows = [stated.window_of(n) for n in range(layers or len(every))]
-    windows = [each if each < context else 0 for each in windows]
+    every = len(loaded.model.model.layers)
+    if layers is not None and not 1 <= layers <= every:
+        raise ConfigError(f"--layers must be 1..{every}, not {layers}")
+    kinds = [chip_layer(stated, context, n) for n in range(layers or every)]
+    unrotated = [n for n, kind in enumerate(kinds) if not kind.rotary]
+    windows = [kind.window for kind in kinds]
     some = windows if any(windows) else ()
-    layer = dataclasses.replace(layer, window=0)
-    shape = model_shape(loaded.model, layers or len(every), context, layer, unrotated, some)
+    layer = dataclasses.replace(real_layer(loaded.model, 0, config).shape, window=0)
+    shape = model_shape(loaded.model, len(kinds), context, layer, unrotated, some)
     layout = model_layout(shape, options, config)
     check_model(layout)
     return layout
