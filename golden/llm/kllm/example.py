@@ -93,8 +93,11 @@ def example(name: str, seed: int = 0) -> Example:
     return Example(weights, inputs, seen)
 
 
-def random_model(kind: Kind, seed: int = 0) -> Any:
-    """A model whose layers do more than pass their input on."""
+def random_model(kind: Kind, seed: int = 0, unified: bool = True) -> Any:
+    """A model whose layers do more than pass their input on.
+
+    unified: with the modules that golden.llm.structure gives it; else those that are saved.
+    """
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(seed)
@@ -102,7 +105,8 @@ def random_model(kind: Kind, seed: int = 0) -> Any:
         warnings.simplefilter("ignore")
         config = AutoConfig.for_model(kind.model_type, **{**_SIZES, **kind.fields})
         model = AutoModelForCausalLM.from_config(config).eval()
-    unify(model)
+    if unified:
+        unify(model)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("embed_tokens.weight"):
