@@ -43,7 +43,8 @@ class OakenAttention(Block):
     ``request``, ``kv`` and ``status`` are those of oaken_kv_engine, whose rules hold. A READ on
     ``request`` is refused with BAD_REQUEST. ``attend`` names a sequence, a layer and one past the
     last token. With ``windows`` it may name how many tokens it sees at most: the latest ones, of
-    those that its READ gives. All are read. Each of its ``groups`` of KV heads is a job of
+    those that its READ gives. All are read. With ``caps`` it may name a soft cap of its scores, and
+    with ``sinks`` the words of ``q`` of a job begin with its sinks, as attention_stream's do. Each of its ``groups`` of KV heads is a job of
     attention_stream, in order: ``q`` brings its queries, ``o`` gives its outputs. ``attended``
     follows the last word of ``o``.
 
