@@ -51,8 +51,9 @@ from tests.kllm.plain_layer import Plain, plain
 
 CACHED = MachineConfig.parse(
     MACHINES["small_cache"],
-    ["cache.pages=512", "cache.page_bytes=512", "cache.max_tokens=160", "cache.windows=true"],
-)
+    ["cache.pages=512", "cache.page_bytes=512", "cache.max_tokens=160", "cache.windows=true",
+     "cache.caps=true", "cache.sinks=true"],
+)  # fmt: skip
 assert isinstance(CACHED, MachineConfig)
 OPTIONS = (
     (LayerOptions(), 1),
@@ -128,7 +129,9 @@ def test_kv_heads_may_be_there_several_times() -> None:
         layer_weights(layer, model.config, 1)
 
 
-@pytest.mark.parametrize("name", ["no RoPE", "factors", "norms before and after", "a window"])
+@pytest.mark.parametrize(
+    "name", ["no RoPE", "factors", "norms before and after", "a cap of scores", "a window"]
+)
 def test_a_model_of_such_layers(name: str) -> None:
     """Logits are near those of the real model, and of their size; k and q are rotated in turn.
 
@@ -158,7 +161,7 @@ def test_a_model_of_such_layers(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["biases of q, k, v", "a window", "norms of heads", "norms of rows, norms after",
+    ["biases of q, k, v", "a window", "a cap of scores", "norms of heads", "norms of rows, norms after",
      "norms before and after", "a part of a head rotated", "factors"],
 )  # fmt: skip
 def test_a_calibrated_layer_is_what_the_method_measures(name: str) -> None:
