@@ -24,9 +24,9 @@ def cap_scores(scores: Tensor, cap: int) -> Tensor:
     are legal: others than c above 0 and f = rne16(2 / c) give what the steps give. An infinity
     becomes c with its sign: a score beyond FP16 is capped too. -s gives -y.
 
-    Over all finite s, y is within 2**-10.5 * c of c * tanh(s / c), and for |s| < c / 16 within
-    2**-13.9 * c: tests/attention/test_caps.py, for caps of ``CAP_RANGE``. The last rounding alone
-    may be 2**-11 * c.
+    Over all finite s, y is within 2**-10.5 * c of c * tanh(s / c). For |s| < c / 16 it is within
+    2**-13.9 * c. tests/attention/test_caps.py measures both for caps of ``CAP_RANGE``. The last
+    rounding alone may be 2**-11 * c.
     """
     s = torch.as_tensor(scores).to(torch.int64) & 0xFFFF
     c, f = (torch.tensor(word, device=s.device) for word in (cap & 0xFFFF, cap >> 16))

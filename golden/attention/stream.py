@@ -72,9 +72,7 @@ def attend(
         sinks = torch.full_like(q[..., 0], NO_SINK)
     sinks = torch.as_tensor(sinks).to(torch.int64) & 0xFFFF
     unusable = is_special(q).any(dim=-1) | is_nan(sinks) | (sinks == FP16.infinity)
-    heads = [
-        _head(q[n], k[:, n], v[:, n], unusable[n], cap, sinks[n]) for n in range(len(q))
-    ]
+    heads = [_head(q[n], k[:, n], v[:, n], unusable[n], cap, sinks[n]) for n in range(len(q))]
     words, bad = (torch.stack(found) for found in zip(*heads, strict=True))
     if unusable.any():
         status = Status.NONFINITE

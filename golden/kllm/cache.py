@@ -46,7 +46,7 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """How an engine weighs the tokens of an ATTEND: ``CacheUnit.attend``, of its heads alone."""
+    """The rules by which an engine weighs the tokens of an ATTEND: of its heads alone."""
 
     window: int = 0
     cap: int = 0

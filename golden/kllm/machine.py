@@ -465,7 +465,6 @@ class Machine:
                     self.state.write(o["dst"] + t * o["dst_stride"] + n * rows, words)
         return status
 
-
     def _sinks(self, row: int, heads: int) -> Tensor:
         """(heads,) words, of which those of each job begin with a row."""
         words = self.vector[row : row + self.config.sink_rows(heads)]

@@ -133,9 +133,7 @@ class Attention(KvEngine):
             return nothing, False, JobStatus.DATA
         sinks = None if begun.sinks is None else begun.sinks[heads]
         latest = slice(-begun.window, None)
-        found = attend(
-            q, k[latest], v[latest], self.config.max_tokens, cap=begun.cap, sinks=sinks
-        )
+        found = attend(q, k[latest], v[latest], self.config.max_tokens, cap=begun.cap, sinks=sinks)
         return found.words, False, found.status
 
     def _rows(self, answer: Answer) -> Tensor:

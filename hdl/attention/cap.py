@@ -28,9 +28,9 @@ _ONE = FP32.bias << FP32.frac_bits
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttentionCapConfig(Config):
-    """What passes beside a score."""
+    """Width of the sideband."""
 
-    tag_bits: int = bounded(0, 0, 8, "bits that pass beside a score; 0: no such field")
+    tag_bits: int = bounded(0, 0, 8, "bits that pass with a score; 0: no such field")
 
 
 class AttentionCap(Block):
@@ -53,7 +53,7 @@ class AttentionCap(Block):
     timing: Timing = cap()
 
     def __init__(self, config: AttentionCapConfig):
-        tag = {"tag": (config.tag_bits, "passes beside the score", BITS)} if config.tag_bits else {}
+        tag = {"tag": (config.tag_bits, "passes with the score", BITS)} if config.tag_bits else {}
         super().__init__(
             config,
             {

@@ -30,7 +30,7 @@ __all__ = ["AttentionStream", "AttentionStreamConfig"]
 class AttentionStream(Block):
     """Softmax attention on the rows of K and V of ``heads`` KV heads, ``queries`` queries of each.
 
-        s = rne16(q . k);  w = exp(rne16(s - max s));  W = sum w * v;  S = sum w
+        s = cap(rne16(q . k));  w = exp(rne16(s - max s));  W = sum w * v;  S = sum w
         o = rne16(rne32(W) * rne32(1 / rne32(S)))
 
     A row has K, or V, of a token, head by head. ``job`` says how many rows. ``q`` brings its
@@ -41,7 +41,7 @@ class AttentionStream(Block):
     run: V of the job before comes next, then its own.
 
     With ``caps`` a job may have a soft cap c of its scores: s becomes c * tanh(s / c) in the steps
-    of golden.attention.caps, one more score beyond FP16 included. With ``sinks`` the words of ``q``
+    of golden.attention.caps. A score beyond FP16 becomes c. With ``sinks`` the words of ``q``
     of a job begin with a sink for each of its queries, ``ceil(queries / width)`` beats of them. A
     sink is one score more in max and S. It has no cap and no value, and -infinity is none.
 
@@ -51,8 +51,8 @@ class AttentionStream(Block):
 
     The same multipliers serve K and V, ``macs`` products per cycle: a beat takes
     ``queries * lanes / macs`` cycles. All sums are exact, so that the order of rows never matters.
-    Rounding points: the score, its difference from the largest, the exponential, both sums, the
-    reciprocal, the output. No combinational path leads from an input to an output.
+    Rounding points: the score, those of its cap, its difference from the largest, the exponential,
+    both sums, the reciprocal, the output. No combinational path leads from an input to an output.
     Golden: golden.attention.stream.attend.
     """
 
@@ -64,6 +64,9 @@ class AttentionStream(Block):
         "smollm2": AttentionStreamConfig(head_dim=64, queries=3, macs=192, max_rows=8192),
         "small": AttentionStreamConfig(
             head_dim=32, queries=2, lanes=16, macs=16, width=8, max_rows=64
+        ),
+        "small_rules": AttentionStreamConfig(
+            head_dim=32, queries=2, lanes=16, macs=16, width=8, max_rows=64, caps=True, sinks=True
         ),
     }
 

@@ -129,8 +129,7 @@ def test_windows(name, seed):
 def test_caps_and_sinks(name, seed):
     """Attends with caps and sinks, or without them, and with windows; each job has its own sinks.
 
-    Shown to fail: the cap of the attend before; that of the first group alone; a cap of V's attend;
-    sinks of the first group for all.
+    Shown to fail: PLANTED.
     """
     config = with_rules(CONFIGS[name], windows=True, caps=True, sinks=True)
     check_scripts(config, seed, LENGTHS[name], KEPT_UP[name])

@@ -1,7 +1,6 @@
 """golden.attention.caps against tanh in float64, and its steps against fractions.
 
-Shown to fail: the sign of z, or of y, left out; 1 / c in the place of 2 / c; a cap of -0 taken as
-none; c - c * e rounded to FP16; 2 / c of the cap before it is rounded.
+Shown to fail: PLANTED.
 """
 
 import pytest
@@ -21,7 +20,7 @@ CAPS = (50.0, 30.0, 20.0, 10.0, 64.0, 1.0, 127.3, 1000.0, *CAP_RANGE)
 
 @pytest.mark.parametrize("cap", CAPS)
 def test_within_its_bound_of_tanh(cap: float) -> None:
-    """Of all 63,488 finite words; the bounds are those of the docstring, and not twice too wide."""
+    """All 63,488 finite words; the bounds are those of the docstring, and not twice too wide."""
     s = float_from_bits(FINITE)
     c = float(torch.tensor(cap).half())
     off = (float_from_bits(cap_scores(FINITE, cap_operand(cap))) - c * torch.tanh(s / c)).abs() / c

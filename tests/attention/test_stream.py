@@ -84,14 +84,13 @@ def test_attention_follows_its_definition(size, rows):
 def test_caps_and_sinks_follow_their_definition(cap):
     """Sinks above all scores, among them, and far below; -infinity is none.
 
-    Shown to fail: a sink that the cap applies to; a sink left out of the maximum, or of the sum;
-    a sink counted twice; a cap after the maximum.
+    Shown to fail: PLANTED.
     """
     rng = np.random.default_rng(cap)
     q, k, v = ordinary(rng, 6, 16), ordinary(rng, 9, 16), ordinary(rng, 9, 16)
     q = (q & 0x83FF) | 0x2C00
-    for sinks in ([0, 0x8000, 0x4500, 0x5640, 0xD640, NO_SINK], [LARGEST, 0xFBFF, 1, 2, 0x4000, 0x4200]):
-        words = torch.tensor(sinks)
+    near = [0, 0x8000, 0x4500, 0x5640, 0xD640, NO_SINK]
+    for words in map(torch.tensor, (near, [LARGEST, 0xFBFF, 1, 2, 0x4000, 0x4200])):
         assert check(q, k, v, cap, words) == Status.OK
         found = one_head(q, k, v, MOST, cap=cap, sinks=words)
         plain = one_head(q, k, v, MOST, cap=cap)
@@ -104,7 +103,7 @@ def test_caps_and_sinks_follow_their_definition(cap):
 
 
 def test_faults_of_sinks():
-    """NaN and +infinity spoil their query alone. A sink makes a query of scores of -infinity sound."""
+    """NaN and +infinity spoil their query alone; scores of -infinity need no other than a sink."""
     rng = np.random.default_rng(9)
     q, k, v = (ordinary(rng, *shape) & 0xBBFF for shape in ((3, 16), (5, 16), (5, 16)))
     for word in (FP16.infinity, 0x7C01, 0xFFFF, 0xFC01):

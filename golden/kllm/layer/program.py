@@ -549,11 +549,11 @@ def _check_pages(shape: LayerShape, config: MachineConfig, job: Job) -> None:
             f"window must be at most {_WINDOW_MAX} for sequences of {job.attended} tokens, "
             f"not {shape.window}"
         )
-    for field, needed, what in (
-        ("caps", shape.cap, f"whose scores have a cap of {shape.cap:g}"),
+    for field, is_needed, what in (
+        ("caps", bool(shape.cap), f"whose scores have a cap of {shape.cap:g}"),
         ("sinks", shape.sinks, "whose softmax has sinks"),
     ):
-        if needed and not getattr(config.cache, field):
+        if is_needed and not getattr(config.cache, field):
             raise ConfigError(f"MachineConfig.cache.{field} must be True for this layer, {what}")
     if 0 < shape.window < job.attended and not config.cache.windows:
         raise ConfigError(

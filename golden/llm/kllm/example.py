@@ -110,7 +110,7 @@ def _with_sinks(model: Any) -> Iterator[None]:
     """The model attends by gpt-oss' function, which takes an attention's ``sinks``."""
     from transformers.models.gpt_oss import modeling_gpt_oss
 
-    module = sys.modules[type(model).__module__]
+    module: Any = sys.modules[type(model).__module__]
     own = module.eager_attention_forward
     module.eager_attention_forward = modeling_gpt_oss.eager_attention_forward
     try:
