@@ -7,6 +7,7 @@ with one lies below 2**64. One more bit is the sign.
 """
 
 import enum
+import struct
 
 LARGEST = 2047 << 29  # the largest finite word in units of 2**-24
 WEIGHT_GRID = -24  # softmax weights and their sums
@@ -21,8 +22,27 @@ class Status(enum.IntEnum):
     OK = 0
     LENGTH = 1  # no row, or more than the configuration has
     DATA = 2  # a row that came with ``error``
-    NONFINITE = 3  # NaN or infinity in q, K or V
+    NONFINITE = 3  # NaN or infinity in q, K or V; NaN or +infinity in a sink
     OVERFLOW = 4  # a score above FP16, or all scores below it
+
+
+CAP_RANGE = (2.0**-10, 2.0**14)  # of a cap: it and 2 / cap are normal FP16 numbers
+
+
+def cap_operand(cap: float) -> int:
+    """A cap c as commands have it: rne16(c) in bits 0..15, rne16(2 / c) in 16..31; 0: no cap.
+
+    ValueError: c is neither 0 nor in ``CAP_RANGE``.
+    """
+    if not cap:
+        return 0
+    least, most = CAP_RANGE
+    if not least <= cap <= most:
+        raise ValueError(f"cap must be 0 or {least:g}..{most:g}, not {cap}")
+    (word,) = struct.unpack("<H", struct.pack("<e", cap))
+    (rounded,) = struct.unpack("<e", struct.pack("<e", cap))
+    (factor,) = struct.unpack("<H", struct.pack("<e", 2 / rounded))
+    return int(word | factor << 16)
 
 
 def score_bits(head_dim: int) -> int:

@@ -39,6 +39,14 @@ def weights() -> Timing:
     )
 
 
+CAP_STAGES = (2, 4, 3, 6)  # of a cap: product, exponential, sums, quotient
+
+
+def cap() -> Timing:
+    """Scores at one per cycle."""
+    return Timing(latency=sum(CAP_STAGES))
+
+
 _PRODUCT = 9  # cycles from a product to its score, without the levels of the tree
 _WEIGHT = 11  # from the last score to the first weight
 _NEXT_ROW = 3  # from the last score to a softmax's next row
@@ -59,6 +67,8 @@ class StreamShape:
     queries: int  # of all heads
     cells: int  # beats of q, or of o, per word of products
     max_rows: int
+    sinks: int = 0  # beats of q with the sinks of a job, before its queries
+    caps: bool = False  # scores pass a cap
 
     @property
     def row(self) -> int:
@@ -67,13 +77,18 @@ class StreamShape:
 
     @property
     def outputs(self) -> int:
-        """Beats of o of a job, and of q."""
+        """Beats of o of a job, and of q without sinks."""
         return self.row * self.cells
 
     @property
     def score(self) -> int:
         """Cycles from the last product of a row of K to its score."""
-        return _PRODUCT + tree_levels(self.lanes)
+        return _PRODUCT + tree_levels(self.lanes) + (sum(CAP_STAGES) if self.caps else 0)
+
+    @property
+    def weight(self) -> int:
+        """Cycles from the last score to the first weight: that of a sink comes before."""
+        return _WEIGHT + (self.sinks > 0)
 
     def timing(self) -> Timing:
         """A row passes at its pace; what lies between the stretches of rows is a delay."""
@@ -86,7 +101,7 @@ class StreamShape:
             unit="row",
             words=(("rows", self.beats),),
             delays=(
-                ("from K to V of a run of one job", self.score + _WEIGHT),
+                ("from K to V of a run of one job", self.score + self.weight),
                 ("from the first to the second K of a run", self.score + _NEXT_ROW + 1),
                 ("from V to the next V at least, and one per beat of o", sums + 1),
                 ("from the last of o to status", 1),
@@ -110,7 +125,7 @@ class StreamShape:
         """
         end = _JOB + _INVERSE + self.queries + _DIVISION + self.outputs
         if jobs == 1:
-            return 2 * self.row * rows + self.score + _WEIGHT - 1 + end
+            return 2 * self.row * rows + self.score + self.weight - 1 + end
         gaps = self.score + _NEXT_ROW + _JOB + _INVERSE + self.queries + self.outputs
         return 2 * self.row * rows * jobs + gaps + end
 
@@ -172,9 +187,12 @@ class StreamCycles:
 
     def _keys(self, job: int, count: int) -> int:
         shape = self.shape
-        words = self._loaded[-1] + shape.cells if job else shape.cells
-        if job >= 2:
-            words = max(words, self._released[job - 2] + 1)
+        first = self._loaded[-1] if job else 0  # of the job's beats of q
+        freed = self._released[job - 2] + 1 if job >= 2 else 0
+        if shape.sinks:  # they wait for their place, and the queries wait behind them
+            words = max(first, freed) + shape.sinks + shape.cells
+        else:
+            words = max(first + shape.cells, freed)
         self._loaded.append(words + (shape.row - 1) * shape.cells)
         begin = max(self._offered(True, count), self._loaded[job] + 1)
         if not self._is_refused(count):
@@ -193,7 +211,7 @@ class StreamCycles:
         first = begin + 1
         if not refused:
             begin = max(begin, self._room)
-            first = max(begin + 1, keys + shape.score + _WEIGHT)
+            first = max(begin + 1, keys + shape.score + shape.weight)
         self._begun.append(begin)
         end = self._move(first, count) if count else begin
         self._free = end, False, count > 0

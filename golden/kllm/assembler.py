@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from golden import command
+from golden.attention.format import cap_operand
 from golden.config import ConfigError
 from golden.files import check_output, claimed, replacing
 from golden.isa import Access
@@ -434,15 +435,20 @@ class Assembler:
         )  # fmt: skip
 
     def attend(
-        self, *, src: Vector, dst: Vector, layer: int, heads: int, place: int = 0, window: int = 0
-    ) -> int:
-        """``src`` gives tokens; ``place``: that of the first token; ``window``: 0 for all."""
+        self, *, src: Vector, dst: Vector, layer: int, heads: int, place: int = 0, window: int = 0,
+        cap: float = 0.0, sinks: Vector | None = None,
+    ) -> int:  # fmt: skip
+        """``src`` gives tokens; ``place``: that of the first token; ``window``: 0 for all.
+
+        cap: of the scores, 0 for none; sinks: as ``MachineConfig.sink_rows`` has them
+        """
         return self.emit(
             Opcode.ATTEND,
             {
                 "src": src.row, "stride": src.stride, "dst": dst.row, "dst_stride": dst.stride,
                 "tokens": src.tokens, "layer": layer, "heads": heads, "place": place,
-                "window": window,
+                "window": window, "cap": cap_operand(cap),
+                "sinks": sinks.row if sinks else 0, "has_sinks": int(sinks is not None),
             },
         )  # fmt: skip
 

@@ -4,7 +4,8 @@ Words are FP16 bit patterns, int64.
 
     APPEND   a vector becomes the next K or V of a sequence: golden.oaken.kv_engine
     ATTEND   o = softmax(q K^T) V over the tokens of a sequence up to the query's own, or over the
-             latest of them: golden.attention.stream; q has the scaling in it
+             latest of them: golden.attention.stream; q has the scaling in it. Scores may have
+             a cap, and query heads a sink
 
 All sums of ATTEND are exact. So the tokens may come in any order, and a token's words do not depend
 on the others of its batch.
@@ -41,6 +42,15 @@ class Place:
     position: int
     token: int = 0
     sampling: Sampling | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """The rules by which an engine weighs the tokens of an ATTEND: of its heads alone."""
+
+    window: int = 0
+    cap: int = 0
+    sinks: Tensor | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,22 +134,29 @@ class CacheUnit:
         return status
 
     def attend(
-        self, q: Sequence[Tensor], layer: int, place: int = 0, window: int = 0
-    ) -> tuple[list[list[Tensor | None]], CommandStatus]:
+        self, q: Sequence[Tensor], layer: int, place: int = 0, window: int = 0, cap: int = 0,
+        sinks: Tensor | None = None,
+    ) -> tuple[list[list[Tensor | None]], CommandStatus]:  # fmt: skip
         """(o, status) of the queries of the places from ``place`` on, (query heads * head_dim,).
 
         window: most tokens that a query sees, the latest, its own among them; 0: all.
+        cap: of golden.attention.format.cap_operand; sinks: (query heads,) words, None: none.
         o: of each place its parts, one of each engine. None: the engine refused before it read
         memory, and nothing is to be written.
         """
         made: list[list[Tensor | None]] = []
         status = CommandStatus(0)
+        count = len(self.engines)
+        own = [None] * count if sinks is None else sinks.chunk(count)
+        rules = [Rules(window, cap, some) for some in own]
         for at, queries in zip(self.batch[place:], q, strict=False):
-            parts = queries.chunk(len(self.engines))
+            parts = queries.chunk(count)
             if at is None:
                 made.append([torch.zeros_like(part) for part in parts])
                 continue
-            found = [self._attend_part(n, at, part, layer, window) for n, part in enumerate(parts)]
+            found = [
+                self._attend_part(n, at, part, layer, rules[n]) for n, part in enumerate(parts)
+            ]
             made.append([each.words for each in found])
             fault = first_fault([each.status for each in found])
             status |= CACHE_STATUS[fault]
@@ -148,7 +165,7 @@ class CacheUnit:
         return made, status
 
     def _attend_part(
-        self, number: int, place: Place, queries: Tensor, layer: int, window: int
+        self, number: int, place: Place, queries: Tensor, layer: int, rules: "Rules"
     ) -> "Part":
         """Attends to the queries of the heads of engine ``number``."""
         kv = self.part.kv
@@ -163,8 +180,9 @@ class CacheUnit:
             parts = torch.tensor(answer.words).transpose(0, 1)
             rows.append(parts.reshape(-1, kv.heads, kv.head_dim))
         q = queries.reshape(kv.heads, -1, kv.head_dim)
-        k, v = (each[-window:] for each in rows)
-        made = attend(q, k, v, self.config.max_tokens)
+        k, v = (each[-rules.window :] for each in rows)
+        sinks = None if rules.sinks is None else rules.sinks.reshape(kv.heads, -1)
+        made = attend(q, k, v, self.config.max_tokens, cap=rules.cap, sinks=sinks)
         return Part(made.words.flatten(), Status.OK, bool(made.status))
 
     def _request(

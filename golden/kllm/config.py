@@ -132,6 +132,15 @@ class MachineConfig(Shape):
         return self.cache.part(self.engines)
 
     @property
+    def jobs(self) -> int:
+        """Groups of KV heads that ATTEND has for a token, those of all engines."""
+        return self.engines * self.cache_part.kv.groups
+
+    def sink_rows(self, heads: int) -> int:
+        """Rows of the sinks of ``heads`` query heads: those of each job begin with a row."""
+        return self.jobs * -(-heads // (self.jobs * ROW_ELEMENTS))
+
+    @property
     def units(self) -> int:
         """Units of the machine, the first of ``Unit``."""
         return len(Unit) if self.batch else int(Unit.CACHE)

@@ -319,6 +319,11 @@ def _attended_rows(operands: Operands, machine: Any) -> int:
     return row_count(operands["heads"] * machine.cache.kv.head_dim)
 
 
+def _sink_rows(operands: Operands, machine: Any) -> int:
+    """Rows of the sinks of all query heads."""
+    return int(machine.sink_rows(operands["heads"]))
+
+
 def _packet_rows(operands: Operands, machine: Any) -> int:
     """Rows of the packet that LANE_CODEBOOK takes."""
     kmeans = operands["kind"] == Codebook.KMEANS
@@ -593,7 +598,7 @@ _TABLE = (
     Command(
         Opcode.ATTEND, Unit.CACHE,
         "V[dst + t * dst_stride] = attention of the queries V[src + t * stride], of place + t of "
-        "the batch, on the latest window tokens, t < tokens",
+        "the batch, on the latest window tokens, with scores capped and sinks, t < tokens",
         (
             _row("src", "first token", _reads(_attended_rows, "stride")),
             _stride("stride", "rows from token to token"),
@@ -604,6 +609,15 @@ _TABLE = (
             _value("heads", 8, "query heads, a multiple of the cache's heads", least=1),
             _PLACE,
             _value("window", 16, "tokens, 0 for all; 0 where the cache has no windows", 0),
+            _value(
+                "cap", 32, "FP16 c in bits 0..15, rne16(2 / c) in 16..31, 0 for no cap of scores; "
+                "0 where the cache has no caps", 0, hexadecimal=True,
+            ),
+            _row(
+                "sinks", "sinks, FP16, those of each group of KV heads from a row on",
+                _reads(_sink_rows, when=("has_sinks", 1)), 0,
+            ),
+            _value("has_sinks", 1, "1: sinks count; 0 where the cache has no sinks", 0),
         ),
     ),
 )  # fmt: skip

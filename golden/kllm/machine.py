@@ -450,16 +450,25 @@ class Machine:
         wanted = kv.heads * queries if queries else o["heads"]
         if self._beyond(Opcode.ATTEND, o) or o["heads"] % kv.heads or o["heads"] != wanted:
             return CommandStatus.RANGE
-        if o["window"] and not self.config.cache.windows:
+        options = (("window", "windows"), ("cap", "caps"), ("has_sinks", "sinks"))
+        if any(o[name] and not getattr(self.config.cache, flag) for name, flag in options):
             return CommandStatus.RANGE
         q = self._tokens(o["src"], o["stride"], o["tokens"], o["heads"] * kv.head_dim)
-        made, status = self.cache.attend(list(q), o["layer"], o["place"], o["window"])
+        made, status = self.cache.attend(
+            list(q), o["layer"], o["place"], o["window"], o["cap"],
+            self._sinks(o["sinks"], o["heads"]) if o["has_sinks"] else None,
+        )  # fmt: skip
         rows = row_count(o["heads"] * kv.head_dim // len(self.cache.engines))  # of a part
         for t, parts in enumerate(made):
             for n, words in enumerate(parts):
                 if words is not None:
                     self.state.write(o["dst"] + t * o["dst_stride"] + n * rows, words)
         return status
+
+    def _sinks(self, row: int, heads: int) -> Tensor:
+        """(heads,) words, of which those of each job begin with a row."""
+        words = self.vector[row : row + self.config.sink_rows(heads)]
+        return words.reshape(self.config.jobs, -1)[:, : heads // self.config.jobs].flatten()
 
 
 def slot_words(slot: Slot) -> list[int]:

@@ -11,6 +11,7 @@ import dataclasses
 import numpy as np
 import torch
 
+from golden.attention.format import cap_operand
 from golden.index.nearest import midpoints
 from golden.kllm.assembler import Assembler, accesses, overlap
 from golden.kllm.cache import Place
@@ -290,10 +291,22 @@ class _Maker:
             drawn = operands | {
                 "src": row, "stride": stride, "dst": dst, "dst_stride": dst_stride, "heads": heads,
                 "window": int(rng.integers(6)) if config.cache.windows else 0,
+                **self._draw_rules(heads),
             }  # fmt: skip
             if not overlap(Opcode.ATTEND, drawn, config):
                 break
         return Opcode.ATTEND, drawn
+
+    def _draw_rules(self, heads: int) -> dict[str, int]:
+        """A cap that some scores reach, and any rows as sinks, where the cache has such."""
+        rng, cache = self.rng, self.config.cache
+        rules = {"cap": 0, "sinks": 0, "has_sinks": 0}
+        if cache.caps and rng.random() < 0.7:
+            rules["cap"] = cap_operand(float(2 ** rng.uniform(-3, 6)))
+        if cache.sinks and rng.random() < 0.7:
+            rows = self.config.sink_rows(heads)
+            rules |= {"sinks": self._vector(rows * ROW_ELEMENTS, 1)[0], "has_sinks": 1}
+        return rules
 
     def _draw_entries(self) -> tuple[Opcode, dict[str, int]]:
         """LOAD_AT, or TOP_K of any numbers."""

@@ -443,7 +443,9 @@ class CacheCycles:
         stream.run([min(count, _LONG) for count in counts])
         moved = 2 * self.shape.row * sum(max(count - _LONG, 0) for count in counts)
         run = stream.cycles["status"][-1] - stream.cycles["rows"][0] + self.shape.turns
-        return _ATTEND + self._others + memory + run + moved + self._stalls(counts, sizes)
+        # The first job's queries come after their sinks.
+        first = _ATTEND + self.shape.sinks
+        return first + self._others + memory + run + moved + self._stalls(counts, sizes)
 
     def _stalls(self, counts: Sequence[int], sizes: tuple[float, float]) -> float:
         """Cycles in which rows wait for the words of their records.

@@ -4,7 +4,7 @@ Words are FP16 bit patterns, int64. Each group of KV heads is a job of golden.at
 
     o = softmax(q K^T) V    of the tokens that READs of K and of V give; q has the scaling in it
 
-With a window the latest of these alone count.
+With a window the latest of these alone count. Scores may have a cap, and queries a sink.
 
 Nothing is rounded here: rounding points are those of golden.oaken.quantize and of
 golden.attention.stream. All sums of a job are exact.
@@ -44,6 +44,8 @@ class Begun:
     memory: Mapping[tuple[int, int], Status]
     answers: dict[tuple[int, int], Answer]  # by (K or V, group)
     window: int = 0
+    cap: int = 0
+    sinks: Tensor | None = None
 
 
 class Attention(KvEngine):
@@ -62,13 +64,16 @@ class Attention(KvEngine):
         token: int,
         memory: Mapping[tuple[int, int], Status] = SOUND,
         window: int = 0,
+        cap: int = 0,
+        sinks: Tensor | None = None,
     ) -> Attended:
         """Attention of ``q`` on the tokens start..``token`` - 1, or the last ``window`` of them.
 
         q : (KV heads, L, head_dim) words; memory: by (K or V, group), what memory does to the READ
         window : 0: all tokens
+        cap : of golden.attention.format.cap_operand; sinks: (KV heads, L) words, None: none
         """
-        return self.finish(self.begin(q, sequence, layer, token, memory, window))
+        return self.finish(self.begin(q, sequence, layer, token, memory, window, cap, sinks))
 
     def begin(
         self,
@@ -78,10 +83,12 @@ class Attention(KvEngine):
         token: int,
         memory: Mapping[tuple[int, int], Status] = SOUND,
         window: int = 0,
+        cap: int = 0,
+        sinks: Tensor | None = None,
     ) -> Begun:
         """READs of all but V of the last group, which waits for the K that comes next."""
         read = Request(Op.READ, sequence, layer, token=token)
-        begun = Begun(torch.as_tensor(q), read, memory, {}, window)
+        begun = Begun(torch.as_tensor(q), read, memory, {}, window, cap, sinks)
         for group in range(self.config.kv.groups):
             self._read_side(begun, Kv.K, group)
             if group:
@@ -95,10 +102,8 @@ class Attention(KvEngine):
         statuses = [answer.status for _, answer in sorted(begun.answers.items())]
         status = next(filter(None, statuses), Status.OK)
         words, void, results = [], [], []
-        for group, q in enumerate(begun.q.reshape(kv.groups, kv.part_heads, -1, kv.head_dim)):
-            made, is_void, result = self._job(
-                q, begun.answers[Kv.K, group], begun.answers.get((Kv.V, group)), begun.window
-            )
+        for group in range(kv.groups):
+            made, is_void, result = self._job(begun, group)
             words.append(made)
             void.append(is_void)
             results.append(result)
@@ -115,10 +120,10 @@ class Attention(KvEngine):
             begun.read._replace(kv=side, head=group * heads, heads=heads, memory=memory)
         )
 
-    def _job(
-        self, q: Tensor, key: Answer, value: Answer | None, window: int
-    ) -> tuple[Tensor, bool, JobStatus]:
+    def _job(self, begun: Begun, group: int) -> tuple[Tensor, bool, JobStatus]:
         """(words, void, result) of a group."""
+        heads = slice(group * self.config.kv.part_heads, (group + 1) * self.config.kv.part_heads)
+        q, key, value = begun.q[heads], begun.answers[Kv.K, group], begun.answers.get((Kv.V, group))
         nothing = torch.full_like(q, FP16.canonical_nan)
         status = key.status or (value.status if value else Status.OK)
         if status or value is None:
@@ -126,7 +131,9 @@ class Attention(KvEngine):
         k, v = (self._rows(answer) for answer in (key, value))
         if len(k) != len(v):
             return nothing, False, JobStatus.DATA
-        found = attend(q, k[-window:], v[-window:], self.config.max_tokens)
+        sinks = None if begun.sinks is None else begun.sinks[heads]
+        latest = slice(-begun.window, None)
+        found = attend(q, k[latest], v[latest], self.config.max_tokens, cap=begun.cap, sinks=sinks)
         return found.words, False, found.status
 
     def _rows(self, answer: Answer) -> Tensor:

@@ -52,21 +52,24 @@ class AttentionArray:
 
     def attend(
         self, q: Tensor, sequence: int, layer: int, token: int, memories: Memories = (),
-        window: int = 0,
+        window: int = 0, cap: int = 0, sinks: Tensor | None = None,
     ) -> Attended:  # fmt: skip
         """Attends with the KV heads of all engines: Attention.attend."""
-        return self.finish(self.begin(q, sequence, layer, token, memories, window))
+        begun = self.begin(q, sequence, layer, token, memories, window, cap, sinks)
+        return self.finish(begun)
 
     def begin(
         self, q: Tensor, sequence: int, layer: int, token: int, memories: Memories = (),
-        window: int = 0,
+        window: int = 0, cap: int = 0, sinks: Tensor | None = None,
     ) -> list[Begun]:  # fmt: skip
         """Begins an attend of each engine: Attention.begin; memories: of each."""
-        given = memories or [SOUND] * len(self.engines)
-        parts = zip(self.engines, torch.as_tensor(q).chunk(len(self.engines)), given, strict=True)
+        count = len(self.engines)
+        given = memories or [SOUND] * count
+        own = [None] * count if sinks is None else sinks.chunk(count)
+        parts = zip(self.engines, torch.as_tensor(q).chunk(count), given, own, strict=True)
         return [
-            engine.begin(part, sequence, layer, token, each, window)
-            for engine, part, each in parts
+            engine.begin(part, sequence, layer, token, each, window, cap, some)
+            for engine, part, each, some in parts
         ]
 
     def finish(self, begun: Sequence[Begun]) -> Attended:

@@ -116,6 +116,8 @@ class CacheConfig(golden.paging.config.CacheConfig):
 
     kv: KvShape = nested(KvShape)
     windows: bool = flag(False, "an attend may see the latest tokens alone")
+    caps: bool = flag(False, "an attend may have a soft cap of its scores")
+    sinks: bool = flag(False, "an attend has a sink of each query: a score without a value")
 
     def part(self, engines: int) -> "CacheConfig":
         """The cache of one of ``engines``: its heads of a vector, and as many pages.

@@ -1,5 +1,6 @@
 """Blocks of attention by name."""
 
+from hdl.attention.cap import AttentionCap
 from hdl.attention.softmax import AttentionSoftmax
 from hdl.attention.stream import AttentionStream
 from hdl.attention.weights import AttentionWeights
@@ -7,6 +8,7 @@ from hdl.registry import Room, registered
 
 BLOCKS = registered(
     AttentionSoftmax,
+    AttentionCap,
     AttentionWeights,
     AttentionStream,
 )

@@ -4,10 +4,11 @@
 
 from typing import ClassVar
 
-from amaranth import Module
+from amaranth import Module, Signal
 from amaranth.lib import stream
 
 from golden.timing import Timing
+from hdl.attention.cap import CAP_BITS
 from hdl.attention.stream_config import JOBS, AttentionStreamConfig
 from hdl.attention.stream_order import AttentionStreamOrder
 from hdl.attention.stream_output import AttentionStreamOutput
@@ -16,6 +17,7 @@ from hdl.attention.stream_queries import AttentionStreamQueries, query_ports
 from hdl.attention.stream_scores import AttentionStreamScores
 from hdl.attention.stream_sums import AttentionStreamSums
 from hdl.attention.weights import AttentionWeights
+from hdl.bits import let
 from hdl.block import Block
 from hdl.children import add
 from hdl.ports import In, Out
@@ -28,7 +30,7 @@ __all__ = ["AttentionStream", "AttentionStreamConfig"]
 class AttentionStream(Block):
     """Softmax attention on the rows of K and V of ``heads`` KV heads, ``queries`` queries of each.
 
-        s = rne16(q . k);  w = exp(rne16(s - max s));  W = sum w * v;  S = sum w
+        s = cap(rne16(q . k));  w = exp(rne16(s - max s));  W = sum w * v;  S = sum w
         o = rne16(rne32(W) * rne32(1 / rne32(S)))
 
     A row has K, or V, of a token, head by head. ``job`` says how many rows. ``q`` brings its
@@ -38,14 +40,19 @@ class AttentionStream(Block):
     V: K0 K1 V0 K2 V1 and so on, so that its scores hide the softmax. A job with ``last`` ends a
     run: V of the job before comes next, then its own.
 
+    With ``caps`` a job may have a soft cap c of its scores: s becomes c * tanh(s / c) in the steps
+    of golden.attention.caps. A score beyond FP16 becomes c. With ``sinks`` the words of ``q``
+    of a job begin with a sink for each of its queries, ``ceil(queries / width)`` beats of them. A
+    sink is one score more in max and S. It has no cap and no value, and -infinity is none.
+
     ``status`` ends a job, after its last word of ``o``. Words of a query without a result are NaN
     (0x7E00). A job without rows, or with more than ``max_rows``, is refused: the block accepts and
     discards its queries and rows. A fault of a job is never one of another.
 
     The same multipliers serve K and V, ``macs`` products per cycle: a beat takes
     ``queries * lanes / macs`` cycles. All sums are exact, so that the order of rows never matters.
-    Rounding points: the score, its difference from the largest, the exponential, both sums, the
-    reciprocal, the output. No combinational path leads from an input to an output.
+    Rounding points: the score, those of its cap, its difference from the largest, the exponential,
+    both sums, the reciprocal, the output. No combinational path leads from an input to an output.
     Golden: golden.attention.stream.attend.
     """
 
@@ -57,6 +64,9 @@ class AttentionStream(Block):
         "smollm2": AttentionStreamConfig(head_dim=64, queries=3, macs=192, max_rows=8192),
         "small": AttentionStreamConfig(
             head_dim=32, queries=2, lanes=16, macs=16, width=8, max_rows=64
+        ),
+        "small_rules": AttentionStreamConfig(
+            head_dim=32, queries=2, lanes=16, macs=16, width=8, max_rows=64, caps=True, sinks=True
         ),
     }
 
@@ -113,9 +123,34 @@ class AttentionStream(Block):
         link(m, products.row, weights.row)
         link(m, scores.score, weights.past_score)
         link(m, weights.past_weight, products.weight)
-        m.d.comb += [weights.window_score.valid.eq(0), weights.window_weight.ready.eq(1)]
+        self._rules(m, phases.o, queries, products, scores, weights)
         link(m, weights.total, output.total)
         link(m, sums.sum, output.sum)
         link(m, output.o, self.o)
         link(m, output.status, self.status)
         return m
+
+    def _rules(self, m: Module, phase, queries, products, scores, weights) -> None:
+        """The cap and the sinks of each softmax, from the cycle in which it takes its row on.
+
+        The sinks are one exact key, whose score the softmax takes in the next cycle and whose
+        weight counts for nothing. The row's last product is not before that cycle, so they are
+        still there. No score is under way when the cap changes: the softmax has had all of the row
+        before.
+        """
+        config = self.config
+        m.d.comb += weights.window_weight.ready.eq(1)
+        if not (config.sinks or config.caps):
+            m.d.comb += weights.window_score.valid.eq(0)
+            return
+        begun = let(m, "begun", products.row.valid & products.row.ready)
+        if config.sinks:
+            due = Signal(name="sinks_due")
+            m.d.comb += weights.window_score.valid.eq(due)
+            m.d.sync += due.eq(begun | (due & ~weights.window_score.ready))
+            m.d.comb += weights.window_score.p.word.eq(queries.sink)
+        if config.caps:
+            cap = Signal(CAP_BITS, reset_less=True)
+            m.d.comb += scores.cap.eq(cap)
+            with m.If(begun):
+                m.d.sync += cap.eq(phase.p.cap)

@@ -7,8 +7,9 @@ from amaranth.lib import data
 
 from golden.attention.format import PRODUCT_BITS, PRODUCT_GRID, Status, score_bits, value_bits
 from golden.attention.timing import StreamShape
-from golden.config import Config, bounded, choice
+from golden.config import Config, bounded, choice, flag
 from golden.fp16.format import FP16
+from hdl.attention.cap import CAP_BITS, CAP_TEXT
 from hdl.attention.weights import QUERIES_MAX, AttentionWeightsConfig
 from hdl.kinds import BITS, NUMBER, fixed, mask_of
 from hdl.ports import In, Out, Payload
@@ -41,6 +42,8 @@ class AttentionStreamConfig(Config):
     macs: int = bounded(64, 16, 512, "products per cycle: lanes times a divisor of queries")
     width: int = choice(16, (4, 8, 16), "words per beat of q and o")
     max_rows: int = bounded(4096, 1, 32768, "most rows of a job")
+    caps: bool = flag(False, "a job may have a soft cap of its scores")
+    sinks: bool = flag(False, "each query has a sink: a score that has no value")
 
     def __post_init__(self) -> None:
         if self.head_dim % self.lanes:
@@ -79,6 +82,11 @@ class AttentionStreamConfig(Config):
         return self.heads * self.steps * self.turns
 
     @property
+    def sink_beats(self) -> int:
+        """Beats of q that bring the sinks of a job, before its queries."""
+        return -(-self.results // self.width) if self.sinks else 0
+
+    @property
     def shape(self) -> StreamShape:
         return StreamShape(
             lanes=self.lanes,
@@ -87,6 +95,8 @@ class AttentionStreamConfig(Config):
             queries=self.results,
             cells=self.macs // self.width,
             max_rows=self.max_rows,
+            sinks=self.sink_beats,
+            caps=self.caps,
         )
 
     @property
@@ -99,7 +109,7 @@ class AttentionStreamConfig(Config):
 
     @property
     def weights(self) -> AttentionWeightsConfig:
-        """The softmax. Rows come as past keys; there are no exact keys."""
+        """The softmax. Rows come as past keys. A sink is an exact key; there are no others."""
         return AttentionWeightsConfig(keys=1, queries=self.results, past=self.max_rows, window=1)
 
     @property
@@ -108,12 +118,18 @@ class AttentionStreamConfig(Config):
             rows=(ROWS_BITS, "rows of K, and as many of V: 1..max_rows", NUMBER),
             tag=TAG,
             last=(1, "ends a run: V of this job follows its K"),
+            **self._cap,
         )
+
+    @property
+    def _cap(self) -> dict:
+        return {"cap": (CAP_BITS, f"cap of its scores: {CAP_TEXT}", BITS)} if self.caps else {}
 
     @property
     def q_layout(self) -> Payload:
         words = data.ArrayLayout(FP16.bits, self.width)
-        return Payload(word=(words, "elements of a query, FP16", FP16))
+        text = "elements of a query, or sinks, FP16" if self.sinks else "elements of a query, FP16"
+        return Payload(word=(words, text, FP16))
 
     @property
     def rows_layout(self) -> Payload:
@@ -142,7 +158,8 @@ class AttentionStreamConfig(Config):
     @property
     def phase_layout(self) -> Payload:
         """A stretch of rows."""
-        return Payload(rows=ROWS_BITS, is_value=1, is_refused=1)
+        cap = {"cap": CAP_BITS} if self.caps else {}
+        return Payload(rows=ROWS_BITS, is_value=1, is_refused=1, **cap)
 
     @property
     def end_layout(self) -> Payload:

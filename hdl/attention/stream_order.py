@@ -41,6 +41,8 @@ class AttentionStreamOrder(Block):
             self.phase.p.rows.eq(Mux(gives_value, waiting.rows, rows)),
             self.phase.p.is_refused.eq(Mux(gives_value, waiting.is_refused, is_refused)),
         ]
+        if config.caps:
+            m.d.comb += self.phase.p.cap.eq(self.job.p.cap)  # of K
         with m.FSM():
             with m.State("END"):
                 m.d.comb += self.end.valid.eq(self.job.valid)

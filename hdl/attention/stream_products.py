@@ -118,6 +118,7 @@ class AttentionStreamProducts(Block):
         m.d.comb += [
             self.row.valid.eq(needs_row),
             self.row.p.past.eq(following.rows),
+            *([self.row.p.window.eq(1)] if config.sinks else []),
             begin.eq(is_value | (is_key & (following.is_refused | self.row.ready))),
             self.phase.ready.eq(begin),
             self.claim.eq(begin & following.is_value & ~following.is_refused),

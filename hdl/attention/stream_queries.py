@@ -1,6 +1,6 @@
 """Queries of two jobs: part of attention_stream."""
 
-from amaranth import Module, Mux, Signal
+from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream
 
 from golden.fp16.format import FP16
@@ -13,6 +13,8 @@ from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.ports import In, Out
 from hdl.stream.widen import StreamWiden, StreamWidenConfig
+
+_NO_SINK = FP16.sign_bit | FP16.infinity
 
 
 def query_ports(config: AttentionStreamConfig, flip=In) -> dict:
@@ -31,7 +33,8 @@ def query_ports(config: AttentionStreamConfig, flip=In) -> dict:
 class AttentionStreamQueries(Block):
     """Words ``q`` of two jobs in a RAM: for each beat of a row, for each query, ``lanes`` words.
 
-    The queries of a beat are those of its head.
+    The queries of a beat are those of its head. With ``sinks`` a job begins with the sinks of its
+    queries, ``sink_beats`` beats of them; what such a beat has beyond them is ignored.
 
     A read word has the elements of ``engines`` queries. ``q_release`` goes on to the next job.
     """
@@ -42,6 +45,11 @@ class AttentionStreamQueries(Block):
             {
                 "q": In(stream.Signature(config.q_layout), "Queries of each job."),
                 **query_ports(config),
+                **(
+                    {"sink": Out(FP16.bits * config.results, "Sinks of the oldest job.", FP16)}
+                    if config.sinks
+                    else {}
+                ),
             },
         )
 
@@ -63,9 +71,7 @@ class AttentionStreamQueries(Block):
         take = Signal()
         fills = Signal()
         m.d.comb += [
-            words.i.valid.eq(self.q.valid),
             words.i.p.data.eq(self.q.p.word),
-            self.q.ready.eq(words.i.ready),
             words.o.ready.eq(full != 2),
             take.eq(words.o.valid & words.o.ready),
             fills.eq(take & (place == size - 1)),
@@ -77,6 +83,7 @@ class AttentionStreamQueries(Block):
             self.q_data.eq(memory.read_data),
             self.q_full.eq(full != 0),
         ]
+        sink_bad = self._sinks(m, words.i, half)
         with m.If(take):
             m.d.sync += [place.eq(after(place, size)), turn.eq(after(turn, config.turns))]
             with m.If(turn == config.turns - 1):
@@ -106,5 +113,44 @@ class AttentionStreamQueries(Block):
                 now = (head == group // config.turns) & (turn == group % config.turns)
                 with m.If(take & (fill_half == n) & now):
                     m.d.sync += bad[query].eq(wrong[engine] | (bad[query] & ~first))
-        m.d.comb += self.q_bad.eq(Mux(half, bads[1], bads[0]))
+        bad = Mux(half, bads[1], bads[0])
+        m.d.comb += self.q_bad.eq(bad | sink_bad if config.sinks else bad)
         return m
+
+    def _sinks(self, m: Module, words, half) -> Value:
+        """Passes the beats of queries to ``words``, and keeps those of sinks.
+
+        The result has the queries of the oldest job whose sink is NaN or +infinity.
+        """
+        config, q = self.config, self.q
+        if not config.sinks:
+            m.d.comb += [words.valid.eq(q.valid), q.ready.eq(words.ready)]
+            return Const(0, 1)
+        beats, outputs = config.sink_beats, config.shape.outputs
+        at = Signal(range(beats + outputs), name="sink_at")
+        held = Signal(range(3), name="sinks_held")  # jobs whose sinks are there
+        fill_half = Signal(name="sink_fill_half")
+        is_sink = let(m, "is_sink", at < beats)
+        takes = let(m, "takes_sink", q.valid & is_sink & (held != 2))
+        fills = let(m, "fills_sinks", takes & (at == beats - 1))
+        m.d.comb += [
+            words.valid.eq(q.valid & ~is_sink),
+            q.ready.eq(Mux(is_sink, held != 2, words.ready)),
+        ]
+        with m.If(q.valid & q.ready):
+            m.d.sync += at.eq(after(at, beats + outputs))
+        m.d.sync += [
+            held.eq(held + fills - self.q_release),
+            fill_half.eq(fill_half ^ fills),
+        ]
+        sinks = [Signal(self.sink.shape(), name=f"sinks_{n}", reset_less=True) for n in range(2)]
+        for n, kept in enumerate(sinks):
+            for beat in range(beats):
+                some = kept[beat * FP16.bits * config.width :][: FP16.bits * config.width]
+                with m.If(takes & (fill_half == n) & (at == beat)):
+                    m.d.sync += some.eq(q.p.word.as_value())
+        m.d.comb += self.sink.eq(Mux(half, sinks[1], sinks[0]))
+        found = [self.sink.word_select(n, FP16.bits) for n in range(config.results)]
+        return Cat(
+            word[FP16.frac_bits : FP16.bits - 1].all() & (word != _NO_SINK) for word in found
+        )

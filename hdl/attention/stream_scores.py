@@ -8,6 +8,7 @@ from amaranth.lib import stream
 from golden.attention.format import PRODUCT_GRID
 from golden.fp16.format import FP16
 from golden.index.timing import tree_levels
+from hdl.attention.cap import CAP_BITS, CAP_TEXT, AttentionCap, AttentionCapConfig
 from hdl.attention.products import delayed
 from hdl.attention.stream_config import FLAGS, AttentionStreamConfig, term_ports
 from hdl.bits import let
@@ -15,6 +16,7 @@ from hdl.block import Block
 from hdl.children import add
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
 from hdl.index.sums import add_tree
+from hdl.kinds import BITS
 from hdl.ports import In, Out
 
 _ROUND_STAGES = 4
@@ -24,8 +26,9 @@ class AttentionStreamScores(Block):
     """``score`` = rne16(sum_i q_i * k_i) of each row of K, all queries of all heads together.
 
     Each engine adds the ``lanes`` products of a cycle by a tree. The sums of its queries take
-    turns, and one rounding unit serves them. ``score`` is never delayed: the softmax has taken the
-    row before its first product, and takes a score in each cycle then.
+    turns, and one rounding unit serves them, with ``caps`` and one unit of ``cap`` after it.
+    ``score`` is never delayed: the softmax has taken the row before its first product, and takes a
+    score in each cycle then. So ``cap`` is that of the row which the softmax has taken.
     """
 
     def __init__(self, config: AttentionStreamConfig):
@@ -33,6 +36,7 @@ class AttentionStreamScores(Block):
             config,
             {
                 **term_ports(config, In),
+                **({"cap": In(CAP_BITS, CAP_TEXT, BITS)} if config.caps else {}),
                 "score": Out(stream.Signature(config.weights.past_layout), "Scores, row by row."),
             },
         )
@@ -60,22 +64,36 @@ class AttentionStreamScores(Block):
                 rounder.o.ready.eq(1),
             ]
             if tag:
-                last = rounder
                 m.d.comb += rounder.i.p.tag.eq(final.row_last)
+            made = self._capped(m, engine, rounder, tag) if config.caps else rounder.o
+            last = made if tag else last
             # The words of turns and heads before wait for those of the last one.
-            found = rounder.o.p.y
+            found = made.p.y
             for group in reversed(range(config.heads * config.turns)):
                 m.d.comb += words[0][group * config.engines + engine].eq(found)
                 if group:
                     word = Signal(FP16.bits, name=f"word_{group - 1}_{engine}", reset_less=True)
-                    with m.If(rounder.o.valid):
+                    with m.If(made.valid):
                         m.d.sync += word.eq(found)
                     found = word
         m.d.comb += [
-            self.score.valid.eq(last.o.valid & last.o.p.tag),
+            self.score.valid.eq(last.valid & last.p.tag),
             self.score.p.word.eq(words),
         ]
         return m
+
+    def _capped(self, m: Module, engine: int, rounder, tag: int):
+        """The scores of an engine with their cap."""
+        unit = add(m, f"cap_{engine}", AttentionCap(AttentionCapConfig(tag_bits=tag)))
+        m.d.comb += [
+            unit.cap.eq(self.cap),
+            unit.i.valid.eq(rounder.o.valid),
+            unit.i.p.s.eq(rounder.o.p.y),
+            unit.o.ready.eq(1),
+        ]
+        if tag:
+            m.d.comb += unit.i.p.tag.eq(rounder.o.p.tag)
+        return unit.o
 
     def _sum(self, m: Module, engine: int, levels: int, adds, at) -> Signal:
         """The exact score of each row and query, in the cycle after its last sum."""

@@ -292,6 +292,7 @@ class KllmAcceleratorConfig(Config):
             cache=machine.cache,
             queries=machine.queries,
             lanes=self.cache.lanes,
+            engines=machine.engines,
         )
 
     @property

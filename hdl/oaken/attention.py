@@ -43,9 +43,10 @@ class OakenAttention(Block):
     ``request``, ``kv`` and ``status`` are those of oaken_kv_engine, whose rules hold. A READ on
     ``request`` is refused with BAD_REQUEST. ``attend`` names a sequence, a layer and one past the
     last token. With ``windows`` it may name how many tokens it sees at most: the latest ones, of
-    those that its READ gives. All are read. Each of its ``groups`` of KV heads is a job of
-    attention_stream, in order: ``q`` brings its queries, ``o`` gives its outputs. ``attended``
-    follows the last word of ``o``.
+    those that its READ gives. All are read. With ``caps`` it may name a soft cap of its scores.
+    Each of its ``groups`` of KV heads is a job of attention_stream, in order: ``q`` brings its
+    queries, ``o`` gives its outputs. With ``sinks`` those of the job come before its queries.
+    ``attended`` follows the last word of ``o``.
 
     A run of attends ends with ``last``. Its K and V are read in the order K0 K1 V0 K2 V1 ... V,
     ahead of their use. V of an attend waits for the next attend, so a run must be given to its end.

@@ -64,8 +64,13 @@ class OakenAttentionArrayConfig(Config):
 
     @property
     def words(self) -> int:
-        """Words of ``q``, and of ``o``, that an engine has of an attend."""
-        return self.part.queries * self.cache.kv.elements // self.part.width
+        """Words of ``o`` that an engine has of an attend."""
+        return self.part.words
+
+    @property
+    def query_words(self) -> int:
+        """Words of ``q`` that an engine has of an attend."""
+        return self.part.query_words
 
 
 class OakenAttentionArray(Block):
@@ -171,9 +176,10 @@ class OakenAttentionArray(Block):
             pass_channels(m, engine.axi, axi)
         issued = self._requests(m, engines)
         self._split(m, "vector", self.kv, [engine.kv for engine in engines], config.vector_beats)
-        queries = [queue(m, f"queries_{n}", config.part.q_layout, self._depth, storage="memory")
+        depth = max(_WORDS_LEAST, config.query_words)
+        queries = [queue(m, f"queries_{n}", config.part.q_layout, depth, storage="memory")
                    for n in range(config.engines)]  # fmt: skip
-        self._split(m, "query", self.q, [each.i for each in queries], config.words)
+        self._split(m, "query", self.q, [each.i for each in queries], config.query_words)
         for each, engine in zip(queries, engines, strict=True):
             link(m, each.o, engine.q)
         ended = self._gather(m, engines)

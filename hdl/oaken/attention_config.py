@@ -10,6 +10,7 @@ from golden.config import Config, bounded, choice, nested
 from golden.oaken.config import CacheConfig, KvShape
 from golden.paging.format import Status
 from golden.timing import Timing
+from hdl.attention.cap import CAP_BITS, CAP_TEXT
 from hdl.attention.stream_config import ROWS_BITS, AttentionStreamConfig
 from hdl.kinds import BITS, NUMBER, index_of
 from hdl.oaken.kv_engine import OakenKvEngineConfig
@@ -38,10 +39,8 @@ attend_layout = Payload(
     token=(TOKEN_BITS, "one past the last token", NUMBER),
     last=(1, "ends a run: V of this attend follows its K"),
 )
-windowed_layout = Payload(
-    **attend_layout.parts,
-    window=(TOKEN_BITS, "most tokens that it sees, the latest; 0: all", NUMBER),
-)
+_WINDOW = (TOKEN_BITS, "most tokens that it sees, the latest; 0: all", NUMBER)
+_CAP = (CAP_BITS, f"cap of its scores: {CAP_TEXT}", BITS)
 attended_layout = Payload(
     tag=(8, "tag of the attend", BITS),
     status=(STATUS_BITS, "golden.paging.format.Status of its READs", Status),
@@ -92,7 +91,19 @@ class OakenAttentionConfig(Config):
             macs=self.macs,
             width=self.width,
             max_rows=self.cache.max_tokens,
+            caps=self.cache.caps,
+            sinks=self.cache.sinks,
         )
+
+    @property
+    def words(self) -> int:
+        """Beats of o of an attend."""
+        return self.queries * self.cache.kv.elements // self.width
+
+    @property
+    def query_words(self) -> int:
+        """Beats of q of an attend: those of each job begin with its sinks."""
+        return self.words + self.groups * self.stream.sink_beats
 
     @property
     def ahead(self) -> int:
@@ -166,7 +177,9 @@ class OakenAttentionConfig(Config):
 
 def attend_layout_of(cache: CacheConfig) -> Payload:
     """Attends of a cache."""
-    return windowed_layout if cache.windows else attend_layout
+    more = {"window": _WINDOW} if cache.windows else {}
+    more |= {"cap": _CAP} if cache.caps else {}
+    return Payload(**attend_layout.parts, **more) if more else attend_layout
 
 
 def is_refusal(status):

@@ -6,6 +6,7 @@ from amaranth import Const, Module, Mux, Signal, Value
 from amaranth.lib import stream
 
 from golden.paging.format import Op, Status
+from hdl.attention.cap import CAP_BITS
 from hdl.attention.stream_config import ROWS_BITS
 from hdl.bits import after, let
 from hdl.block import Block
@@ -22,7 +23,7 @@ from hdl.stream.queue import queue
 
 # A READ whose outcome is not known. is_own: V follows its own K; last: the job ends a run.
 _ASKED = Payload(is_value=1, is_own=1, last=1)
-_WINDOWED = Payload(**_ASKED.parts, window=TOKEN_BITS)  # of K
+_RULES = {"window": TOKEN_BITS, "cap": CAP_BITS}  # of K, where the attend has them
 _JOB = Payload(sequence=8, layer=8, head=8, token=TOKEN_BITS)
 _NUMBER_BITS = 8  # of a READ, its tag
 
@@ -33,7 +34,8 @@ class OakenAttentionReads(Block):
     A READ is known when ``begun`` has its tokens, or when ``end`` refuses it. V is requested once
     its K is known, and not if that was refused. A K that is known gives a ``job``. Each READ of a
     job with rows gives a ``stretch``. Where an attend has a window, the job has its rows alone,
-    and the stretch skips those before. At most ``ahead`` READs have no status, and ``JOBS`` jobs no
+    and the stretch skips those before. Its cap goes to
+    its jobs. At most ``ahead`` READs have no status, and ``JOBS`` jobs no
     output.
     """
 
@@ -58,7 +60,8 @@ class OakenAttentionReads(Block):
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
-        layout = _WINDOWED if config.cache.windows else _ASKED
+        rules = {name: _RULES[name] for name in self._rules}
+        layout = Payload(**_ASKED.parts, **rules) if rules else _ASKED
         asked = queue(m, "asked", layout, config.ahead)  # READs whose outcome is not known
         unended = queue(m, "unended", 1, config.ahead)  # READs without a status: whether it is V
         keys = queue(m, "keys", 1, JOBS)  # K of jobs whose V is not requested: whether it has rows
@@ -67,6 +70,11 @@ class OakenAttentionReads(Block):
         self._ask(m, asked.i, unended.i, keys.o, tasks.i)
         self._resolve(m, asked.o, unended.o, keys.i)
         return m
+
+    @property
+    def _rules(self) -> list[str]:
+        """Fields of an attend that go with its K to the job."""
+        return [name for name in _RULES if name in self.config.attend_layout.members]
 
     def _ask(self, m: Module, asked, unended, key, task) -> None:
         """Requests K of a job, then V of the one before, or of the same job at the end of a run."""
@@ -92,7 +100,7 @@ class OakenAttentionReads(Block):
             asked.valid.eq(asks),
             asked.p.is_value.eq(of_value),
             asked.p.last.eq(attend.last & is_final),
-            *([asked.p.window.eq(attend.window)] if config.cache.windows else []),
+            *(asked.p[name].eq(attend[name]) for name in self._rules),
             unended.valid.eq(asks),
             unended.p.eq(of_value),
             task.valid.eq(asks_key),
@@ -163,6 +171,7 @@ class OakenAttentionReads(Block):
             job.valid.eq(is_key),
             job.p.rows.eq(rows - skip.of_key),
             job.p.last.eq(asked.p.last),
+            *([job.p.cap.eq(asked.p.cap)] if self.config.cache.caps else []),
             stretch.valid.eq(is_known & (is_begun | asked.p.is_value)),
             stretch.p.rows.eq(Mux(asked.p.is_value, due - skip.of_value, rows - skip.of_key)),
             stretch.p.has_words.eq(is_begun),

@@ -536,7 +536,7 @@ def _cache_of(shape: LayerShape, page_bytes: int, engines: int) -> CacheConfig:
             )  # fmt: skip
             return CacheConfig(
                 kv=kv, sequences=1, layers=1, pages=1 << 20, page_bytes=page_bytes,
-                max_tokens=_CONTEXT_MAX,
+                max_tokens=_CONTEXT_MAX, caps=bool(shape.cap), sinks=shape.sinks,
             )  # fmt: skip
         except ConfigError as error:
             refusal = error

@@ -138,13 +138,16 @@ class Units(Config):
     def cache(self, machine: MachineConfig) -> CacheCycles:
         """Cycles of the unit CACHE's commands."""
         kv, lanes = machine.cache_part.kv, self.attention_lanes
+        queries = kv.part_heads * machine.queries
         shape = StreamShape(
             lanes=lanes,
             beats=-(-kv.part_heads * kv.head_dim // lanes),
             turns=machine.queries * lanes // self.attention_macs,
-            queries=kv.part_heads * machine.queries,
+            queries=queries,
             cells=self.attention_macs // ROW_ELEMENTS,
             max_rows=machine.cache.max_tokens,
+            sinks=row_count(queries) if machine.cache.sinks else 0,
+            caps=machine.cache.caps,
         )
         return CacheCycles(
             shape=shape, slots=kv.slots, rows=row_count(kv.elements),

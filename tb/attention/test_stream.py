@@ -31,10 +31,10 @@ from hdl.attention.stream import AttentionStream, AttentionStreamConfig
 from tb.simulate.run import simulate
 
 
-def sized(head_dim, queries, lanes, macs, width, max_rows, heads=1):
+def sized(head_dim, queries, lanes, macs, width, max_rows, heads=1, **rules):
     return AttentionStreamConfig(
         heads=heads, head_dim=head_dim, queries=queries, lanes=lanes, macs=macs, width=width,
-        max_rows=max_rows,
+        max_rows=max_rows, **rules,
     )  # fmt: skip
 
 
@@ -50,19 +50,40 @@ CONFIGS = {
     "longest": sized(256, 8, 32, 32, 16, 20),
     "many_rows": sized(16, 1, 16, 16, 16, 3000),
 }
+RULES = {
+    "both": sized(32, 2, 16, 16, 8, 64, caps=True, sinks=True),
+    "caps": sized(16, 1, 16, 16, 16, 30, caps=True),
+    "sinks": sized(16, 3, 16, 48, 16, 33, sinks=True),
+    "both_two_of_four": sized(48, 4, 16, 32, 4, 40, caps=True, sinks=True),
+    "both_two_heads": sized(32, 5, 16, 16, 4, 40, heads=2, caps=True, sinks=True),
+    "gpt_oss": sized(64, 8, 64, 128, 16, 60, heads=4, sinks=True),
+    "gemma2": sized(256, 2, 64, 64, 16, 40, heads=2, caps=True),
+}
 RUNS = {
     "smollm2": 14,
     "smollm2_heads": 12,
     "llama2": 16,
     "longest": 11,
     "many_rows": 1,
+    "gpt_oss": 11,
+    "gemma2": 11,
 }  # of the others: 24
 
 
 @pytest.mark.telling("small", "all_at_once", "two_of_four", "two_heads")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_stream(name, seed):
-    config = CONFIGS[name]
+    check(name, CONFIGS[name], seed)
+
+
+@pytest.mark.telling("both", "both_two_of_four")
+@pytest.mark.parametrize("name", RULES)
+def test_caps_and_sinks(name, seed):
+    """Each job has a cap or none, and sinks of all kinds."""
+    check(name, RULES[name], seed)
+
+
+def check(name, config, seed):
     words, params = run_vectors(config, np.random.default_rng([seed, 85]), RUNS.get(name, 24))
     simulate(
         AttentionStream(config),

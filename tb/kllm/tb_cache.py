@@ -25,6 +25,7 @@ SINKS = ("row_request", "write", "request", "kv", "attend", "q", "status")
 SLOWEST = 7  # cycles from a request to its answer, at most
 FAR = 60  # the same of a far memory, always
 REFUSED = block_timing().delay("from a command out of range to its status")
+QUERIES = config.attended_rows + config.jobs * config.job_sinks  # rows of q of a token
 ENDS = block_timing().delay("from the last word of ended or attended to status")
 
 
@@ -107,7 +108,7 @@ class Engine:
             needed = n + 1 if self.is_last[n] else n + 2
             # One that is refused needs no queries, and takes them all the same.
             is_void = self.o[n][0] >> config.o_layout["void"].offset & 1
-            if taken["attend"] < needed or (taken["q"] < size * needed and not is_void):
+            if taken["attend"] < needed or (taken["q"] < QUERIES * needed and not is_void):
                 break
             self.answer("o", self.o[n])
         while given["attended"] < taken["o"] // size:
@@ -171,7 +172,7 @@ class Unit(Followed):
     def check_timing(self, flow, packets=None) -> None:
         """The first row; refused commands; the statuses after the last answer."""
         cycles, latency = flow.cycles, block_timing().latency
-        rows, answers = 0, {"ended": 0, "attended": 0}
+        rows, answers, queries = 0, {"ended": 0, "attended": 0}, 0
         begin = 0
         for n, step in enumerate(self.steps[:packets]):
             if step["row_request"]:
@@ -179,12 +180,15 @@ class Unit(Followed):
                 if step["batch"][step["place"]]:
                     assert cycles["row_request"][rows] == begin + latency, f"command {n}"
             rows += len(step["row_request"])
+            queries += len(step["q"])
             status = cycles["status"][n]
             asks = step["attend"] or step["request"]
             for name in answers:
                 answers[name] += len(step[name])
                 if step[name] and not (step["write"] and name == "ended"):
                     late = cycles[name][answers[name] - 1] + ENDS
+                    if step["q"]:  # what is refused may end before its queries and sinks are read
+                        late = max(late, cycles["q"][queries - 1] + ENDS)
                     # Zeros of the last places may come after it, and the walk over these places.
                     may_be_later = step["write"] or step["ends_empty"]
                     assert status == late or (may_be_later and status > late), f"command {n}"

@@ -18,6 +18,10 @@ Shown to fail:
 - the queries of a head in the order of memory;
 - a range check of src, dst, tokens, place, layer, heads or window that is left out or off by one;
 - a window that does not reach the attend;
+- a cap that does not; has_sinks that is ignored, or taken from the command before;
+- a check of cap, has_sinks or the end of sinks that is left out or off by one;
+- the sinks of the first job for all, or those of the first token once only; a row of sinks that is
+  taken for queries;
 - the place of the first token left out, in ``index`` or in ``present``;
 - an APPEND of the host that reaches the cache;
 - a status of the host that counts for a command.
@@ -29,6 +33,7 @@ import numpy as np
 import pytest
 import torch
 
+from golden.attention.format import cap_operand
 from golden.fp16.format import FP16
 from golden.fp16.ops import bits_from_float
 from golden.kllm.cache import CacheUnit, Part, Place, first_fault
@@ -51,18 +56,24 @@ from tb.simulate.run import simulate
 
 THRESHOLDS = bits_from_float(torch.tensor([-2.0, -0.02, 0.02, 2.0])).tolist()
 NAN = FP16.canonical_nan
+RULES = {"window": 0, "cap": 0, "sinks": 0, "has_sinks": 0}  # of an ATTEND, by default
 
 
 def shaped(
-    rows: int, places: int, queries: int, lanes: int, windows: bool = False, **kv: int
-) -> KllmCacheConfig:
+    rows: int, places: int, queries: int, lanes: int, rules: tuple[str, ...] = (),
+    engines: int = 1, **kv: int,
+) -> KllmCacheConfig:  # fmt: skip
     cache = CacheConfig(
         kv=KvShape(order="token", **kv), sequences=4, layers=3, pages=256, page_bytes=1024,
-        max_tokens=24, windows=windows,
+        max_tokens=24, **dict.fromkeys(rules, True),
     )  # fmt: skip
     return KllmCacheConfig(
-        vectors=VectorShape(rows=rows), places=places, cache=cache, queries=queries, lanes=lanes
-    )
+        vectors=VectorShape(rows=rows), places=places, cache=cache, queries=queries, lanes=lanes,
+        engines=engines,
+    )  # fmt: skip
+
+
+ALL_RULES = ("windows", "caps", "sinks")
 
 
 CONFIGS = {
@@ -70,7 +81,11 @@ CONFIGS = {
     "one_beat": shaped(300, 5, 3, 32, heads=2, head_dim=32, block=32),
     "two_beats": shaped(301, 4, 2, 32, heads=3, head_dim=64, block=32),
     "one_head": shaped(65536, 64, 1, 16, heads=1, head_dim=16, block=16),
-    "windows": shaped(300, 5, 2, 16, windows=True, heads=2, head_dim=32, block=32),
+    "windows": shaped(300, 5, 2, 16, ("windows",), heads=2, head_dim=32, block=32),
+    "caps": shaped(300, 4, 2, 16, ("caps",), heads=2, head_dim=32, block=32),
+    "sinks": shaped(300, 4, 3, 16, ("sinks",), heads=2, head_dim=32, block=32),
+    "two_jobs": shaped(300, 5, 3, 16, ALL_RULES, engines=2, heads=2, head_dim=32, block=32),
+    "many_sinks": shaped(520, 3, 5, 16, ALL_RULES, heads=8, head_dim=16, block=16, groups=2),
     "one_place": shaped(128, 1, 8, 16, heads=1, head_dim=48, block=16),
 }
 
@@ -97,9 +112,9 @@ class Recorded(CacheUnit):
             self.appends.append(answer.status)
         return answer
 
-    def _attend_part(self, number, place, queries, layer, window) -> Part:
+    def _attend_part(self, number, place, queries, layer, rules) -> Part:
         if self.rng is None:
-            part = super()._attend_part(number, place, queries, layer, window)
+            part = super()._attend_part(number, place, queries, layer, rules)
         else:
             part = self._drawn(queries)  # no words of a READ, so no attention either
         self.attends.append(part)
@@ -149,7 +164,7 @@ class Script:
         self.config, self.rng = config, rng
         machine: MachineConfig = dataclasses.replace(
             MACHINES["small"], vectors=config.vectors, batch=config.places, cache=config.cache,
-            queries=config.queries,
+            queries=config.queries, engines=config.engines,
         )  # fmt: skip
         self.machine = Machine(machine)
         self.cache = Recorded(config.cache, config.places, rng if is_drawn else None)
@@ -186,7 +201,8 @@ class Script:
         """Runs a command, and keeps the words of its streams."""
         machine, cache = self.machine, self.cache
         cache.appends, cache.attends = [], []
-        operands = {"place": 0} | ({} if opcode == Opcode.APPEND else {"window": 0}) | operands
+        rules = {} if opcode == Opcode.APPEND else RULES
+        operands = {"place": 0} | rules | operands
         before = machine.vector.clone()
         words = encode(opcode, 0, {}, operands)
         status = machine.step(words).status
@@ -267,11 +283,11 @@ class Script:
                     attend_layout_of(self.config.cache), tag=t, sequence=place.sequence,
                     layer=operands["layer"], token=place.position + 1, last=t == present[-1],
                     **({"window": operands["window"]} if self.config.cache.windows else {}),
+                    **({"cap": operands["cap"]} if self.config.cache.caps else {}),
                 )
             )  # fmt: skip
             source = self._order(operands["src"] + t * operands["stride"])
-            step["row_request"] += source
-            step["q"] += [row_of(vector[row].tolist()) for row in source]
+            self._queries(step, operands, source, vector)
             parts = [next(answers) for _ in self.cache.engines]
             step["o"].append(self._o(step, to, parts))
             status = first_fault([part.status for part in parts])
@@ -284,6 +300,22 @@ class Script:
                 layout_word(attended_layout, tag=t, status=int(status), result=result)
             )
         return bits
+
+    def _queries(self, step: dict, operands: dict, source: list[int], vector) -> None:
+        """Rows of ``source`` that are read for ``q``: those of each job after its sinks."""
+        config = self.config
+        size, sinks = len(source) // config.jobs, config.job_sinks
+        for job in range(config.jobs):
+            rows = source[job * size : (job + 1) * size]
+            if operands["has_sinks"]:
+                first = operands["sinks"] + job * sinks
+                rows = [*range(first, first + sinks), *rows]
+                step["q"] += [row_of(vector[row].tolist()) for row in rows]
+            else:
+                step["q"] += [row_of([0xFC00] * 16)] * sinks
+                step["q"] += [row_of(vector[row].tolist()) for row in rows]
+                rows = [*rows[:1] * sinks, *rows]  # a row that is dropped, for each of sinks
+            step["row_request"] += rows
 
     def _o(self, step: dict, to: list[int], parts: list[Part]) -> list[int]:
         """Words of ``o`` for the rows ``to``; those of sound parts are written."""
@@ -334,6 +366,11 @@ class Script:
         if config.cache.windows:
             windows = (0, 1, 2, 3, 4, 24, (1 << 16) - 1)
             operands["window"] = windows[int(rng.integers(len(windows)))]
+        if config.cache.caps:
+            operands["cap"] = int(rng.choice([0, cap_operand(2.0), int(rng.integers(1 << 32))]))
+        if config.cache.sinks:
+            most = rows // 2 - config.jobs * config.job_sinks  # before the destination
+            operands |= {"sinks": int(rng.integers(most + 1)), "has_sinks": int(rng.integers(2))}
         self.command(opcode, **operands, dst=dst, dst_stride=stride, heads=config.heads)
 
     def ends(self) -> None:
@@ -379,11 +416,15 @@ class Script:
                       if size * far * 2 <= rows),
                 ]  # fmt: skip
                 cases += [{"window": 1}, {"window": (1 << 16) - 1}]
+                cases += [{"cap": 1}, {"cap": 1 << 31}, {"has_sinks": 1}, {"sinks": rows - 1}]
+                end = rows - config.jobs * config.job_sinks
+                cases += [{"has_sinks": 1, "sinks": end + beyond} for beyond in (0, 1)]
+                cases += [{"has_sinks": 1, "sinks": 65535}, {"has_sinks": 0, "sinks": 65535}]
                 if places > 1:
                     cases.append({"tokens": places, "dst_stride": 65535})
             for case in cases:
                 self.batch(0.8)
-                if max(case.values()) < 1 << 16:  # what an operand can hold
+                if max((1, *(case[name] for name in case if name != "cap"))) < 1 << 16:
                     self.command(opcode, **(right | case))
 
     def placed(self) -> None:
@@ -444,7 +485,7 @@ def scripts(config: KllmCacheConfig, seed: int) -> list[dict]:
     return made
 
 
-@pytest.mark.telling("small", "two_beats", "windows")
+@pytest.mark.telling("small", "two_beats", "windows", "two_jobs", "many_sinks")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_cache(name, seed):
     config = CONFIGS[name]

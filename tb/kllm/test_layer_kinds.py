@@ -25,12 +25,14 @@ from tb.kllm.support.packs import parameters
 from tb.simulate.run import simulate
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small_cache"]
-WINDOWED = dataclasses.replace(
-    SMALL,
-    machine=dataclasses.replace(
-        SMALL.machine, cache=dataclasses.replace(SMALL.machine.cache, windows=True)
-    ),
-)
+
+
+def with_rules(**rules: bool):
+    """The accelerator with windows, caps or sinks."""
+    cache = dataclasses.replace(SMALL.machine.cache, **rules)
+    return dataclasses.replace(SMALL, machine=dataclasses.replace(SMALL.machine, cache=cache))
+
+
 CONTEXT = 9
 # What is fused, quantized and centred, parts, and new tokens; each kind has one of them.
 OPTIONS = (
@@ -46,7 +48,9 @@ def test_layer(number, name, seed):
     found = example(name)
     options, tokens = OPTIONS[number % len(OPTIONS)]
     quantized = quantize_layer(found.weights, found.seen, options=options)
-    config = WINDOWED if found.weights.shape.window else SMALL
+    shape = found.weights.shape
+    rules = {"windows": shape.window, "caps": shape.cap, "sinks": shape.sinks}
+    config = with_rules(**{name: bool(wanted) for name, wanted in rules.items()})
     compiled = compile_layer(quantized, config.machine, tokens, CONTEXT)
     new = slice(CONTEXT, CONTEXT + tokens)
     history = history_of(quantized, found.seen["k"][:CONTEXT], found.seen["v"][:CONTEXT])

@@ -86,10 +86,10 @@ FORKS = OakenAttentionConfig(
 )  # fmt: skip
 
 
-def windowed(config: OakenAttentionConfig) -> OakenAttentionConfig:
-    """The same with attends that may see the latest tokens alone."""
+def with_rules(config: OakenAttentionConfig, **rules: bool) -> OakenAttentionConfig:
+    """The same with windows, caps or sinks."""
     mmu = config.engine.mmu
-    mmu = dataclasses.replace(mmu, cache=dataclasses.replace(mmu.cache, windows=True))
+    mmu = dataclasses.replace(mmu, cache=dataclasses.replace(mmu.cache, **rules))
     return dataclasses.replace(config, engine=dataclasses.replace(config.engine, mmu=mmu))
 
 
@@ -121,7 +121,18 @@ def test_windows(name, seed):
     counted in the job. No window taken for one of no rows; the rows of the stretch before skipped
     once only.
     """
-    check_scripts(windowed(CONFIGS[name]), seed, LENGTHS[name], KEPT_UP[name])
+    check_scripts(with_rules(CONFIGS[name], windows=True), seed, LENGTHS[name], KEPT_UP[name])
+
+
+@pytest.mark.telling("small", "two_groups")
+@pytest.mark.parametrize("name", ["small", "two_groups", "smollm2"])
+def test_caps_and_sinks(name, seed):
+    """Attends with caps and sinks, or without them, and with windows; each job has its own sinks.
+
+    Shown to fail: PLANTED.
+    """
+    config = with_rules(CONFIGS[name], windows=True, caps=True, sinks=True)
+    check_scripts(config, seed, LENGTHS[name], KEPT_UP[name])
 
 
 def check_scripts(config, seed, lengths, kept_up):

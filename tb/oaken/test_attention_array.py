@@ -8,10 +8,13 @@ Shown to fail, each with one fault in the block:
 - ``o.last`` with each engine's words; ``void`` lost; a void word that ends an engine's turn;
 - ``attended`` before the last word; the greatest result; a result that comes with a status;
 - free pages of the first engine; page 0 of the second engine at 0;
-- outputs that wait in their engine for their turn.
+- outputs that wait in their engine for their turn;
+- with sinks, an engine's queries without the beats of its sinks.
 
 With ``forks`` also those of docs/decisions/0338-prefixes-are-shared.md.
 """
+
+import dataclasses
 
 import pytest
 
@@ -38,6 +41,7 @@ from tb.oaken.support.attention_scripts import (
     lengths_script,
     rates_script,
 )
+from tb.oaken.test_attention import with_rules
 from tb.simulate.run import simulate
 
 CONFIGS = {
@@ -95,11 +99,21 @@ FORKS = OakenAttentionArrayConfig(  # sequences share pages
     ),
 )  # fmt: skip
 
+RULES = {  # with windows, caps and sinks
+    f"{name}_rules": dataclasses.replace(
+        CONFIGS[name], part=with_rules(CONFIGS[name].part, windows=True, caps=True, sinks=True)
+    )
+    for name in ("small", "three")
+}
+CONFIGS |= RULES
+
 LENGTHS = {"small": (1, 8, 40), "three": (1, 8, 20), "smollm2": (1, 8, 64, 128)}
 KEPT_UP = {"small": (1, 2), "three": (), "smollm2": (1, 2, 20, 40)}  # latencies of memory
+for table in (LENGTHS, KEPT_UP):
+    table.update({name: table[name.partition("_")[0]] for name in RULES})
 
 
-@pytest.mark.telling("small", "three")
+@pytest.mark.telling("small", "three", "three_rules")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_attention_array(name, seed):
     config = CONFIGS[name]
@@ -114,7 +128,7 @@ def test_attention_array(name, seed):
     if config.cache.max_tokens <= 40:
         directed["between"] = between_script(config, seed, ArrayScript)
         directed["lengths"] = lengths_script(config, seed, ArrayScript)
-    if name == "small":
+    if name.startswith("small"):
         directed["full"] = full_script(config, seed)
     attend(config, seed, scripts, directed, KEPT_UP[name])
 

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+from golden.attention.caps import cap_scores
 from golden.attention.exact import products, scores
-from golden.attention.format import Status, score_bits, total_bits, value_bits
-from golden.attention.stream import Attended, attend, phases
+from golden.attention.format import Status, cap_operand, score_bits, total_bits, value_bits
+from golden.attention.stream import NO_SINK, Attended, attend, phases
 from golden.attention.timing import StreamCycles, StreamShape
 from golden.fp16 import functions
 from golden.fp16.format import FP16, FP32
+from golden.fp16.ops import bits_from_float, float_from_bits
 from tests.exact import exact, ordinary, rounded
 
 LARGEST = 0x7BFF
@@ -26,20 +28,22 @@ def finite(rng, *shape) -> torch.Tensor:
     return torch.tensor(np.where(words & FP16.infinity == FP16.infinity, words ^ 0x4000, words))
 
 
-def query_output(q, k, v) -> list[int] | None:
+def query_output(q, k, v, cap: int = 0, sink: int = NO_SINK) -> list[int] | None:
     """The outputs of one query by fractions, or None: it has no result."""
     keys = [[exact(word) for word in row] for row in k.tolist()]
     query = [exact(word) for word in q.tolist()]
     s = [rounded(sum(a * b for a, b in zip(query, row, strict=True))) for row in keys]
-    usable = [word for word in s if word != FP16.sign_bit | FP16.infinity]
-    if FP16.infinity in s or not usable:
+    s = cap_scores(torch.tensor(s), cap).tolist()
+    usable = [word for word in (*s, sink) if word != FP16.sign_bit | FP16.infinity]
+    if any(word & 0x7FFF >= FP16.infinity for word in usable) or not usable:
         return None
     largest = max(map(exact, usable))
     e = [
         exact(int(functions.exp(rounded(exact(word) - largest)))) if word in usable else Fraction(0)
         for word in s
     ]
-    divisor = exact(rounded(sum(e), FP32), FP32)
+    alone = 0 if sink == NO_SINK else exact(int(functions.exp(rounded(exact(sink) - largest))))
+    divisor = exact(rounded(sum(e) + alone, FP32), FP32)
     inverse = exact(rounded(1 / divisor, FP32), FP32)
     columns = [[exact(word) for word in column] for column in v.T.tolist()]
     sums = [sum(a * b for a, b in zip(e, column, strict=True)) for column in columns]
@@ -48,14 +52,16 @@ def query_output(q, k, v) -> list[int] | None:
 
 def one_head(q, k, v, *more, **error) -> Attended:
     """``attend`` of a single head: its words and bad queries."""
+    if error.get("sinks") is not None:
+        error["sinks"] = error["sinks"][None]
     found = attend(q[None], k[:, None], v[:, None], *more, **error)
     return dataclasses.replace(found, words=found.words[0], bad=found.bad[0])
 
 
-def check(q, k, v) -> Status:
-    found = one_head(q, k, v, MOST)
+def check(q, k, v, cap: int = 0, sinks=None) -> Status:
+    found = one_head(q, k, v, MOST, cap=cap, sinks=sinks)
     for n, query in enumerate(q):
-        wanted = query_output(query, k, v)
+        wanted = query_output(query, k, v, cap, NO_SINK if sinks is None else int(sinks[n]))
         assert bool(found.bad[n]) == (wanted is None)
         assert found.words[n].tolist() == (wanted or [FP16.canonical_nan] * q.shape[1])
     assert found.status == (Status.OVERFLOW if found.bad.any() else Status.OK)
@@ -72,6 +78,82 @@ def test_attention_follows_its_definition(size, rows):
     tiny = torch.tensor(rng.integers(0, 0x400, (3, size)) | rng.integers(0, 2, (3, size)) << 15)
     check(tiny, finite(rng, rows, size), finite(rng, rows, size))
     check(finite(rng, 3, size), tiny[:1].expand(rows, size), tiny[:1].expand(rows, size))
+
+
+@pytest.mark.parametrize("cap", [0, cap_operand(3.0), cap_operand(50.0)])
+def test_caps_and_sinks_follow_their_definition(cap):
+    """Sinks above all scores, among them, and far below; -infinity is none.
+
+    Shown to fail: PLANTED.
+    """
+    rng = np.random.default_rng(cap)
+    q, k, v = ordinary(rng, 6, 16), ordinary(rng, 9, 16), ordinary(rng, 9, 16)
+    q = (q & 0x83FF) | 0x2C00
+    near = [0, 0x8000, 0x4500, 0x5640, 0xD640, NO_SINK]
+    for words in map(torch.tensor, (near, [LARGEST, 0xFBFF, 1, 2, 0x4000, 0x4200])):
+        assert check(q, k, v, cap, words) == Status.OK
+        found = one_head(q, k, v, MOST, cap=cap, sinks=words)
+        plain = one_head(q, k, v, MOST, cap=cap)
+        assert not torch.equal(found.words[0], plain.words[0])
+    assert torch.equal(
+        one_head(q, k, v, MOST, cap=cap, sinks=torch.full((6,), NO_SINK)).words, plain.words
+    )
+    check(q, k, v, cap)
+    assert one_head(q, k, v, MOST, sinks=torch.full((6,), LARGEST)).words.count_nonzero() == 0
+
+
+def test_faults_of_sinks():
+    """NaN and +infinity spoil their query alone; scores of -infinity need no other than a sink."""
+    rng = np.random.default_rng(9)
+    q, k, v = (ordinary(rng, *shape) & 0xBBFF for shape in ((3, 16), (5, 16), (5, 16)))
+    for word in (FP16.infinity, 0x7C01, 0xFFFF, 0xFC01):
+        found = one_head(q, k, v, MOST, sinks=torch.tensor([0, word, NO_SINK]))
+        assert (found.status, found.bad.tolist()) == (Status.NONFINITE, [False, True, False])
+        assert (found.words[1] == FP16.canonical_nan).all()
+        assert torch.equal(found.words[2], one_head(q, k, v, MOST).words[2])
+    q[:], k[:] = LARGEST, 0xBC00
+    found = one_head(q, k, v, MOST, sinks=torch.tensor([0, 0xFBFF, NO_SINK]))
+    assert (found.status, found.bad.tolist()) == (Status.OVERFLOW, [False, False, True])
+    assert not found.words[:2].any()
+    assert one_head(q, k ^ 0x8000, v, MOST, sinks=torch.tensor([0] * 3)).bad.all()
+    # A score beyond FP16 is one of the cap.
+    for words in (k, k ^ 0x8000):
+        assert check(q, words, v, cap_operand(50)) == Status.OK
+
+
+def test_sinks_are_those_of_gpt_oss():
+    """The attention function of transformers' gpt-oss, and that of gemma2 with its cap.
+
+    Shown to fail: the sink of the neighbouring head; a sink with a value of 1.
+    """
+    from transformers.models.gemma2.modeling_gemma2 import eager_attention_forward as capped
+    from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward as with_sinks
+
+    heads, group, rows, size = 2, 3, 12, 16
+    generator = torch.Generator().manual_seed(5)
+    q, k, v = (torch.randn(*shape, size, generator=generator).half()
+               for shape in ((heads, group), (rows, heads), (rows, heads)))  # fmt: skip
+    sinks = (2 * torch.randn(heads * group, generator=generator)).half()
+
+    class Layer(torch.nn.Module):
+        num_key_value_groups = group
+
+    layer = Layer()
+    layer.sinks, layer.is_sliding, layer.attention_dropout = sinks.double(), False, 0.0
+    given = q.reshape(1, heads * group, 1, size), *(x.transpose(0, 1)[None] for x in (k, v))
+    given = [x.double() for x in given]
+    for cap in (0.0, 3.0):
+        if cap:
+            wanted, _ = capped(layer, *given, None, scaling=1.0, softcap=cap)
+            found = attend(*(bits_from_float(x.double()) for x in (q, k, v)), MOST,
+                           cap=cap_operand(cap))  # fmt: skip
+        else:
+            wanted, _ = with_sinks(layer, *given, None, scaling=1.0)
+            found = attend(*(bits_from_float(x.double()) for x in (q, k, v)), MOST,
+                           sinks=bits_from_float(sinks.double()).reshape(heads, group))  # fmt: skip
+        wanted = wanted.reshape(heads, group, size)
+        made = float_from_bits(found.words)
+        assert float((made - wanted).norm() / wanted.norm()) < 0.003
 
 
 def test_scores_beyond_the_format():

@@ -140,7 +140,12 @@ def plain(
         first = max(0, last - shape.window) if shape.window else 0
         for h in range(shape.heads):
             g = h * shape.kv_heads // shape.heads
-            p = (keys[g][first:last] @ projected[t][h]).softmax(dim=0)
+            scores = keys[g][first:last] @ projected[t][h]
+            if shape.cap:
+                scores = shape.cap * (scores / shape.cap).tanh()
+            if made.weights.sinks is not None:
+                scores = torch.cat((scores, made.weights.sinks[h : h + 1]))
+            p = scores.softmax(dim=0)[: last - first]
             heads.append(p @ values[g][first:last])
         post = token + made.linear("o", made.dequantized("attention", torch.cat(heads)))
         out.append(post + made.network(post))

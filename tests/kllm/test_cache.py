@@ -240,6 +240,9 @@ def test_a_layer_without_thresholds() -> None:
     assert [result.status for result in results] == [CommandStatus.CODEBOOK_MISSING] * 3
 
 
+PLAIN = {"window": 0, "cap": 0, "sinks": 0, "has_sinks": 0}  # of ATTEND
+
+
 @pytest.mark.parametrize(
     ("opcode", "wrong"),
     [
@@ -256,6 +259,8 @@ def test_a_layer_without_thresholds() -> None:
         (Opcode.ATTEND, {"dst": 253}),
         (Opcode.ATTEND, {"tokens": 3, "dst_stride": 130}),
         (Opcode.ATTEND, {"window": 1}),
+        (Opcode.ATTEND, {"cap": 1 << 31}),
+        (Opcode.ATTEND, {"has_sinks": 1}),
     ],
 )
 def test_range(opcode: Opcode, wrong: dict[str, int]) -> None:
@@ -267,7 +272,7 @@ def test_range(opcode: Opcode, wrong: dict[str, int]) -> None:
     if opcode == Opcode.APPEND:
         good = append | {"kv": 0}
     else:
-        good = append | {"dst": 100, "dst_stride": 4, "heads": 2, "window": 0}
+        good = append | {"dst": 100, "dst_stride": 4, "heads": 2, **PLAIN}
         first, second = (encode(Opcode.APPEND, 0, {}, append | {"kv": kv}) for kv in Kv)
         assert not any(result.status for result in machine.run(first + second))
     assert machine.run(encode(opcode, 1, {}, good | wrong))[0].status == CommandStatus.RANGE
@@ -362,7 +367,7 @@ def test_an_append_that_one_engine_refuses() -> None:
     # A memory that fails a READ: NaN of its heads, and words of the others.
     cached.memory[0] = Status.DECODE_ERROR
     operands = {"src": 0, "stride": 0, "tokens": 1, "layer": 1, "dst": 100, "dst_stride": 0,
-                "heads": 6, "place": 0, "window": 0}  # fmt: skip
+                "heads": 6, "place": 0, **PLAIN}  # fmt: skip
     machine = Machine(TWO)
     machine.cache = cached
     status = machine.run(encode(Opcode.ATTEND, 0, {}, operands))[0].status
@@ -415,7 +420,7 @@ def test_queries_of_a_machine(heads: int) -> None:
     """``queries`` above 0 is the one number of query heads."""
     machine = Machine(dataclasses.replace(PAGED, queries=2))
     operands = {"src": 0, "stride": 0, "tokens": 1, "layer": 0, "dst": 100, "dst_stride": 0,
-                "place": 0, "window": 0}  # fmt: skip
+                "place": 0, **PLAIN}  # fmt: skip
     result = machine.run(encode(Opcode.ATTEND, 0, {}, operands | {"heads": heads}))[0]
     assert result.status == (CommandStatus(0) if heads == 4 else CommandStatus.RANGE)
 

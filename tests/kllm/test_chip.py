@@ -34,8 +34,6 @@ REFUSED = [
     ("llama", {"hidden_act": "gelu"}, f"{PROGRAM} this activation: hidden_act must be silu or swi"),
     ("llama", {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
      f"{PROGRAM} these positions: rope_type must be default or linear or llama3 or yarn, not dyna"),
-    ("gemma2", {"final_logit_softcapping": None},
-     f"{PROGRAM} a cap of scores: attn_logit_softcapping must be null, not 50.0"),
     ("gemma2", {"attn_logit_softcapping": None},
      f"{PROGRAM} a cap of logits: final_logit_softcapping must be null, not 30.0"),
     ("starcoder2", {"head_dim": None, "hidden_act": "gelu_pytorch_tanh"},
@@ -216,6 +214,28 @@ def test_a_machine_without_windows(tmp_path, monkeypatch, capsys):
     sizes = ["--prompt", "30", "--out", "10"]
     assert run.main(["--hw", "kllm-a4", "--model", model, *sizes]) == 2
     assert "sliding_window must be null or at least the 40 tokens" in last_line(capsys)
+
+
+def test_a_machine_without_caps(tmp_path, monkeypatch, capsys):
+    """Refused for each layer and for the model; the simulator has a machine with them.
+
+    Shown to fail: the simulator's machine without caps.
+    """
+    own_load(monkeypatch)
+    model = str(folder(tmp_path / "model", "gemma2", {"final_logit_softcapping": None}))
+    output = ["--model", model, *MACHINE]
+    line = "MachineConfig.cache.caps must be True for this layer, whose scores have a cap of 50"
+    for n, more in enumerate((["--layer", "1", "--context", "39"], ["--all", "--context", "40"])):
+        assert pack.main([*output, *more, "-o", str(tmp_path / "out")]) == 2
+        assert last_line(capsys) == f"golden.llm.pack: {line}"
+        capped = [*output, *more, "--set", "cache.caps=true", "-o", str(tmp_path / f"{n}")]
+        assert pack.main(capped) == 0
+    assert not (tmp_path / "out").exists()
+    assert run.main(["--hw", "kllm-a4", "--model", model, "--prompt", "30", "--out", "10"]) == 0
+    made = Decoder.of("x", {**SIZES, "model_type": "gemma2", "attn_logit_softcapping": 2.0**15,
+                            "final_logit_softcapping": None})  # fmt: skip
+    with pytest.raises(ConfigError, match=r"LayerShape.cap must be 0 or 0.000976562..16384, not"):
+        chip_layer(made, 1)
 
 
 def test_the_window_is_that_of_the_longest_sequence():

@@ -9,6 +9,8 @@ Each of these fails ``test_machine_computes_the_layer``:
 - gamma and statistics of a norm where there is none;
 - the elements of a head in the model's order, in k alone too; ROTARY in a layer without it;
 - SiLU in the place of GELU;
+- the cap of scores left out, or that of twice its size; sinks left out, in another order, or
+  with the scale of scores;
 - the factor of what a layer adds left out, or that of down alone.
 
 The last ones stop at the comparison with transformers.
@@ -25,13 +27,14 @@ from golden.fp16.ops import float_from_bits
 from golden.kllm.cache import Place
 from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.isa import COMMAND_WORDS, Opcode
-from golden.kllm.layer.compiler import compile_layer
+from golden.kllm.layer.compiler import compile_layer, sink_rows
 from golden.kllm.layer.host import history_of, run_layer
 from golden.kllm.layer.layout import Job
 from golden.kllm.layer.program import layer_program
 from golden.kllm.layer.quantized import QuantizedLayer, norm_factors, quantize_layer
 from golden.kllm.layer.shape import LayerOptions, LayerShape, network_parts
 from golden.kllm.layer.weights import layer_weights
+from golden.kllm.machine import Machine
 from golden.kllm.model.compiler import compile_model
 from golden.kllm.model.host import ModelHost
 from golden.kllm.model.program import pass_program, step_program
@@ -51,8 +54,9 @@ from tests.kllm.plain_layer import Plain, plain
 
 CACHED = MachineConfig.parse(
     MACHINES["small_cache"],
-    ["cache.pages=512", "cache.page_bytes=512", "cache.max_tokens=160", "cache.windows=true"],
-)
+    ["cache.pages=512", "cache.page_bytes=512", "cache.max_tokens=160", "cache.windows=true",
+     "cache.caps=true", "cache.sinks=true"],
+)  # fmt: skip
 assert isinstance(CACHED, MachineConfig)
 OPTIONS = (
     (LayerOptions(), 1),
@@ -128,7 +132,9 @@ def test_kv_heads_may_be_there_several_times() -> None:
         layer_weights(layer, model.config, 1)
 
 
-@pytest.mark.parametrize("name", ["no RoPE", "factors", "norms before and after", "a window"])
+@pytest.mark.parametrize(
+    "name", ["no RoPE", "factors", "norms before and after", "a cap of scores", "a window"]
+)
 def test_a_model_of_such_layers(name: str) -> None:
     """Logits are near those of the real model, and of their size; k and q are rotated in turn.
 
@@ -158,8 +164,8 @@ def test_a_model_of_such_layers(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["biases of q, k, v", "a window", "norms of heads", "norms of rows, norms after",
-     "norms before and after", "a part of a head rotated", "factors"],
+    ["biases of q, k, v", "a window", "a cap of scores", "norms of heads",
+     "norms of rows, norms after", "norms before and after", "a part of a head rotated", "factors"],
 )  # fmt: skip
 def test_a_calibrated_layer_is_what_the_method_measures(name: str) -> None:
     """golden.llm.eval's codebooks and weights in a program, against the model with the method.
@@ -201,6 +207,55 @@ def test_a_calibrated_layer_is_what_the_method_measures(name: str) -> None:
 def _in_order(x: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
     """(T, kv_heads, head_size) of what a model's layers attend to."""
     return (x if order is None else x[:, order]).unflatten(-1, (-1, 32))
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "line"),
+    [("a cap of scores", "caps", "whose scores have a cap of 3"),
+     ("sinks", "sinks", "whose softmax has sinks")],
+)  # fmt: skip
+def test_a_cache_without_caps_or_sinks(name: str, field: str, line: str) -> None:
+    machine = dataclasses.replace(
+        CACHED, cache=dataclasses.replace(CACHED.cache, **{field: False})
+    )
+    wanted = rf"MachineConfig\.cache\.{field} must be True for this layer, {line}"
+    with pytest.raises(ConfigError, match=wanted):
+        compile_layer(quantized_example(name, LayerOptions()), machine)
+
+
+@pytest.mark.parametrize("name", ["a cap of scores", "sinks"])
+def test_keys_get_no_offset(name: str) -> None:
+    """A cap and sinks see a constant in all scores, so K's is 0.
+
+    Shown to fail: the offset of other layers.
+    """
+    quantized = quantized_example(name, OPTIONS[1][0])
+    assert quantized.offset is not None
+    assert not quantized.offset.any()
+    with pytest.raises(ConfigError, match="offset must be 0 for a layer with a cap of scores or"):
+        dataclasses.replace(quantized, offset=quantized.offset + 1)
+
+
+@pytest.mark.parametrize(
+    ("heads", "groups", "engines"), [(4, 1, 1), (4, 2, 1), (4, 2, 2), (40, 1, 1)]
+)
+def test_rows_of_sinks(heads: int, groups: int, engines: int) -> None:
+    """Those of each job begin with a row; a machine reads back what the compiler wrote.
+
+    Shown to fail: sinks one after the other, whatever the jobs.
+    """
+    kv = dataclasses.replace(CACHED.cache.kv, groups=groups)
+    machine = dataclasses.replace(
+        CACHED, engines=engines, cache=dataclasses.replace(CACHED.cache, kv=kv)
+    )
+    words = torch.arange(1, heads + 1)
+    rows = sink_rows(words, machine).reshape(-1, 16)
+    jobs = max(groups, engines)
+    assert len(rows) == machine.sink_rows(heads) == jobs * -(-heads // jobs // 16)
+    assert rows[:: len(rows) // jobs, 0].tolist() == [1 + n * heads // jobs for n in range(jobs)]
+    golden = Machine(machine)
+    golden.vector[5 : 5 + len(rows)] = rows
+    assert torch.equal(golden._sinks(5, heads), words)
 
 
 # Hidden size, query heads, KV heads, inner elements of published models, and their parts.

@@ -239,6 +239,25 @@ def test_attention_of_few_rows():
     assert longer - long == pytest.approx(300 * 6, abs=1)
 
 
+def test_caps_and_sinks_take_cycles():
+    """A lone job waits for its cap, its sinks and their weight; in a run K of the next hides them.
+
+    Shown to fail: shapes without them.
+    """
+    machine = MACHINES["smollm2_cache"]
+
+    def cycles(rows: list[int], **rules: bool) -> float:
+        cache = dataclasses.replace(machine.cache, **rules)
+        made = Units(attention_macs=192).cache(dataclasses.replace(machine, cache=cache))
+        return made.attend(rows, 40, (1.0, 1.0))
+
+    plain = cycles([100])
+    assert cycles([100], caps=True) - plain == 15
+    assert cycles([100], sinks=True) - plain == 1 + 1
+    assert cycles([100], sinks=True, caps=True) - plain == 17
+    assert cycles([100] * 4, sinks=True) - cycles([100] * 4) == 1
+
+
 def test_a_first_pass_goes_with_the_codebook():
     """QUANTIZE reads its 36 rows while its codebook loads, if they are there before.
 

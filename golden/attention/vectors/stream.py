@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from golden.attention.exact import quotients
-from golden.attention.format import PRODUCT_GRID
-from golden.attention.stream import attend, phases
+from golden.attention.format import PRODUCT_GRID, cap_operand
+from golden.attention.stream import NO_SINK, attend, phases
 from golden.fp16.format import FP16
 from golden.fp16.limbs import from_shifted
 from golden.words import layout_word
@@ -169,6 +169,39 @@ def run_rows(config, rng, n: int) -> list[int]:
     return [min(length, 12) if rng.random() < 0.3 else length for length in lengths]
 
 
+def sink_beats(config, sinks, rest: int) -> list[list[int]]:
+    """Beats of q with the sinks of a job; ``rest``: what the last one has beyond them."""
+    words = [int(word) for word in np.asarray(sinks).reshape(-1)]
+    words += [int(rest)] * (-len(words) % config.width)
+    return [words[n : n + config.width] for n in range(0, len(words), config.width)]
+
+
+def draw_cap(rng) -> int:
+    """None in a third of the jobs, one that some scores reach, or any words."""
+    kind = int(rng.integers(0, 6))
+    if kind < 2:
+        return int(rng.integers(0, 1 << 16)) << 16 if kind else 0
+    if kind == 5:
+        return int(rng.integers(0, 1 << 32))
+    return cap_operand(float(2 ** rng.uniform(-4, 7)))
+
+
+def draw_sinks(rng, heads: int, queries: int) -> np.ndarray:
+    """(heads, queries) words: none, near the scores, far above or below them, a few faulty."""
+    shape = heads, queries
+    kind = int(rng.integers(0, 8))
+    if kind == 0:
+        return np.full(shape, NO_SINK)
+    sinks = normal(rng, 2, *shape)
+    if kind == 1:
+        sinks = finite(rng, *shape)
+    elif kind == 2:
+        sinks = rng.choice([LARGEST, LARGEST | FP16.sign_bit, 0, FP16.sign_bit, NO_SINK], shape)
+    elif kind == 3:
+        sinks[one_of(rng, sinks)] = rng.choice(SPECIALS)
+    return sinks
+
+
 def run_vectors(config, rng, runs: int) -> tuple[dict, dict]:
     """Words of every stream; by stream how many words are done after each run, and its rows."""
     words: dict = {name: [] for name in ("job", "q", "rows", "o", "status")}
@@ -192,11 +225,24 @@ def run_vectors(config, rng, runs: int) -> tuple[dict, dict]:
             jobs.append(job)
             tag = int(rng.integers(0, 256))
             is_last = place == len(rows) - 1
-            words["job"].append(layout_word(config.job_layout, rows=count, tag=tag, last=is_last))
+            cap = draw_cap(rng) if config.caps else 0
+            rules = {"cap": cap} if config.caps else {}
+            words["job"].append(
+                layout_word(config.job_layout, rows=count, tag=tag, last=is_last, **rules)
+            )
+            sinks = draw_sinks(rng, config.heads, config.queries) if config.sinks else None
+            if sinks is not None:
+                words["q"] += [
+                    layout_word(config.q_layout, word=beat)
+                    for beat in sink_beats(config, sinks, rng.integers(0, 1 << 16))
+                ]
             beats = job.q.reshape(by_beat).transpose(0, 2, 1, 3).reshape(-1, config.width)
             words["q"] += [layout_word(config.q_layout, word=beat) for beat in beats.tolist()]
             q, k, v = (torch.tensor(x) for x in (job.q, job.k, job.v))
-            found = attend(q, k, v, config.max_rows, bool(job.errors.any()))
+            found = attend(
+                q, k, v, config.max_rows, bool(job.errors.any()), cap,
+                None if sinks is None else torch.tensor(sinks),
+            )  # fmt: skip
             outputs = found.words.numpy().reshape(by_beat).transpose(0, 2, 1, 3)
             outputs = outputs.reshape(-1, config.width)
             words["o"] += [

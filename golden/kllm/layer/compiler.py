@@ -113,7 +113,17 @@ def constants(quantized: QuantizedLayer, config: MachineConfig) -> dict[str, lis
     if quantized.offset is not None:
         made["key_offset"] = [quantized.offset.flatten()]
     made |= {name: [words] for name, words in quantized.vector.items()}
+    if "sinks" in made:
+        made["sinks"] = [sink_rows(quantized.vector["sinks"], config)]
     return made
+
+
+def sink_rows(sinks: Tensor, config: MachineConfig) -> Tensor:
+    """The rows that ATTEND reads of (heads,) words: those of each job begin with a row."""
+    by_job = sinks.reshape(config.jobs, -1)
+    rows = by_job.new_zeros(config.jobs, ROW_ELEMENTS * config.sink_rows(len(sinks)) // config.jobs)
+    rows[:, : by_job.shape[1]] = by_job
+    return rows.flatten()
 
 
 def write_vectors(

@@ -77,7 +77,10 @@ def linear_sizes(shape: LayerShape) -> dict[str, tuple[int, int]]:
 
 
 def vector_lengths(shape: LayerShape, options: LayerOptions) -> dict[str, int]:
-    """Elements of the vectors that are added to, or multiplied with, what commands compute."""
+    """Elements of the vectors that are added to, or multiplied with, what commands compute.
+
+    ``sinks`` has a score of each query head.
+    """
     sizes = linear_sizes(shape)
     lengths = {}
     if options.center:
@@ -87,6 +90,8 @@ def vector_lengths(shape: LayerShape, options: LayerOptions) -> dict[str, int]:
     for name in shape.biases:
         if name not in _PROJECTED:
             lengths[f"bias.{name}"] = sizes[name][1]
+    if shape.sinks:
+        lengths["sinks"] = shape.heads
     for name, norm in vector_norms(shape, options.fuse).items():
         lengths |= {f"gamma.{name}": norm.elements, f"epsilon.{name}": ROW_ELEMENTS}
     return lengths
@@ -132,6 +137,8 @@ class Rows:
         for name in dict.fromkeys(names):
             self.add(f"packet.{name}", config.kmeans_words)
         for name, length in vector_lengths(shape, options).items():
+            if name == "sinks":
+                length = ROW_ELEMENTS * config.sink_rows(length)
             self.add(name, length)
 
 

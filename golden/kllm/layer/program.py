@@ -317,11 +317,15 @@ class LayerCommands:
         q = rotated.part(0, length, self.tokens, rotated.stride)
         # No sequence has more tokens than the cache serves.
         is_short = 0 < shape.window < min(self.config.cache.max_tokens, _WINDOW_MAX + 1)
+        sinks = None
+        if shape.sinks:
+            sinks = self._load("sinks", ROW_ELEMENTS * self.config.sink_rows(shape.heads))
         asm.attend(
             src=q, dst=attention, layer=self.number, heads=shape.heads, place=self.first,
             window=shape.window if is_short and self.config.cache.windows else 0,
+            cap=shape.cap, sinks=sinks,
         )  # fmt: skip
-        asm.free(rotated)
+        asm.free(rotated, *([sinks] if sinks else []))
         return attention
 
     def _rotate(
@@ -545,6 +549,12 @@ def _check_pages(shape: LayerShape, config: MachineConfig, job: Job) -> None:
             f"window must be at most {_WINDOW_MAX} for sequences of {job.attended} tokens, "
             f"not {shape.window}"
         )
+    for field, is_needed, what in (
+        ("caps", bool(shape.cap), f"whose scores have a cap of {shape.cap:g}"),
+        ("sinks", shape.sinks, "whose softmax has sinks"),
+    ):
+        if is_needed and not getattr(config.cache, field):
+            raise ConfigError(f"MachineConfig.cache.{field} must be True for this layer, {what}")
     if 0 < shape.window < job.attended and not config.cache.windows:
         raise ConfigError(
             "MachineConfig.cache.windows must be True for this layer, whose tokens attend "

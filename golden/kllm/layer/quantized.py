@@ -36,7 +36,8 @@ class QuantizedLayer:
     """weight: by matmul (fused or not); codebook: of each activation in ``used_sites``.
 
     thresholds: (2, 4) FP16 words, Oaken's for K and for V.
-    offset: (kv_heads, head_size) FP16 words that K gets after RoPE, with ``options.center``.
+    offset: (kv_heads, head_size) FP16 words that K gets after RoPE, with ``options.center``; +0
+        where a cap or sinks of the scores would see it.
     vector: FP16 words of the other vectors of ``vector_lengths``, by their names.
     """
 
@@ -53,6 +54,8 @@ class QuantizedLayer:
             raise ConfigError(
                 f"offset must be given with center=true alone, not center={self.options.center}"
             )
+        if self.offset is not None and not self.shape.may_shift_keys and self.offset.any():
+            raise ConfigError("offset must be 0 for a layer with a cap of scores or with sinks")
         wanted = vector_lengths(self.shape, self.options)
         wanted.pop("key_offset", None)
         found = {name: len(words) for name, words in self.vector.items()}
@@ -135,6 +138,8 @@ def quantize_layer(
         quantized = quantize_weight(real, codebook=codebook_b)
         weight[name] = multiplied(quantized, made[name], shape, factor)
     offset = conditioning.offset(seen["k"]) if options.center else None
+    if offset is not None and not shape.may_shift_keys:
+        offset = torch.zeros_like(offset)
     codebook = {}
     for name in used_sites(shape):
         words = bits_from_float(in_parts(name, seen[name].double(), options.parts))
@@ -207,6 +212,9 @@ def constant_vectors(
         kind, _, name = place.partition(".")
         if kind == "bias":
             real = bias[name]
+        elif kind == "sinks":
+            assert weights.sinks is not None
+            real = weights.sinks
         elif kind == "gamma":
             parts = [gamma[of].repeat(sizes[of][1] // len(gamma[of])) for of in norms[name].linears]
             real = torch.cat(parts)

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from golden.attention.format import CAP_RANGE
 from golden.config import Config, ConfigError, Range, bounded, choice, declared, flag
 from golden.index.format import K_MAX
 from golden.kllm.flow import GLU, members
@@ -46,6 +47,8 @@ class LayerShape(Config):
     norm_places: str = choice("before", NORM_PLACES, "of attention and of the network")
     rotary: bool = flag(True, "q and k are rotated")
     window: int = bounded(0, 0, 1 << 20, "tokens that a token attends, its own among them; 0: all")
+    cap: float = 0.0  # c of c * tanh(score / c), for scores that have the scaling; 0: none
+    sinks: bool = flag(False, "softmax has a score more for each query head, without a value")
     gated: bool = flag(True, "gate and up, or up alone")
     activation: str = choice("silu", ACTIVATIONS, "of gate, or of up alone")
 
@@ -55,6 +58,8 @@ class LayerShape(Config):
             self._refuse("kv_heads", f"a divisor of {self.heads}")
         if self.head_size % 32:
             self._refuse("head_size", "a multiple of 32")
+        if self.cap and not CAP_RANGE[0] <= self.cap <= CAP_RANGE[1]:
+            self._refuse("cap", f"0 or {CAP_RANGE[0]:g}..{CAP_RANGE[1]:g}")
         object.__setattr__(self, "biases", tuple(self.biases))
         if not set(self.biases) <= set(self.linears):
             self._refuse("biases", f"of {', '.join(self.linears)}")
@@ -68,6 +73,11 @@ class LayerShape(Config):
     def normed_before(self) -> bool:
         """Attention and the network read what a norm gives."""
         return self.norm_places != "after"
+
+    @property
+    def may_shift_keys(self) -> bool:
+        """A constant vector in all keys leaves attention as it is."""
+        return not (self.cap or self.sinks)
 
     @property
     def function(self) -> Function:

@@ -38,6 +38,7 @@ class LayerWeights:
     scaling : of the scores; 0: head_size**-0.5
     bias : (N,) of those in ``shape.biases``
     norm : gamma of q, k, o, down where their outputs are normalised
+    sinks : (heads,) scores of nothing, where ``shape.sinks``
     order : the model's outputs of q, k, v in the order of this layer's; none: as they are
     """
 
@@ -49,6 +50,7 @@ class LayerWeights:
     bias: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
     norm: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
     order: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+    sinks: Tensor | None = None
 
     def __post_init__(self) -> None:
         if not self.scaling:
@@ -113,6 +115,7 @@ def _as_they_are(layer: Any, config: Any) -> LayerWeights:
     norm = {name: gamma for name, gamma in after.items() if gamma is not None}
     if hasattr(attention, "q_norm"):
         norm |= {name: _gamma(attention, f"{name}_norm") for name in "qk"}
+    sinks = getattr(attention, "sinks", None)
     size = modules["q"].weight.shape[0] // config.num_attention_heads
     shape = LayerShape(
         hidden=config.hidden_size,
@@ -126,6 +129,8 @@ def _as_they_are(layer: Any, config: Any) -> LayerWeights:
         norm_places=places,
         rotary=bool(getattr(attention, "use_rope", True)),
         window=_window(attention, config),
+        cap=float(getattr(attention, "attn_logit_softcapping", None) or 0),
+        sinks=sinks is not None,
         gated=gated,
         activation=_activation(config),
     )
@@ -139,6 +144,7 @@ def _as_they_are(layer: Any, config: Any) -> LayerWeights:
         scaling=float(attention.scaling),
         bias=bias,
         norm=norm,
+        sinks=None if sinks is None else sinks.detach().double(),
     )
 
 
@@ -183,7 +189,8 @@ def _multiplied(weights: LayerWeights, factor: float) -> LayerWeights:
 def _ordered(weights: LayerWeights, rotary_size: int, kv_heads: int | None) -> LayerWeights:
     """Elements of heads in ``head_order``, and each KV head several times.
 
-    No score depends on the order of elements. ConfigError: ``kv_heads`` is no multiple.
+    No score depends on the order of elements. Query heads, and so their sinks, keep their order.
+    ConfigError: ``kv_heads`` is no multiple.
     """
     shape, size = weights.shape, weights.shape.head_size
     many = dataclasses.replace(shape, kv_heads=kv_heads or shape.kv_heads)

@@ -31,9 +31,6 @@ def chip_layer(decoder: Decoder, tokens: int, number: int = 0) -> LayerShape:
         ("angles of some layers", "rope_local_base_freq", "none", decoder.rope_local,
          decoder.rope_local is None),
         ("latent attention", "kv_lora_rank", "none", decoder.kv_rank, not decoder.kv_rank),
-        ("sinks", "sinks", "none", decoder.sinks, not decoder.sinks),
-        ("a cap of scores", "attn_logit_softcapping", "null", decoder.attention_cap,
-         not decoder.attention_cap),
         ("a cap of logits", "final_logit_softcapping", "null", decoder.logit_cap,
          not decoder.logit_cap),
         ("queries that grow with positions", "attn_temperature_tuning", "false",
@@ -59,6 +56,8 @@ def chip_layer(decoder: Decoder, tokens: int, number: int = 0) -> LayerShape:
         norm_places=decoder.norm_places,
         rotary=decoder.is_rotated(number),
         window=window if window < tokens else 0,
+        cap=decoder.attention_cap,
+        sinks=decoder.sinks,
         gated=decoder.gated,
         activation=decoder.activation,
     )

@@ -4,10 +4,12 @@ They fit the small machine with a unit CACHE. Every tensor is random, those of a
 and zeros too. The norms' addend is large. So nothing can be left out unseen.
 """
 
+import contextlib
 import dataclasses
 import functools
+import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -30,12 +32,14 @@ class Kind:
     """model_type of transformers, fields of its configuration, KV heads of ``layer_weights``.
 
     embedding: deviation of the embedding's elements, so that those of a token are about 1
+    sinks: every layer gets random ones, as gpt-oss' have them
     """
 
     model_type: str
     fields: Mapping[str, Any]
     kv_heads: int | None = None
     embedding: float = 1.0
+    sinks: bool = False
 
 
 KINDS = {
@@ -49,6 +53,13 @@ KINDS = {
          "query_pre_attn_scalar": 20},
         embedding=0.11,
     ),
+    "a cap of scores": Kind(
+        "gemma2",
+        {"attn_logit_softcapping": 3.0, "final_logit_softcapping": None,
+         "query_pre_attn_scalar": 20, "sliding_window": 7},
+        embedding=0.11,
+    ),
+    "sinks": Kind("qwen3", {}, sinks=True),
     "GELU": Kind("gemma", {}, embedding=0.11),
     "a part of a head rotated": Kind(
         "phi3",
@@ -86,11 +97,26 @@ def example(name: str, seed: int = 0) -> Example:
     kind = KINDS[name]
     model = random_model(kind, seed)
     ids = torch.randint(0, 50, (TOKENS,), generator=torch.Generator().manual_seed(seed))
-    inputs = layer_inputs(model, ids, 1)
+    with _with_sinks(model) if kind.sinks else contextlib.nullcontext():
+        inputs = layer_inputs(model, ids, 1)
     weights = layer_weights(model.model.layers[1], model.config, kind.kv_heads)
     seen = reference(weights, inputs.x, inputs.cos, inputs.sin)
     check_reference(seen["y"], inputs, 1)
     return Example(weights, inputs, seen)
+
+
+@contextlib.contextmanager
+def _with_sinks(model: Any) -> Iterator[None]:
+    """The model attends by gpt-oss' function, which takes an attention's ``sinks``."""
+    from transformers.models.gpt_oss import modeling_gpt_oss
+
+    module: Any = sys.modules[type(model).__module__]
+    own = module.eager_attention_forward
+    module.eager_attention_forward = modeling_gpt_oss.eager_attention_forward
+    try:
+        yield
+    finally:
+        module.eager_attention_forward = own
 
 
 def random_model(kind: Kind, seed: int = 0, unified: bool = True) -> Any:
@@ -104,16 +130,20 @@ def random_model(kind: Kind, seed: int = 0, unified: bool = True) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         config = AutoConfig.for_model(kind.model_type, **{**_SIZES, **kind.fields})
-        model = AutoModelForCausalLM.from_config(config).eval()
+        # Eager attention, which ``_with_sinks`` finds.
+        more = {"attn_implementation": "eager"} if kind.sinks else {}
+        model = AutoModelForCausalLM.from_config(config, **more).eval()
     if unified:
         unify(model)
+    for layer in model.model.layers if kind.sinks else ():
+        layer.self_attn.sinks = torch.nn.Parameter(torch.randn(config.num_attention_heads))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("embed_tokens.weight"):
                 parameter.normal_(0, kind.embedding)
             elif parameter.ndim == 2:
                 parameter *= 4
-            elif name.endswith("bias"):
+            elif name.endswith(("bias", "sinks")):
                 parameter.normal_(0, 0.5)
             else:
                 parameter.uniform_(0.5, 2)

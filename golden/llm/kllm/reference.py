@@ -70,10 +70,16 @@ def reference(weights: LayerWeights, x: Tensor, cos: Tensor, sin: Tensor) -> dic
     v = heads(linear("v", u), shape.kv_heads)
     of_head = torch.arange(shape.heads) // shape.group
     scores = torch.einsum("thd,shd->hts", q, k[:, of_head])
+    if shape.cap:
+        scores = shape.cap * torch.tanh(scores / shape.cap)
     seen = torch.ones(len(x), len(x), dtype=torch.bool).tril()
     if shape.window:
         seen = seen.triu(1 - shape.window)
-    p = scores.masked_fill(~seen, -torch.inf).softmax(dim=-1)
+    scores = scores.masked_fill(~seen, -torch.inf)
+    if weights.sinks is not None:  # scores of nothing
+        sinks = weights.sinks.double()[:, None, None].expand(-1, len(x), 1)
+        scores = torch.cat((scores, sinks), dim=-1)
+    p = scores.softmax(dim=-1)[..., : len(x)]
     attention = torch.einsum("hts,shd->thd", p, v[:, of_head]).reshape(len(x), -1)
     post = x + linear("o", attention)
     u, function = normed(post, weights.post_norm), _FUNCTIONS[shape.function]

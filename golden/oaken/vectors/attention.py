@@ -11,6 +11,8 @@ import dataclasses
 import numpy as np
 import torch
 
+from golden.attention.stream import NO_SINK
+from golden.attention.vectors.stream import draw_cap, draw_sinks, sink_beats
 from golden.fp16.format import FP16
 from golden.oaken.attention import SOUND, Attended, Attention, Begun
 from golden.oaken.vectors.kv_script import Script, fp16, some_thresholds, vector
@@ -79,20 +81,31 @@ class AttentionScript(Script):
     ) -> Pending:
         """Adds an attend to the phase; ``finish`` adds its end to a later phase, or to the same.
 
-        window: None: one at random, where the cache has windows.
+        window: None: one at random, where the cache has windows. Where it has caps or sinks, those
+        of queries drawn here are at random; queries that are given have none.
         """
-        config = self.whole
+        config, cache = self.whole, self.whole.cache
         window = self.window(token) if window is None else window
-        own = {"window": window} if config.cache.windows else {}
+        own = {"window": window} if cache.windows else {}
+        cap = draw_cap(self.words) if cache.caps and q is None else 0
+        own |= {"cap": cap} if cache.caps else {}
+        sinks = None
+        if cache.sinks:
+            sinks = np.full((cache.kv.heads, config.queries), NO_SINK)
+            if q is None:
+                sinks = draw_sinks(self.words, *sinks.shape)
         q = self.queries() if q is None else q
         tag = self.rng.getrandbits(8)
         payload = layout_word(
             config.attend_layout, tag=tag, sequence=sequence, layer=layer, token=token, last=last,
             **own,
         )  # fmt: skip
-        words = [layout_word(config.q_layout, word=beat) for beat in _beats(config, q)]
+        beats = _query_beats(config, q, sinks, rest=0 if sinks is None else int(sinks[0, 0]) ^ 1)
+        words = [layout_word(config.q_layout, word=beat) for beat in beats]
         self.phases[-1]["attends"].append({"payload": payload, "q": words})
-        return Pending(self.golden.begin(q, sequence, layer, token, memory, window), tag)
+        given = None if sinks is None else torch.tensor(sinks)
+        begun = self.golden.begin(q, sequence, layer, token, memory, window, cap, given)
+        return Pending(begun, tag)
 
     def window(self, token: int) -> int:
         """0, a window that begins among the tokens, or one that is longer."""
@@ -124,6 +137,19 @@ def _beats(config, words: torch.Tensor) -> list[list[int]]:
     shape = config.stream
     by_beat = words.numpy().reshape(-1, config.queries, shape.steps, shape.lanes)
     return by_beat.transpose(0, 2, 1, 3).reshape(-1, config.width).tolist()
+
+
+def _query_beats(config, q: torch.Tensor, sinks, rest: int) -> list[list[int]]:
+    """Beats of q: those of each group begin with its sinks."""
+    beats = _beats(config, q)
+    if sinks is None:
+        return beats
+    size, heads = len(beats) // config.groups, config.cache.kv.part_heads
+    made = []
+    for group in range(config.groups):
+        made += sink_beats(config, sinks[group * heads : (group + 1) * heads], rest)
+        made += beats[group * size : (group + 1) * size]
+    return made
 
 
 def open_all(script: AttentionScript, lengths: dict[int, int]) -> None:

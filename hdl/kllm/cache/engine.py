@@ -6,13 +6,14 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import stream
 
+from golden.fp16.format import FP16
 from golden.kllm.config import VectorShape
 from golden.kllm.format import NO_OP
-from golden.kllm.isa import CACHE_STATUS, CommandStatus, Opcode
+from golden.kllm.isa import CACHE_STATUS, ROW_ELEMENTS, CommandStatus, Opcode
 from golden.oaken.config import CacheConfig, KvShape
 from golden.paging.format import Op, Status
 from golden.timing import Timing
-from hdl.bits import outside
+from hdl.bits import after, outside
 from hdl.block import Block, Tier
 from hdl.children import add
 from hdl.kinds import index_of, mask_of
@@ -37,6 +38,7 @@ from hdl.walk import Walk
 
 _STATUS_BITS = len(CommandStatus)
 _ROW_BITS = 16
+_NO_SINK = FP16.sign_bit | FP16.infinity
 AHEAD = 15  # rows that the memory has not answered, at most: all ones
 
 _SMALL = CacheConfig(
@@ -54,11 +56,14 @@ class KllmCache(Block):
     APPEND gives a request and a vector for each token, and waits for their statuses. ATTEND gives
     an ``attend`` and its queries, and writes ``o``. All attends of a command are one run. Beats of
     ``q`` and ``o`` are rows. Their order is: KV head, beat of a head, query, row of the beat. That
-    is the order of memory where a head has one beat.
+    is the order of memory where a head has one beat. With ``sinks`` of the cache the beats of each
+    of its ``jobs`` begin with ``job_sinks`` rows of sinks. Those of an ATTEND without sinks are
+    -infinity, in the place of rows that are read and dropped.
 
     The status of a command has the bits of all its tokens. RANGE: no token, a place of ``places``
     and above, no such layer, rows beyond the memory, or an ATTEND of other than ``heads`` query
-    heads. So is a window where the cache has none. Nothing is read then. Words of ``o`` that are
+    heads. So are sinks beyond the memory, and a window, a cap or sinks where the cache has no such.
+    Nothing is read then. Words of ``o`` that are
     ``void`` are not written.
 
     ``host_request`` passes requests of the host. APPEND and READ are not the host's: they become
@@ -205,7 +210,11 @@ class KllmCache(Block):
             self.attend.p.layer.eq(job.layer),
             self.attend.p.token.eq(entry.position + 1),
             self.attend.p.last.eq(~later),
-            *([self.attend.p.window.eq(job.window)] if config.cache.windows else []),
+            *(
+                self.attend.p[name].eq(job.rules[name])
+                for name in ("window", "cap")
+                if name in self.attend.p.shape().members
+            ),
             is_host_op.eq(
                 (self.host_request.p.op != Op.APPEND) & (self.host_request.p.op != Op.READ)
             ),
@@ -228,13 +237,18 @@ class KllmCache(Block):
         due = Signal(range(AHEAD + 1))
         asked = Signal()
         answered = Signal()
+        row, moves, word = tokens.base + rows.offset, asked, self.row_row.p.word
+        if config.job_sinks:
+            sinks = _Sinks(m, config, tokens, job, asked, answered)
+            row, moves = Mux(sinks.is_asked, sinks.row, row), asked & ~sinks.is_due
+            word = sinks.word(word)
         m.d.comb += [
             self.row_request.valid.eq(tokens.here & ~due.all()),
-            self.row_request.p.row.eq(tokens.base + rows.offset),
+            self.row_request.p.row.eq(row),
             asked.eq(self.row_request.valid & self.row_request.ready),
             answered.eq(self.row_row.valid & self.row_row.ready),
-            rows.step.eq(asked),
-            tokens.step.eq((asked & rows.is_last) | ~tokens.here),
+            rows.step.eq(moves),
+            tokens.step.eq((moves & rows.is_last) | ~tokens.here),
         ]
         m.d.sync += due.eq(due + asked - answered)
         shape = StreamWidenConfig(width=ROW.size, ratio=config.beat_rows)
@@ -245,7 +259,7 @@ class KllmCache(Block):
             beats.i.p.data.eq(self.row_row.p.word),
             beats.i.p.last.eq(filled == config.cached_rows - 1),
             self.q.valid.eq(self.row_row.valid & ~job.is_append),
-            self.q.p.word.eq(self.row_row.p.word),
+            self.q.p.word.eq(word),
             self.row_row.ready.eq(Mux(job.is_append, beats.i.ready, self.q.ready)),
             self.kv.valid.eq(beats.o.valid),
             self.kv.p.x.eq(beats.o.p.data),
@@ -311,12 +325,15 @@ class _Job:
         self.present = Signal(config.places, name="tokens_present")
         attend = {
             name: operand(command, Opcode.ATTEND, name)
-            for name in ("src", "stride", "dst", "dst_stride", "heads", "window")
+            for name in ("src", "stride", "dst", "dst_stride", "heads")
         }
         self.src, self.stride = attend["src"], attend["stride"]
         self.dst, self.dst_stride = attend["dst"], attend["dst_stride"]
-        self.window = attend["window"]
-        has_none = Const(0) if config.cache.windows else self.window != 0
+        self.rules = {
+            name: operand(command, Opcode.ATTEND, name)
+            for name in ("window", "cap", "has_sinks", "sinks")
+        }
+        has_none = self._lacks(config)
         self.kv = operand(command, Opcode.APPEND, "kv")
         last_token = Signal(8)
         # rows from the first token to the last one
@@ -360,6 +377,20 @@ class _Job:
             span.eq(self.stride * last_token),
             dst_span.eq(self.dst_stride * last_token),
         ]
+
+    def _lacks(self, config: KllmCacheConfig) -> Value:
+        """An ATTEND wants what the cache does not have, or sinks beyond the memory."""
+        cache, rules = config.cache, self.rules
+        lacks = Const(0, 1)
+        for name, is_there in (
+            ("window", cache.windows), ("cap", cache.caps), ("has_sinks", cache.sinks),
+        ):  # fmt: skip
+            if not is_there:
+                lacks = lacks | (rules[name] != 0)
+        if cache.sinks:
+            end = rules["sinks"] + config.jobs * config.job_sinks
+            lacks = lacks | ((rules["has_sinks"] != 0) & (end > config.vectors.rows))
+        return lacks
 
 
 class _Tokens:
@@ -424,6 +455,44 @@ class _Rows:
             m.d.sync += self.offset.eq(0)
         with m.Elif(walk.step):
             m.d.sync += self.offset.eq(self.offset + further)
+
+
+class _Sinks:
+    """Visits the sinks of a token: ``job_sinks`` rows before the queries of each job.
+
+    is_due : the next row that is requested is one of sinks; is_asked: and these count. ``word``
+    gives what an answer is to ``q``.
+    """
+
+    def __init__(
+        self, m: Module, config: KllmCacheConfig, tokens: _Tokens, job: _Job, asked, answered
+    ) -> None:
+        self.has_sinks = job.rules["has_sinks"]
+        self.row = Signal(_ROW_BITS, name="sinks_row", reset_less=True)
+        self.is_due = Signal(name="sinks_are_due")
+        self.is_asked = Signal(name="sinks_are_asked")
+        self.is_answered = Signal(name="sinks_are_answered")
+        rows = config.job_sinks + config.attended_rows // config.jobs  # of a job
+        due_at = Signal(range(rows), name="sinks_due_at")
+        answer_at = Signal(range(rows), name="sinks_answer_at")
+        m.d.comb += [
+            self.is_due.eq(~job.is_append & (due_at < config.job_sinks)),
+            self.is_asked.eq(self.is_due & self.has_sinks),
+            self.is_answered.eq(answer_at < config.job_sinks),
+        ]
+        with m.If(asked & ~job.is_append):
+            m.d.sync += due_at.eq(after(due_at, rows))
+        with m.If(answered & ~job.is_append):
+            m.d.sync += answer_at.eq(after(answer_at, rows))
+        with m.If(tokens.start | tokens.moves):
+            m.d.sync += self.row.eq(job.rules["sinks"])
+        with m.Elif(asked & self.is_due):
+            m.d.sync += self.row.eq(self.row + 1)
+
+    def word(self, row: Value) -> Value:
+        """The words of an answer; -infinity in the place of sinks that do not count."""
+        none = Const(_NO_SINK, FP16.bits).replicate(ROW_ELEMENTS)
+        return Mux(self.is_answered & ~self.has_sinks, none, row)
 
 
 def _named(m: Module, name: str, status: Value) -> Signal:
