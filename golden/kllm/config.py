@@ -102,6 +102,17 @@ class FunctionShape(Shape):
         """All operations of BINARY."""
         return tuple(Binary) if self.bounds else (Binary.ADD, Binary.MULTIPLY)
 
+    @classmethod
+    def of(cls, *functions: Function, bounds: bool = False) -> "FunctionShape":
+        """What these functions need."""
+        names = (each.name.lower() for each in functions if each >= Function.TANH)
+        return cls(**dict.fromkeys(names, True), bounds=bounds)
+
+    def lacks(self, needed: "FunctionShape") -> tuple[str, ...]:
+        """The fields that ``needed`` has and this shape has not."""
+        mine = self.describe()
+        return tuple(name for name, is_there in needed.describe().items() if is_there > mine[name])
+
 
 def _slot() -> SlotShape:
     return SlotShape(outliers_max=128)

@@ -35,21 +35,27 @@ def real_layer(model: Any, number: int, config: MachineConfig | None = None) -> 
 
 def model_shape(
     model: Any, layers: int, context: int, layer: LayerShape, unrotated: Iterable[int] = (),
-    windows: Iterable[int] = (),
+    windows: Iterable[int] = (), local: Iterable[int] = (), logit_cap: float = 0.0,
 ) -> ModelShape:
     """Sizes of the first ``layers`` layers with ``context`` tokens."""
     vocabulary = model.lm_head.weight.shape[0]
     return ModelShape(
         layer=layer, layers=layers, vocabulary=vocabulary, context=context,
         unrotated=tuple(unrotated),
-        windows=tuple(windows),
+        windows=tuple(windows), local=tuple(local), logit_cap=logit_cap,
     )  # fmt: skip
 
 
-def angles(model: Any, context: int) -> tuple[Tensor, Tensor]:
-    """FP16 words of cosines and sines, (context, head_size / 2)."""
-    positions = torch.arange(context)[None]
-    cos, sin = model.model.rotary_emb(torch.zeros(1, context, 1), positions)
+def angles(model: Any, context: int, local: bool = False) -> tuple[Tensor, Tensor]:
+    """FP16 words of cosines and sines, (context, head_size / 2).
+
+    local: those of the layers with a window, where a model has others for these.
+    """
+    positions, rotary = torch.arange(context)[None], model.model.rotary_emb
+    types = getattr(rotary, "layer_types", ())
+    wanted = "sliding_attention" if local else "full_attention"
+    kind = {"layer_type": wanted if wanted in types else types[0]} if types else {}
+    cos, sin = rotary(torch.zeros(1, context, 1), positions, **kind)
     half = cos.shape[-1] // 2
     size = model.model.layers[0].self_attn.head_dim
     made = whole_angles(cos[0, :, :half].double(), sin[0, :, :half].double(), size)
