@@ -6,6 +6,7 @@ comparisons.
 Shown to fail:
 
 - the last bit of golden's GELU;
+- the last bit of golden's exact GELU, MINIMUM for MAXIMUM;
 - golden's MATMUL DIRECT without its stride of rows;
 - the last bit of a bias, or of a gamma, on the chip alone.
 """
@@ -14,6 +15,7 @@ import dataclasses
 
 import pytest
 
+from golden.kllm.config import FunctionShape
 from golden.kllm.layer.compiler import compile_layer
 from golden.kllm.layer.host import history_of, run_layer
 from golden.kllm.layer.quantized import quantize_layer
@@ -31,6 +33,14 @@ WINDOWED = dataclasses.replace(
         SMALL.machine, cache=dataclasses.replace(SMALL.machine.cache, windows=True)
     ),
 )
+# With all that the functional unit may have.
+EXTRA = dataclasses.replace(
+    SMALL,
+    machine=dataclasses.replace(
+        SMALL.machine,
+        extra=FunctionShape(tanh=True, gelu_erf=True, quick_gelu=True, bounds=True),
+    ),
+)
 CONTEXT = 9
 # What is fused, quantized and centred, parts, and new tokens; each kind has one of them.
 OPTIONS = (
@@ -46,7 +56,8 @@ def test_layer(number, name, seed):
     found = example(name)
     options, tokens = OPTIONS[number % len(OPTIONS)]
     quantized = quantize_layer(found.weights, found.seen, options=options)
-    config = WINDOWED if found.weights.shape.window else SMALL
+    shape = found.weights.shape
+    config = WINDOWED if shape.window else EXTRA if shape.extra != FunctionShape() else SMALL
     compiled = compile_layer(quantized, config.machine, tokens, CONTEXT)
     new = slice(CONTEXT, CONTEXT + tokens)
     history = history_of(quantized, found.seen["k"][:CONTEXT], found.seen["v"][:CONTEXT])

@@ -22,14 +22,15 @@ import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.fp16.ops import float_from_bits
+from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.kllm.cache import Place
-from golden.kllm.config import MACHINES, MachineConfig
-from golden.kllm.isa import COMMAND_WORDS, Opcode
+from golden.kllm.config import MACHINES, FunctionShape, MachineConfig
+from golden.kllm.functional import axpy, function
+from golden.kllm.isa import COMMAND_WORDS, Function, Opcode
 from golden.kllm.layer.compiler import compile_layer
 from golden.kllm.layer.host import history_of, run_layer
 from golden.kllm.layer.layout import Job
-from golden.kllm.layer.program import layer_program
+from golden.kllm.layer.program import cap_scalar, head_program, layer_program
 from golden.kllm.layer.quantized import QuantizedLayer, norm_factors, quantize_layer
 from golden.kllm.layer.shape import LayerOptions, LayerShape, network_parts
 from golden.kllm.layer.weights import layer_weights
@@ -161,6 +162,78 @@ def test_a_model_of_such_layers(name: str) -> None:
     both = torch.stack((found, real))
     assert float(torch.corrcoef(both)[0, 1]) > 0.9
     assert 0.85 < float((found @ real) / (real @ real)) < 1.15
+
+
+@pytest.mark.parametrize("name", ["a cap of logits", "angles of windowed layers"])
+def test_steps_of_such_models(name: str) -> None:
+    """A step's ids are the lowest of the largest logits that a pass gives, token by token.
+
+    Shown to fail: a step whose layers all have the first table of angles; one without the cap.
+    """
+    loaded = Checkpoint(random_model(MODELS[name]), None, "random")
+    ids = torch.randint(0, 50, (64,), generator=torch.Generator().manual_seed(2))
+    options = LayerOptions(glu="exact")
+    source = pack.trained(loaded, ids, options, CACHED)
+    layout = pack.checked_layout(loaded, options, CACHED, None, 40)
+    quantized = pack.quantize_model(loaded, source, layout, [ids], lambda _line: None)
+    image = compile_model(quantized, layout)
+    alone, together = ModelHost(image), ModelHost(image)
+    program = step_program(layout, 2)
+    for first in range(0, 12, 2):
+        wanted = []
+        for place in (first, first + 1):
+            made = alone.run(pass_program(layout, Job(1, place), 1), [int(ids[place])]).logits[0]
+            largest = float_from_bits(made).max()
+            wanted.append(int((float_from_bits(made) == largest).nonzero()[0]))
+        places = [Place(together.sequence, n, int(ids[n])) for n in (first, first + 1)]
+        assert together.step(program, places).ids == wanted
+    reads = [
+        each.machine.cache.request(Request(Op.READ, each.sequence, 1, kv, 0, 2, 12)).words
+        for each in (alone, together) for kv in Kv if each.machine.cache is not None
+    ]  # fmt: skip
+    assert reads[:2] == reads[2:]
+
+
+@pytest.mark.parametrize("name", ["exact GELU", "clamped SwiGLU"])
+def test_a_machine_without_the_function(name: str) -> None:
+    """Shown to fail: a machine that has one function and not the other taken."""
+    plain_machine = dataclasses.replace(CACHED, extra=FunctionShape())
+    some = dataclasses.replace(CACHED, extra=FunctionShape(quick_gelu=True))
+    field = "gelu_erf" if name == "exact GELU" else "quick_gelu"
+    with pytest.raises(ConfigError, match=f"MachineConfig.extra.{field} must be True for this lay"):
+        layer_program(example(name).weights.shape, LayerOptions(), plain_machine)
+    field = "gelu_erf" if name == "exact GELU" else "bounds"
+    with pytest.raises(ConfigError, match=f"MachineConfig.extra.{field} must be True for this lay"):
+        layer_program(example(name).weights.shape, LayerOptions(), some)
+
+
+def test_numbers_of_a_clamped_network() -> None:
+    """ConfigError names the field."""
+    model = random_model(KINDS["clamped SwiGLU"])
+    layer = model.model.layers[0]
+    layer.mlp.activate = dataclasses.replace(layer.mlp.activate, limit=5.0)
+    with pytest.raises(ConfigError, match="swiglu_limit must be 7, not 5"):
+        layer_weights(layer, model.config)
+    layer.mlp.activate = dataclasses.replace(layer.mlp.activate, limit=7.0, alpha=1.0)
+    with pytest.raises(ConfigError, match=r"swiglu_alpha must be 1\.702, not 1"):
+        layer_weights(layer, model.config)
+
+
+def test_caps_of_logits() -> None:
+    """The cap's product is rounded once; a cap that no AXPY multiplies by is refused."""
+    assert (cap_scalar(30.0), cap_scalar(0.5)) == (29.0, -0.5)
+    for cap in (30.01, -2.0, 1e6):
+        with pytest.raises(ConfigError, match="final_logit_softcapping must be above 0 and 1 more"):
+            cap_scalar(cap)
+    shape = dataclasses.replace(example("one KV head").weights.shape, kv_heads=2)
+    bare = dataclasses.replace(CACHED, extra=FunctionShape())
+    with pytest.raises(ConfigError, match=r"extra\.tanh must be True for this model, whose logits"):
+        head_program(shape, bare, 50, cap=30.0)
+    y = torch.arange(0x3800, 0xC000, 7)
+    t = function(Function.TANH, y)
+    capped = float_from_bits(axpy(torch.tensor(0x4F40), t, t))  # 29.0
+    assert torch.equal(bits_from_float(30 * float_from_bits(t)), bits_from_float(capped))
+    assert torch.equal(capped.sign(), float_from_bits(y).sign())
 
 
 @pytest.mark.parametrize(
