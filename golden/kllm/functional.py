@@ -241,9 +241,10 @@ def execute(state: FunctionalState, opcode: int, operands: dict[str, int]) -> Co
     """Run one command of Unit.FUNCTION on ``state``; its status. MALFORMED for any other opcode.
 
     The function checks RANGE, CODEBOOK_MISSING and SLOT_MISMATCH in this order. The first found is
-    the status, and nothing is written. RANGE is also a function that the unit lacks. Rows of SOFTMAX without a result give NONFINITE and do not
-    change their destination; the other rows are written. Tokens run in order. A source may be the
-    destination, row by row the same one. Where they overlap in another way, hardware may differ.
+    the status, and nothing is written. A function or an operation that the unit lacks is RANGE.
+    Rows of SOFTMAX without a result give NONFINITE and do not change their destination; the other
+    rows are written. Tokens run in order. A source may be the destination, row by row the same one.
+    Where they overlap in another way, hardware may differ.
     """
     o = operands
     length, tokens = o.get("length", 1), o.get("tokens", 1)

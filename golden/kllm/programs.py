@@ -382,9 +382,9 @@ class _Maker:
             return opcode, self._draw_matmul(tokens)
         if opcode == Opcode.BINARY:
             return opcode, {
-                "op": int(rng.integers(len(config.extra.operations))), "a": row, "a_stride": stride, "b": other,
-                "b_stride": int(rng.choice([0, other_stride])), "dst": dst,
-                "dst_stride": dst_stride, "tokens": tokens, "length": length,
+                "op": int(rng.integers(len(config.extra.operations))), "a": row,
+                "a_stride": stride, "b": other, "b_stride": int(rng.choice([0, other_stride])),
+                "dst": dst, "dst_stride": dst_stride, "tokens": tokens, "length": length,
             }  # fmt: skip
         if opcode == Opcode.AXPY:
             return opcode, {

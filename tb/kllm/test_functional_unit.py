@@ -258,9 +258,9 @@ def add_command(program, opcode, length=None, in_place=None, function=None):
             dst, strides[2] = a, strides[0]
         pokes = [(a, vectors_of(rng, 16 * sizes[0])), (b, vectors_of(rng, 16 * sizes[1]))]
         operands = {
-            "op": int(rng.integers(0, len(config.extra.operations))), "a": a, "a_stride": strides[0], "b": b,
-            "b_stride": strides[1], "dst": dst, "dst_stride": strides[2], "tokens": tokens,
-            "length": length,
+            "op": int(rng.integers(0, len(config.extra.operations))), "a": a,
+            "a_stride": strides[0], "b": b, "b_stride": strides[1], "dst": dst,
+            "dst_stride": strides[2], "tokens": tokens, "length": length,
         }  # fmt: skip
     elif opcode == Opcode.AXPY:
         a, b, dst = free_rows(rng, config, rows, rows, rows)

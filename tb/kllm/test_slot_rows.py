@@ -40,7 +40,9 @@ CONFIGS = {
         table=IndexTableConfig(bits_a=2, integer_bits=0, width=16), rows=8
     ),
     "functions_8": KllmSlotRowsConfig(
-        table=IndexTableConfig(bits_a=2, integer_bits=4, width=4), rows=8, functions=8,
+        table=IndexTableConfig(bits_a=2, integer_bits=4, width=4),
+        rows=8,
+        functions=8,
         extra=FunctionShape(tanh=True, gelu_erf=True, quick_gelu=True),
     ),
     "functions_2": KllmSlotRowsConfig(

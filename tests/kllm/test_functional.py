@@ -158,7 +158,7 @@ def test_functions_with_tables_are_within_an_ulp(f, exact_form, bound) -> None:
 def test_tanh_is_odd_and_monotone() -> None:
     """Shown to fail: a table whose pieces do not meet; the cut of u without its sign."""
     words = function(Function.TANH, WORDS)
-    assert torch.equal(words[: 0x7C01] | 0x8000, words[0x8000:0xFC01])
+    assert torch.equal(words[:0x7C01] | 0x8000, words[0x8000:0xFC01])
     assert (words[1:0x7C01] >= words[:0x7C00]).all()
 
 

@@ -53,8 +53,13 @@ from tests.kllm.plain_layer import Plain, plain
 
 CACHED = MachineConfig.parse(
     MACHINES["small_cache"],
-    ["cache.pages=512", "cache.page_bytes=512", "cache.max_tokens=160", "cache.windows=true",
-     *(f"extra.{name}=true" for name in ("tanh", "gelu_erf", "quick_gelu", "bounds"))],
+    [
+        "cache.pages=512",
+        "cache.page_bytes=512",
+        "cache.max_tokens=160",
+        "cache.windows=true",
+        *(f"extra.{name}=true" for name in ("tanh", "gelu_erf", "quick_gelu", "bounds")),
+    ],
 )
 assert isinstance(CACHED, MachineConfig)
 OPTIONS = (

@@ -94,9 +94,7 @@ class KllmTabled(Operator):
         """The piece, and what is not x * r with it: an infinity's product, TANH beyond its end."""
         functions = self.config.extra.tabled
         function, index = f["function"], f["u"][_REST:]
-        signals = [
-            Signal(signed(bits), name=f"c{n}") for n, bits in enumerate(_widths(functions))
-        ]
+        signals = [Signal(signed(bits), name=f"c{n}") for n, bits in enumerate(_widths(functions))]
         with m.Switch(function):
             for each in functions:
                 table = factor_table(each).pieces
