@@ -3,7 +3,7 @@
 Shown to fail:
 
 - a piece's middle taken as its beginning;
-- the last bit of one entry of a table;
+- bit 11 of one entry of each table;
 - w for 1 - w of a negative word, of TANH too;
 - TANH from 5 on as its product;
 - +infinity of -infinity;

@@ -144,8 +144,8 @@ def _quick(x: float) -> float:
 def test_functions_with_tables_are_within_an_ulp(f, exact_form, bound) -> None:
     """Of all words, against mathematics in float64.
 
-    Shown to fail: a middle that is half a step off; a table of two pieces for each unit; 26
-    fraction bits; a table that ends one whole number earlier.
+    Shown to fail: a middle that is 64 steps of the grid off; pieces of 1/8; 26 fraction bits; a
+    table that ends one whole number earlier.
     """
     y, x = float_from_bits(function(f, WORDS))[FINITE], VALUES[FINITE]
     true = torch.tensor([exact_form(value) for value in x.tolist()], dtype=torch.float64)
@@ -156,7 +156,7 @@ def test_functions_with_tables_are_within_an_ulp(f, exact_form, bound) -> None:
 
 
 def test_tanh_is_odd_and_monotone() -> None:
-    """Shown to fail: a table whose pieces do not meet; the cut of u without its sign."""
+    """Shown to fail: a table whose pieces do not meet; another u for negative words."""
     words = function(Function.TANH, WORDS)
     assert torch.equal(words[:0x7C01] | 0x8000, words[0x8000:0xFC01])
     assert (words[1:0x7C01] >= words[:0x7C00]).all()

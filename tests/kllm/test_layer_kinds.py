@@ -22,7 +22,7 @@ import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.fp16.ops import bits_from_float, float_from_bits
+from golden.fp16.ops import add, bits_from_float, float_from_bits, mul
 from golden.kllm.cache import Place
 from golden.kllm.config import MACHINES, FunctionShape, MachineConfig
 from golden.kllm.functional import axpy, function
@@ -34,7 +34,7 @@ from golden.kllm.layer.program import cap_scalar, head_program, layer_program
 from golden.kllm.layer.quantized import QuantizedLayer, norm_factors, quantize_layer
 from golden.kllm.layer.shape import LayerOptions, LayerShape, network_parts
 from golden.kllm.layer.weights import layer_weights
-from golden.kllm.model.compiler import compile_model
+from golden.kllm.model.compiler import ModelImage, compile_model
 from golden.kllm.model.host import ModelHost
 from golden.kllm.model.program import pass_program, step_program
 from golden.llm.checkpoint import Checkpoint
@@ -144,8 +144,8 @@ def test_kv_heads_may_be_there_several_times() -> None:
 def test_a_model_of_such_layers(name: str) -> None:
     """Logits are near those of the real model, and of their size; k and q are rotated in turn.
 
-    Shown to fail: embeddings or logits without their factor; all layers rotated; logits without
-    TANH, or with the cap alone; the angles of the other layers in a layer with a window.
+    Shown to fail: embeddings or logits without their factor; all layers rotated; logits that are
+    not multiplied by their cap.
     """
     loaded = Checkpoint(random_model(MODELS[name]), None, "random")
     ids = torch.randint(0, 50, (128,), generator=torch.Generator().manual_seed(2))
@@ -169,29 +169,96 @@ def test_a_model_of_such_layers(name: str) -> None:
     assert 0.85 < float((found @ real) / (real @ real)) < 1.15
 
 
-@pytest.mark.parametrize("name", ["a cap of logits", "angles of windowed layers"])
-def test_steps_of_such_models(name: str) -> None:
-    """A step's ids are the lowest of the largest logits that a pass gives, token by token.
-
-    Shown to fail: a step whose layers all have the first table of angles; one without the cap.
-    """
-    loaded = Checkpoint(random_model(MODELS[name]), None, "random")
+def _image(name: str, **fields: object) -> ModelImage:
+    """A model of MODELS on the accelerator, with other fields of its configuration."""
+    kind = MODELS[name]
+    kind = dataclasses.replace(kind, fields={**kind.fields, **fields})
+    loaded = Checkpoint(random_model(kind), None, "random")
     ids = torch.randint(0, 50, (64,), generator=torch.Generator().manual_seed(2))
     options = LayerOptions(glu="exact")
     source = pack.trained(loaded, ids, options, CACHED)
     layout = pack.checked_layout(loaded, options, CACHED, None, 40)
     quantized = pack.quantize_model(loaded, source, layout, [ids], lambda _line: None)
-    image = compile_model(quantized, layout)
+    return compile_model(quantized, layout)
+
+
+def test_a_cap_changes_no_word_but_by_its_function() -> None:
+    """Of a cap that is a power of two: the words are those of TANH, of the logits without a cap.
+
+    Shown to fail: logits without TANH; 1/cap left out of the head; the cap rounded twice.
+    """
+    made = []
+    for cap in (2.0, None):
+        host = ModelHost(_image("a cap of logits", final_logit_softcapping=cap))
+        runs = (host.run(pass_program(host.layout, Job(1, n), 1), [7 * n]) for n in range(6))
+        made.append(torch.cat([run.logits for run in runs]))
+    t = function(Function.TANH, mul(made[1], torch.full_like(made[1], 0x3800)))  # 1/2
+    assert torch.equal(made[0], add(t, t))
+    assert not torch.equal(made[0], made[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "rope"),
+    [
+        ("angles of windowed layers", {}),
+        ("one KV head", {"rope_type": "linear", "factor": 2.0}),
+        *(
+            ("one KV head",
+             {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32,
+              "truncate": truncate})
+            for truncate in (True, False)
+        ),
+    ],
+    ids=["two bases", "linear", "yarn", "yarn without truncate"],
+)  # fmt: skip
+def test_angles_of_each_layer(name: str, rope: dict[str, object]) -> None:
+    """The rows that a layer's commands name have what transformers gives the layer.
+
+    Shown to fail: the first table for a layer with a window; both tables of one base.
+    """
+    fields = {"rope_parameters": {"rope_theta": 100.0, **rope}} if rope else {}
+    image = _image(name, **fields)
+    kind = MODELS[name]
+    model = random_model(dataclasses.replace(kind, fields={**kind.fields, **fields}))
+    rows = image.data.view("<u2").reshape(-1, 16)
+    found = []
+    for number in range(2):
+        inputs = layer_inputs(model, torch.arange(20), number)
+        place = image.layout.of_layer(number, Job(20)).place
+        for table, real in (("cos", inputs.cos), ("sin", inputs.sin)):
+            words = [rows[place[f"{table}{t}"][0]].astype("int64").tolist() for t in range(20)]
+            assert words == bits_from_float(real.double()).tolist(), (number, table)
+            found.append(words)
+    assert (found[0] == found[2]) == (name == "one KV head")
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [("a cap of logits", {"final_logit_softcapping": 0.25}), ("angles of windowed layers", {})],
+    ids=["a cap", "two bases"],
+)
+def test_steps_of_such_models(name: str, fields: dict[str, object]) -> None:
+    """A step's ids are the lowest of the largest logits that a pass gives, token by token.
+
+    Under a low cap many logits are equal. Shown to fail: a step whose layers all have the first
+    table of angles; one without the cap.
+    """
+    image = _image(name, **fields)
+    generator, equal = torch.Generator().manual_seed(3), 0
+    layout, ids = image.layout, torch.randint(0, 50, (12,), generator=generator).tolist()
     alone, together = ModelHost(image), ModelHost(image)
     program = step_program(layout, 2)
     for first in range(0, 12, 2):
         wanted = []
         for place in (first, first + 1):
-            made = alone.run(pass_program(layout, Job(1, place), 1), [int(ids[place])]).logits[0]
+            made = alone.run(pass_program(layout, Job(1, place), 1), [ids[place]]).logits[0]
             largest = float_from_bits(made).max()
-            wanted.append(int((float_from_bits(made) == largest).nonzero()[0]))
-        places = [Place(together.sequence, n, int(ids[n])) for n in (first, first + 1)]
+            among = (float_from_bits(made) == largest).nonzero()
+            wanted.append(int(among[0]))
+            equal += len(among) > 1
+        places = [Place(together.sequence, n, ids[n]) for n in (first, first + 1)]
         assert together.step(program, places).ids == wanted
+    assert bool(equal) == bool(fields)
     reads = [
         each.machine.cache.request(Request(Op.READ, each.sequence, 1, kv, 0, 2, 12)).words
         for each in (alone, together) for kv in Kv if each.machine.cache is not None
