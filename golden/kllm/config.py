@@ -104,7 +104,7 @@ class FunctionShape(Shape):
 
     @classmethod
     def of(cls, *functions: Function, bounds: bool = False) -> "FunctionShape":
-        """What these functions need."""
+        """The shape that has these functions."""
         names = (each.name.lower() for each in functions if each >= Function.TANH)
         return cls(**dict.fromkeys(names, True), bounds=bounds)
 

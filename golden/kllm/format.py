@@ -312,7 +312,7 @@ def _gauss_tail(u: Decimal) -> Decimal:
 
 @functools.cache
 def _pi() -> Decimal:
-    """By Machin's formula, 16 atan(1/5) - 4 atan(1/239)."""
+    """Machin's formula, 16 atan(1/5) - 4 atan(1/239)."""
 
     def inverse_tangent(n: int) -> Decimal:
         terms = (Decimal((-1) ** k) / ((2 * k + 1) * n ** (2 * k + 1)) for k in range(40))

@@ -142,10 +142,10 @@ def _quick(x: float) -> float:
      (Function.QUICK_GELU, _quick, 0.67)],
 )  # fmt: skip
 def test_functions_with_tables_are_within_an_ulp(f, exact_form, bound) -> None:
-    """Of all words, against mathematics in float64.
+    """Every word is compared with mathematics in float64.
 
-    Shown to fail: a middle that is 64 steps of the grid off; pieces of 1/8; 26 fraction bits; a
-    table that ends one whole number earlier.
+    Shown to fail: a middle that is 64 steps off; pieces of 1/8; 26 fraction bits; a table that ends
+    one whole number earlier.
     """
     y, x = float_from_bits(function(f, WORDS))[FINITE], VALUES[FINITE]
     true = torch.tensor([exact_form(value) for value in x.tolist()], dtype=torch.float64)

@@ -35,14 +35,14 @@ def real_layer(model: Any, number: int, config: MachineConfig | None = None) -> 
 
 def model_shape(
     model: Any, layers: int, context: int, layer: LayerShape, unrotated: Iterable[int] = (),
-    windows: Iterable[int] = (), local: Iterable[int] = (), logit_cap: float = 0.0,
+    windows: Iterable[int] = (),
 ) -> ModelShape:
     """Sizes of the first ``layers`` layers with ``context`` tokens."""
     vocabulary = model.lm_head.weight.shape[0]
     return ModelShape(
         layer=layer, layers=layers, vocabulary=vocabulary, context=context,
         unrotated=tuple(unrotated),
-        windows=tuple(windows), local=tuple(local), logit_cap=logit_cap,
+        windows=tuple(windows),
     )  # fmt: skip
 
 

@@ -249,9 +249,10 @@ def checked_layout(
     windows = [kind.window for kind in kinds]
     some = windows if any(windows) else ()
     layer = dataclasses.replace(real_layer(loaded.model, 0, config).shape, window=0)
-    local = [n for n in range(len(kinds)) if is_local(stated, n)]
-    shape = model_shape(
-        loaded.model, len(kinds), context, layer, unrotated, some, local, stated.logit_cap
+    shape = dataclasses.replace(
+        model_shape(loaded.model, len(kinds), context, layer, unrotated, some),
+        local=tuple(n for n in range(len(kinds)) if is_local(stated, n)),
+        logit_cap=stated.logit_cap,
     )
     layout = model_layout(shape, options, config)
     check_model(layout)
