@@ -62,8 +62,8 @@ class KllmTabled(Operator):
     ``o.ready``. Any words are legal: NaN gives 0x7E00, TANH of an infinity 1 with its sign, and the
     others -0 of -infinity and +infinity of +infinity.
 
-    Rounding points: |a| cut to 18 fraction bits, the tables, and the two products of a piece, which
-    are cut to the grid of their sums. The exact product of 11 and 31 bits is rounded once.
+    Rounding points: |a| cut to 18 fraction bits, the tables, and the two products of a piece, both
+    cut to the grid of a sum. The exact product of 11 and 31 bits is rounded once.
     The bounds hold by trial of all words (tests/kllm/test_functional.py). Registers are spread over
     unpack | fixed point | look up | curve | slope | product | count | shift | round.
 
