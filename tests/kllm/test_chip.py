@@ -32,7 +32,7 @@ MACHINE = ["--config", "small_cache", "--set", "cache.kv.heads=1", "--set", "cac
 PROGRAM = "KLLM's compiler has no program for"
 # Of sequences of 40 tokens.
 REFUSED = [
-    ("llama", {"hidden_act": "mish"}, f"{PROGRAM} this activation: hidden_act must be gelu or gel"),
+    ("llama", {"hidden_act": "mish"}, f"{PROGRAM} this activation: hidden_act must be silu or swi"),
     ("llama", {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
      f"{PROGRAM} these positions: rope_type must be default or linear or llama3 or yarn, not dyna"),
     ("gemma2", {"final_logit_softcapping": None},

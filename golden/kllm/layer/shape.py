@@ -12,17 +12,17 @@ CLAMPED = "gpt_oss"  # the activation of gpt-oss, as golden.llm.decoder calls it
 CLAMPED_ALPHA, CLAMPED_LIMIT = 1.702, 7.0
 # Of the feed-forward network, by the names that transformers gives them.
 ACTIVATIONS = {
-    "gelu": Function.GELU_ERF,
-    "gelu_python": Function.GELU_ERF,
-    "quick_gelu": Function.QUICK_GELU,
-    "tanh": Function.TANH,
-    CLAMPED: Function.QUICK_GELU,
     "silu": Function.SILU,
     "swish": Function.SILU,
     "gelu_pytorch_tanh": Function.GELU,
     "gelu_new": Function.GELU,
     "gelu_fast": Function.GELU,
     "relu": Function.RELU,
+    "gelu": Function.GELU_ERF,
+    "gelu_python": Function.GELU_ERF,
+    "quick_gelu": Function.QUICK_GELU,
+    "tanh": Function.TANH,
+    CLAMPED: Function.QUICK_GELU,
 }
 QK_NORMS = ("", "head", "row")
 NORM_PLACES = ("before", "after", "both")
