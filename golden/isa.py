@@ -28,18 +28,22 @@ class Value:
     """Role of an operand that names no place: a number, a size, or one of a selector's names.
 
     selector: the names of its values; no other value is one. least: the lowest value. multiple: of
-    what a value is a multiple. hexadecimal: how a text program writes it.
+    what a value is a multiple. hexadecimal: how a text program writes it. served: those of the
+    selector's values that a machine has; None: every machine has all.
     """
 
     selector: type[IntEnum] | None = None
     hexadecimal: bool = False
     least: int = 0
     multiple: int = 1
+    served: Callable[[Any], tuple[IntEnum, ...]] | None = None
 
-    def refusal(self, value: int, bits: int) -> str | None:
+    def refusal(self, value: int, bits: int, machine: Any) -> str | None:
         """The range that a value of ``bits`` bits leaves; None: it is in range."""
-        if self.selector is not None and value not in tuple(self.selector):
-            return f"one of {', '.join(self.selector.__members__)}"
+        if self.selector is not None:
+            known = tuple(self.selector) if self.served is None else self.served(machine)
+            if value not in known:
+                return f"one of {', '.join(each.name for each in known)}"
         if value < self.least or value % self.multiple:
             top = ((1 << bits) - 1) // self.multiple * self.multiple
             steps = f", a multiple of {self.multiple}" if self.multiple > 1 else ""
@@ -175,7 +179,7 @@ class Command:
         for operand in self.operands:
             value = operands[operand.name]
             if isinstance(operand.role, Value) and (
-                wanted := operand.role.refusal(value, operand.bits)
+                wanted := operand.role.refusal(value, operand.bits, machine)
             ):
                 return f"{self.opcode.name}.{operand.name} must be {wanted}, not {value}"
         for operand in self.operands:

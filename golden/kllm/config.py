@@ -13,7 +13,7 @@ from golden.kllm.format import (
     integer_packet_length,
     kmeans_packet_length,
 )
-from golden.kllm.isa import ROW_ELEMENTS, Unit
+from golden.kllm.isa import ROW_ELEMENTS, Binary, Function, Unit
 from golden.oaken.config import CacheConfig, KvShape
 
 
@@ -73,6 +73,47 @@ class PortShape(Shape):
         )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FunctionShape(Shape):
+    """The functions and operations of BINARY that not every machine has."""
+
+    tanh: bool = flag(False, "TANH")
+    gelu_erf: bool = flag(False, "GELU_ERF")
+    quick_gelu: bool = flag(False, "QUICK_GELU")
+    bounds: bool = flag(False, "MINIMUM and MAXIMUM")
+
+    @property
+    def tabled(self) -> tuple[Function, ...]:
+        """The functions with tables (golden.kllm.format.factor_table)."""
+        flags = {
+            Function.TANH: self.tanh,
+            Function.GELU_ERF: self.gelu_erf,
+            Function.QUICK_GELU: self.quick_gelu,
+        }
+        return tuple(function for function, is_there in flags.items() if is_there)
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """All functions of the machine."""
+        return (*(each for each in Function if each < Function.TANH), *self.tabled)
+
+    @property
+    def operations(self) -> tuple[Binary, ...]:
+        """All operations of BINARY."""
+        return tuple(Binary) if self.bounds else (Binary.ADD, Binary.MULTIPLY)
+
+    @classmethod
+    def of(cls, *functions: Function, bounds: bool = False) -> "FunctionShape":
+        """The shape that has these functions."""
+        names = (each.name.lower() for each in functions if each >= Function.TANH)
+        return cls(**dict.fromkeys(names, True), bounds=bounds)
+
+    def lacks(self, needed: "FunctionShape") -> tuple[str, ...]:
+        """The fields that ``needed`` has and this shape has not."""
+        mine = self.describe()
+        return tuple(name for name, is_there in needed.describe().items() if is_there > mine[name])
+
+
 def _slot() -> SlotShape:
     return SlotShape(outliers_max=128)
 
@@ -110,6 +151,7 @@ class MachineConfig(Shape):
     top: int = bounded(1, 1, 64, "most logits of which TOP_K draws one; 1: it takes the largest")
     queries: int = bounded(0, 0, 8, "query heads of each KV head in ATTEND; 0: any number")
     engines: int = bounded(1, 1, 16, "parts of the cache, each of equally many KV heads")
+    extra: FunctionShape = nested(FunctionShape, "functions that not every machine has")
 
     def __post_init__(self) -> None:
         if self.lane.columns % ROW_ELEMENTS:

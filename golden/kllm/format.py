@@ -4,10 +4,13 @@ The one place where these layouts are written; generators, golden models and tes
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal, localcontext
 from enum import IntEnum, IntFlag
 
 from golden.fp16.format import FP16
+from golden.kllm.isa import Function
 
 # Products in fixed point: bits of a word. Its grid has all of -1..1.
 FIXED_PRODUCTS = {"fixed16": 16, "fixed12": 12}
@@ -88,6 +91,8 @@ class Operation(IntEnum):
     DIFFERENCE = 5  # rne16(a - scalar)
     SCALE = 6  # rne16(weight * scale)
     ELEMENT = 7  # a itself, one element at a time, to ``element``
+    MINIMUM = 8  # the lesser of a and b, with every NaN canonical
+    MAXIMUM = 9  # the greater
 
 
 class OrizuruStatus(IntFlag):
@@ -261,3 +266,102 @@ def weight_word_place(array_beat: int, slot: int, slots: int, ports: int) -> tup
 def weight_port_words(array_beats: int, slots: int, ports: int, port: int) -> int:
     """Words of an image of ``array_beats`` array beats that ``port`` stores."""
     return max(0, -(-(array_beats * slots - port) // ports))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FactorTable:
+    """w(u) of a function ``y = x * r``, where r is 1 - w(|x|), or w(|x|) for some negative x.
+
+        TANH        w(u) = 1 - tanh(u) / u      r = 1 - w
+        GELU_ERF    w(u) = Phi(-u)              r = w for x < 0, else 1 - w
+        QUICK_GELU  w(u) = sigmoid(-1.702 u)    r = w for x < 0, else 1 - w
+
+    Piece k is for u in k/16..(k+1)/16. With t the distance from its middle, in units of 2**-GRID:
+
+        w = 2**-FRACTION * (c0 + ((c1 + ((c2 * t) >> CURVE_SHIFT)) * t >> SLOPE_SHIFT))
+
+    After the last piece w is 0. There y is x, -0 or, of TANH, 1 with the sign of x.
+    """
+
+    GRID = 18  # fraction bits of u, cut off
+    INDEX_BITS = 4  # fraction bits of u that number a piece
+    WHOLE_BITS = 4  # other bits of u; from 16 on w is 0
+    FRACTION = 30  # fraction bits of w
+    SLOPE_SHIFT = 13
+    CURVE_SHIFT = 13
+    ALPHA = "1.702"  # of QUICK_GELU
+
+    pieces: tuple[tuple[int, int, int], ...]  # c0, c1, c2 of each
+
+    @property
+    def end(self) -> int:
+        """The least whole number from which on w is 0."""
+        return len(self.pieces) >> self.INDEX_BITS
+
+
+def _gauss_tail(u: Decimal) -> Decimal:
+    """Phi(-u), by the series of the error function."""
+    term = total = u
+    n = 0
+    while abs(term) > Decimal("1e-45"):
+        n += 1
+        term = -term * u * u / (2 * n)
+        total += term / (2 * n + 1)
+    return Decimal("0.5") - total / (2 * _pi()).sqrt()
+
+
+@functools.cache
+def _pi() -> Decimal:
+    """Machin's formula, 16 atan(1/5) - 4 atan(1/239)."""
+
+    def inverse_tangent(n: int) -> Decimal:
+        terms = (Decimal((-1) ** k) / ((2 * k + 1) * n ** (2 * k + 1)) for k in range(40))
+        return sum(terms, Decimal(0))
+
+    return 16 * inverse_tangent(5) - 4 * inverse_tangent(239)
+
+
+def _logistic_tail(u: Decimal) -> Decimal:
+    return 1 / (1 + (Decimal(FactorTable.ALPHA) * u).exp())
+
+
+def _tanh_loss(u: Decimal) -> Decimal:
+    power = (2 * u).exp()
+    return 1 - (power - 1) / (power + 1) / u
+
+
+# Each w, and the least whole number from which on x * w has no effect on an FP16 result.
+_FACTORS: dict[Function, tuple[Callable[[Decimal], Decimal], int]] = {
+    Function.TANH: (_tanh_loss, 5),
+    Function.GELU_ERF: (_gauss_tail, 6),
+    Function.QUICK_GELU: (_logistic_tail, 12),
+}
+
+
+@functools.cache
+def factor_table(function: Function) -> FactorTable:
+    """The table of a function, by decimal series, so that no mathematical library has a say.
+
+    A piece goes through w at its middle and at the two other Chebyshev nodes of a quadratic.
+    KeyError: a function without a table.
+    """
+    w, end = _FACTORS[function]
+    t = FactorTable
+    one = 1 << t.FRACTION
+    step = Decimal(1) / (1 << t.GRID)
+    pieces = []
+    with localcontext() as context:
+        context.prec = 50
+        half = Decimal(1) / (2 << t.INDEX_BITS)
+        node = Decimal(3).sqrt() / 2 * half
+        for k in range(end << t.INDEX_BITS):
+            middle = (2 * k + 1) * half
+            low, value, high = (w(middle + offset) for offset in (-node, Decimal(0), node))
+            slope = (high - low) / (2 * node) * step
+            curve = (high + low - 2 * value) / (2 * node * node) * step * step
+            pieces.append((
+                round(value * one),
+                round(slope * one * (1 << t.SLOPE_SHIFT)),
+                round(curve * one * (1 << t.SLOPE_SHIFT + t.CURVE_SHIFT)),
+            ))  # fmt: skip
+    return FactorTable(pieces=tuple(pieces))

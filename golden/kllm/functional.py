@@ -15,8 +15,19 @@ from torch import Tensor
 from golden.attention.softmax import softmax
 from golden.fp16 import functions
 from golden.fp16.format import FP16, FP32
-from golden.fp16.ops import add, fma, is_nan, mul, negate
+from golden.fp16.ops import (
+    add,
+    bits_from_float,
+    float_from_bits,
+    fma,
+    is_nan,
+    mul,
+    negate,
+    total_order_key,
+)
 from golden.index.codebook import look_up
+from golden.kllm.config import FunctionShape
+from golden.kllm.format import FactorTable, factor_table
 from golden.kllm.isa import (
     GELU_C0,
     GELU_C1,
@@ -39,8 +50,17 @@ def _words(x) -> Tensor:
 
 
 def binary(op: int, a: Tensor, b: Tensor) -> Tensor:
-    """``rne16(a op b)``, element by element."""
-    return add(_words(a), _words(b)) if op == Binary.ADD else mul(_words(a), _words(b))
+    """``rne16(a op b)``, element by element.
+
+    MINIMUM and MAXIMUM are those of IEEE 754-2019: NaN if a or b is one, and -0 is below +0.
+    """
+    a, b = _words(a), _words(b)
+    if op == Binary.ADD:
+        return add(a, b)
+    if op == Binary.MULTIPLY:
+        return mul(a, b)
+    is_first = (total_order_key(a) < total_order_key(b)) == (op == Binary.MINIMUM)
+    return torch.where(is_nan(a) | is_nan(b), FP16.canonical_nan, torch.where(is_first, a, b))
 
 
 def axpy(scalar, a: Tensor, b: Tensor) -> Tensor:
@@ -76,6 +96,32 @@ def _sigmoid_product(x: Tensor, z: Tensor) -> Tensor:
     return torch.where(x == _NEGATIVE_INFINITY, _MINUS_ZERO, y)
 
 
+def _tabled(f: Function, x: Tensor) -> Tensor:
+    """``rne16(x * r)``, r of ``factor_table(f)``; infinities as their limits, -0 for -infinity.
+
+    The product is exact: 11 bits and 31 have room in a float64.
+    """
+    t, table = FactorTable, factor_table(f)
+    value = float_from_bits(x)
+    end = value.abs() >= table.end  # infinities too
+    u = torch.where(end | is_nan(x), 0, (value.abs() * (1 << t.GRID)).floor()).to(torch.int64)
+    rest = t.GRID - t.INDEX_BITS
+    pieces = torch.tensor(table.pieces, device=x.device)[u >> rest]
+    d = (u & ((1 << rest) - 1)) - (1 << (rest - 1))
+    c0, c1, c2 = pieces.unbind(-1)
+    w = c0 + ((c1 + ((c2 * d) >> t.CURVE_SHIFT)) * d >> t.SLOPE_SHIFT)
+    w = torch.where(end, 0, w)
+    is_negative = x >= FP16.sign_bit
+    keeps = is_negative & (f != Function.TANH)
+    r = torch.where(keeps, w, (1 << t.FRACTION) - w)
+    if f == Function.TANH:
+        value = torch.where(end, torch.where(is_negative, -1.0, 1.0), value)
+    y = bits_from_float(value * r.double() / (1 << t.FRACTION))
+    if f != Function.TANH:
+        y = torch.where(x == _NEGATIVE_INFINITY, _MINUS_ZERO, y)
+    return torch.where(is_nan(x), FP16.canonical_nan, y)
+
+
 def function(f: int, x: Tensor) -> Tensor:
     """``f(x)`` of FP16 words, element by element.
 
@@ -85,10 +131,13 @@ def function(f: int, x: Tensor) -> Tensor:
         SILU                              rne16(x / rne32(1 + exp32(-x)))
         GELU                              rne16(x / rne32(1 + exp32(-z))), w = rne16(x * x),
                                           p = rne16(w * GELU_C1 + GELU_C0), z = rne16(x * p)
+        TANH, GELU_ERF, QUICK_GELU        rne16(x * r), r of golden.kllm.format.factor_table
 
     exp32: FP32 result.
     """
     f, x = Function(f), _words(x)
+    if f >= Function.TANH:
+        return _tabled(f, x)
     if f == Function.RELU:
         positive = torch.where(x >= FP16.sign_bit, 0, x)
         return torch.where(is_nan(x), FP16.canonical_nan, positive)
@@ -162,7 +211,7 @@ class FunctionalState:
     """The state that the unit's commands read and change.
 
     vector: (rows, 16) int64 words, written in place; slots: None where not valid; codebook: tables
-    a and b, None before the first FUNCTION_CODEBOOK of each.
+    a and b, None before the first FUNCTION_CODEBOOK of each; extra: what else the unit computes.
     """
 
     vector: Tensor
@@ -171,6 +220,7 @@ class FunctionalState:
     softmax_elements: int
     bits_a: int
     codebook: list[Tensor | None] = dataclasses.field(default_factory=lambda: [None, None])
+    extra: FunctionShape = dataclasses.field(default_factory=FunctionShape)
 
     def read(self, row: int, length: int) -> Tensor:
         """``length`` words from row ``row`` on."""
@@ -191,13 +241,17 @@ def execute(state: FunctionalState, opcode: int, operands: dict[str, int]) -> Co
     """Run one command of Unit.FUNCTION on ``state``; its status. MALFORMED for any other opcode.
 
     The function checks RANGE, CODEBOOK_MISSING and SLOT_MISMATCH in this order. The first found is
-    the status, and nothing is written. Rows of SOFTMAX without a result give NONFINITE and do not
-    change their destination; the other rows are written. Tokens run in order. A source may be the
-    destination, row by row the same one. Where they overlap in another way, hardware may differ.
+    the status, and nothing is written. A function or an operation that the unit lacks is RANGE.
+    Rows of SOFTMAX without a result give NONFINITE and do not change their destination; the other
+    rows are written. Tokens run in order. A source may be the destination, row by row the same one.
+    Where they overlap in another way, hardware may differ.
     """
     o = operands
     length, tokens = o.get("length", 1), o.get("tokens", 1)
     read, write, outside = state.read, state.write, state.outside
+    is_served = o.get("function", 0) in state.extra.functions
+    if not is_served or o.get("op", 0) not in state.extra.operations:
+        return CommandStatus.RANGE
 
     if opcode == Opcode.BINARY:
         vectors = [(o["a"], o["a_stride"]), (o["b"], o["b_stride"]), (o["dst"], o["dst_stride"])]

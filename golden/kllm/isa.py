@@ -258,6 +258,8 @@ class Codebook(IntEnum):
 class Binary(IntEnum):
     ADD = 0
     MULTIPLY = 1
+    MINIMUM = 2  # of a machine with extra.bounds; a NaN gives NaN, -0 is below +0
+    MAXIMUM = 3  # likewise
 
 
 class Scalar(IntEnum):
@@ -283,6 +285,9 @@ class Function(IntEnum):
     RECIPROCAL = 5
     SQRT = 6
     RSQRT = 7
+    TANH = 8  # of a machine with extra.tanh
+    GELU_ERF = 9  # x * Phi(x), exact form; of a machine with extra.gelu_erf
+    QUICK_GELU = 10  # x * sigmoid(1.702 x); of a machine with extra.quick_gelu
 
 
 # GELU = x / (1 + exp(-z)), z = x * (GELU_C0 + GELU_C1 * x**2), FP16 words.
@@ -330,6 +335,16 @@ def _packet_rows(operands: Operands, machine: Any) -> int:
     return row_count(machine.kmeans_words if kmeans else machine.integer_words)
 
 
+def _functions(machine: Any) -> tuple[Function, ...]:
+    functions: tuple[Function, ...] = machine.extra.functions
+    return functions
+
+
+def _operations(machine: Any) -> tuple[Binary, ...]:
+    operations: tuple[Binary, ...] = machine.extra.operations
+    return operations
+
+
 def _row(name: str, meaning: str, role: Touch, default: int | None = None) -> Operand:
     return Operand(name, 16, f"{meaning}, row", role, default)
 
@@ -363,7 +378,7 @@ def _stride(name: str, meaning: str) -> Operand:
 _TOKENS = _value("tokens", 8, "tokens, 1 at least", 1, least=1)
 _LENGTH = _value("length", 16, "elements of each token, 1 at least", least=1)
 _ELEMENTS = _rows_of("length")
-_FUNCTION = _value("function", 3, "Function", selector=Function)
+_FUNCTION = _value("function", 4, "Function", selector=Function, served=_functions)
 _PLACE = _value("place", 8, "place of the batch of the first token", 0)
 _LAYER = _value("layer", 8, "layer of the cache")
 
@@ -462,7 +477,7 @@ _TABLE = (
         Opcode.BINARY, Unit.FUNCTION,
         "V[dst + t * dst_stride] = V[a + t * a_stride] op V[b + t * b_stride], element by element",
         (
-            _value("op", 1, "Binary", selector=Binary),
+            _value("op", 2, "Binary", selector=Binary, served=_operations),
             _row("a", "first operand", _reads(_ELEMENTS, "a_stride")),
             _stride("a_stride", "rows from token to token"),
             _row("b", "second operand", _reads(_ELEMENTS, "b_stride")),

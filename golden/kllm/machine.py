@@ -143,6 +143,7 @@ class Machine:
             slot_elements=config.slot_elements,
             softmax_elements=config.softmax_elements,
             bits_a=config.bits_a,
+            extra=config.extra,
         )
         self.centroids: Tensor | None = None  # of the clustering unit
         self.midpoints = torch.zeros(0, dtype=torch.int64)

@@ -18,6 +18,12 @@ from golden.kllm.format import Operation
 from golden.kllm.functional import axpy, binary, function, rotary
 from golden.kllm.isa import ROW_ELEMENTS, Binary
 
+_BINARY = {
+    Operation.PRODUCT: Binary.MULTIPLY,
+    Operation.MINIMUM: Binary.MINIMUM,
+    Operation.MAXIMUM: Binary.MAXIMUM,
+}
+
 
 def walk_rows(
     first: int, second: int, stride: int, steps: int, tokens: int, pair: bool
@@ -42,6 +48,7 @@ def lanes(
 
         COPY rne16(a), SUM rne16(scalar * a + b), PRODUCT rne16(a * b)
         DIFFERENCE rne16(a - scalar), SCALE rne16(a * scale) with an FP32 scale
+        MINIMUM, MAXIMUM of a and b
         ROTATE of (2, n) rows: rne16(a0 b0 - a1 b1), rne16(a1 b0 + a0 b1)
 
     SCORE and ELEMENT give ``a`` itself.
@@ -52,14 +59,14 @@ def lanes(
         return difference(a[..., None], torch.tensor(scalar).expand(a.shape))[..., 0]
     if operation == Operation.SCALE:
         return mul(a, torch.tensor(scale), FP16, FP32, FP16)
-    if operation not in (Operation.SUM, Operation.PRODUCT, Operation.ROTATE):
+    if operation in (Operation.SCORE, Operation.ELEMENT):
         return a
     if b is None:
         raise ValueError(f"{Operation(operation).name} needs words b")
     if operation == Operation.SUM:
         return axpy(scalar, a, b)
-    if operation == Operation.PRODUCT:
-        return binary(Binary.MULTIPLY, a, b)
+    if operation in _BINARY:
+        return binary(_BINARY[Operation(operation)], a, b)
     return rotary(a.reshape(-1), b[0], b[1]).reshape(a.shape)
 
 

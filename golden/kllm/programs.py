@@ -23,10 +23,8 @@ from golden.kllm.isa import (
     COMMANDS,
     FAILED,
     ROW_ELEMENTS,
-    Binary,
     Codebook,
     CommandStatus,
-    Function,
     Index,
     MatmulMode,
     Norm,
@@ -397,9 +395,9 @@ class _Maker:
             return opcode, self._draw_matmul(tokens)
         if opcode == Opcode.BINARY:
             return opcode, {
-                "op": int(rng.integers(len(Binary))), "a": row, "a_stride": stride, "b": other,
-                "b_stride": int(rng.choice([0, other_stride])), "dst": dst,
-                "dst_stride": dst_stride, "tokens": tokens, "length": length,
+                "op": int(rng.integers(len(config.extra.operations))), "a": row,
+                "a_stride": stride, "b": other, "b_stride": int(rng.choice([0, other_stride])),
+                "dst": dst, "dst_stride": dst_stride, "tokens": tokens, "length": length,
             }  # fmt: skip
         if opcode == Opcode.AXPY:
             return opcode, {
@@ -418,7 +416,7 @@ class _Maker:
                 "src": row, "stride": stride, "dst": dst, "dst_stride": dst_stride,
                 "tokens": tokens, "length": length,
             }  # fmt: skip
-        function = int(rng.integers(len(Function)))
+        function = int(config.extra.functions[rng.integers(len(config.extra.functions))])
         if opcode == Opcode.FUNCTION:
             return opcode, {"function": function, "src": row, "dst": dst, "length": length}
         if opcode in (Opcode.ACTIVATE, Opcode.GLU):

@@ -123,6 +123,7 @@ def function_cycles(stages: int) -> dict[str, int]:
     """Cycles of each function, ``stages`` registers per operator."""
     operators = {
         "EXP": 2, "RECIPROCAL": 3, "SQRT": 3, "RSQRT": 3, "SILU": 6, "GELU": 9,
+        "TANH": 3, "GELU_ERF": 3, "QUICK_GELU": 3,
     }  # fmt: skip
     return {"IDENTITY": 1, "RELU": 1} | {name: n * stages for name, n in operators.items()}
 

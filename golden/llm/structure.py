@@ -105,7 +105,7 @@ class _Product:
 
 
 @dataclasses.dataclass(frozen=True)
-class _ClampedProduct:
+class ClampedProduct:
     """gpt-oss: ``(u + 1) g sigmoid(alpha g)``, g = min(gate, limit), u = up within -limit..limit"""
 
     alpha: float
@@ -168,7 +168,7 @@ def _split_experts(network: Any) -> None:
             made.append((_linear(gate), _linear(up), _linear(down[number])))
     activate: Callable[[Tensor, Tensor], Tensor]
     if hasattr(old, "alpha"):
-        activate = _ClampedProduct(float(old.alpha), float(old.limit))
+        activate = ClampedProduct(float(old.alpha), float(old.limit))
     else:
         activate = _Product(old.act_fn)
     network.experts = Experts([Expert(linears, activate) for linears in made])

@@ -217,6 +217,7 @@ class KllmAcceleratorConfig(Config):
             functions=self.functions,
             softmax_elements=self.machine.softmax_elements,
             front=self.ahead,
+            extra=self.machine.extra,
         )
 
     @property

@@ -18,6 +18,7 @@ from hdl.kllm.function.result_rows import KllmResultRows
 from hdl.kllm.function.row_reader import KllmRowReader
 from hdl.kllm.function.slot_fetch import KllmSlotFetch
 from hdl.kllm.function.slot_rows import KllmSlotRows
+from hdl.kllm.function.tabled import KllmTabled
 from hdl.kllm.function.unit import KllmFunctionalUnit
 from hdl.kllm.function.vector_lanes import KllmVectorLanes
 from hdl.kllm.lane.array import KllmLaneArray
@@ -92,6 +93,7 @@ BLOCKS = registered(
     KllmNormFinish,
     KllmNormStats,
     KllmConcat,
+    KllmTabled,
     KllmFunctionPipeline,
     KllmRowReader,
     KllmVectorLanes,

@@ -209,10 +209,13 @@ class Kllm(Engine):
         return chip_layer(model, tokens)
 
     def machine_of(self, shape: LayerShape) -> MachineConfig:
-        """The machine with a unit CACHE for the heads of a layer. ConfigError: it has none such."""
+        """The machine with a unit CACHE for the heads of a layer, and with its function.
+
+        ConfigError: it has none such.
+        """
         return dataclasses.replace(
             self.machine, batch=_PLACES, cache=self._cache_of(shape), queries=shape.group,
-            engines=self._engines_of(shape),
+            engines=self._engines_of(shape), extra=shape.extra,
         )  # fmt: skip
 
     def _engines_of(self, shape: LayerShape) -> int:
@@ -360,10 +363,15 @@ class Kllm(Engine):
         return _Ran(operations, _loaded(program, made))  # type: ignore[arg-type]
 
     def _run_head(
-        self, shape: LayerShape, vocabulary: int, tokens: int
+        self, shape: LayerShape, vocabulary: int, tokens: int, cap: float
     ) -> tuple[tuple[str, float, float, float], ...]:
         cycles = self._cycles(shape)
-        words = head_program(shape, cycles.machine, vocabulary, tokens, self.settings.share)
+        machine = cycles.machine
+        if cap:
+            machine = dataclasses.replace(
+                machine, extra=dataclasses.replace(machine.extra, tanh=True)
+            )
+        words = head_program(shape, machine, vocabulary, tokens, self.settings.share, cap)
         found: dict[str, list[float]] = {}
         made = timeline(words, cycles, dict.fromkeys(Unit, 0))
         _add(found, made, _Names({}), self.timings.interval)
@@ -489,7 +497,7 @@ class Kllm(Engine):
         chunk = max(1, min(words, self.machine.slots // 2, _PLACES))
         while True:
             try:
-                found = self._head(shape, model.vocabulary, chunk)
+                found = self._head(shape, model.vocabulary, chunk, model.logit_cap)
                 break
             except ConfigError:
                 if chunk == 1:

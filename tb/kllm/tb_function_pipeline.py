@@ -22,7 +22,7 @@ class Words(Contract):
         assert (timing.latency, timing.latency_max) == (min(CYCLES.values()), max(CYCLES.values()))
         taken, given, before = [], [], None
         for word in self.words["i"][: len(flow.cycles["i"])]:
-            function = Function(word & 7)
+            function = Function(word & 15)
             taken.append(taken[-1] + 1 if function == before else [-1, *given][-1] + 1)
             given.append(taken[-1] + CYCLES[function.name])
             before = function

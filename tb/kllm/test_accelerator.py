@@ -736,7 +736,7 @@ def test_functions_at_full_rate(seed):
     Shown to fail: cycles of 4 side by side.
     """
     rows = WIDE.machine.vectors.rows - 8
-    functions = (*Function, *Function)
+    functions = WIDE.machine.extra.functions * 2
     given = [(Opcode.LOAD, {"address": 0, "dst": 0, "rows": rows})]
     given += [
         (Opcode.FUNCTION, {"function": f, "src": 0, "dst": 0, "length": 16 * rows - 5})

@@ -8,15 +8,18 @@ Shown to fail with:
 - the length of SOFTMAX held against that of slots
 - RANGE kept for the next command
 - any bit of an operand stuck at 0
+- a function, or MAXIMUM, that the unit lacks taken
+- a function that it has refused
 """
 
+import dataclasses
 from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 
-from golden.kllm.config import SlotShape, VectorShape
+from golden.kllm.config import FunctionShape, SlotShape, VectorShape
 from golden.kllm.format import Operation
 from golden.kllm.functional import FunctionalState, Slot, execute
 from golden.kllm.isa import (
@@ -42,11 +45,17 @@ CONFIGS = {
         vectors=VectorShape(rows=1 << 16),
         slot=SlotShape(slots=256, elements=16383),
         softmax_elements=16383,
+        extra=FunctionShape(tanh=True, gelu_erf=True, quick_gelu=True, bounds=True),
     ),
 }
+CONFIGS["one"] = dataclasses.replace(CONFIGS["some"], extra=FunctionShape(gelu_erf=True))
 COUNT = 800
 REFUSED = CommandStatus.RANGE | CommandStatus.MALFORMED
 ONE = 0x3C00
+OPERATIONS = {
+    Binary.ADD: Operation.SUM, Binary.MULTIPLY: Operation.PRODUCT,
+    Binary.MINIMUM: Operation.MINIMUM, Binary.MAXIMUM: Operation.MAXIMUM,
+}  # fmt: skip
 
 
 def random_operands(rng, opcode: Opcode, config) -> dict[str, int]:
@@ -127,8 +136,7 @@ def job_of(opcode: Opcode, o: dict[str, int]) -> dict[str, int]:
         "slot_a": 0, "slot_b": 0,
     }  # fmt: skip
     if opcode == Opcode.BINARY:
-        is_product = o["op"] == Binary.MULTIPLY
-        job |= {"operation": Operation.PRODUCT if is_product else Operation.SUM, "scalar": ONE}
+        job |= {"operation": OPERATIONS[Binary(o["op"])], "scalar": ONE}
     elif opcode == Opcode.AXPY:
         derives = int(o["scalar"] == Scalar.NEGATED_MEAN)
         job |= {"operation": Operation.SUM, "derives": derives, "slot_a": o["slot"]}
@@ -204,6 +212,7 @@ def test_function_decode(name, seed):
     state = FunctionalState(
         vector=torch.zeros(config.vectors.rows, 16, dtype=int), slots=[slot] * config.slot.slots,
         slot_elements=config.slot.elements, softmax_elements=config.softmax_elements, bits_a=4,
+        extra=config.extra,
     )  # fmt: skip
     layout = {field: job_layout[field] for field in job_layout.members}
     commands, jobs, masks, statuses = [], [], [], set()

@@ -12,7 +12,9 @@ Shown to fail:
 - a range check that forgets the stride;
 - a golden that keeps an outlier that is a NaN;
 - a front of several tokens, of ROTARY, of a command on slots, or of the command before;
-- a front that moves on before its row is written, or ends a row early.
+- a front that moves on before its row is written, or ends a row early;
+- MINIMUM done as MAXIMUM, or without its row of b;
+- a function with a table refused, or one that a unit without it does.
 """
 
 import dataclasses
@@ -23,14 +25,13 @@ import pytest
 import torch
 
 from golden.fp16.vectors.columns import random_words
-from golden.kllm.config import SlotShape, VectorShape
+from golden.kllm.config import FunctionShape, SlotShape, VectorShape
 from golden.kllm.functional import FunctionalState, Slot, execute
 from golden.kllm.isa import (
     COMMAND_WORDS,
     COMMANDS,
     Binary,
     CommandStatus,
-    Function,
     Opcode,
     Scalar,
     Unit,
@@ -61,6 +62,10 @@ CONFIGS |= {
     )
     for width, functions in ((4, 2), (4, 8), (8, 8), (16, 8))
 }
+CONFIGS["extra"] = dataclasses.replace(
+    CONFIGS["width_8"],
+    extra=FunctionShape(tanh=True, gelu_erf=True, quick_gelu=True, bounds=True),
+)
 CONFIGS["front"] = dataclasses.replace(CONFIGS["width_8_functions_8"], front=True)
 LENGTHS = [1, 15, 16, 17, 31, 32, 100, 576]
 INF, NAN, NEGATIVE_INF = 0x7C00, 0x7E00, 0xFC00
@@ -100,6 +105,7 @@ class Program:
             slot_elements=config.slot.elements,
             softmax_elements=config.softmax_elements,
             bits_a=config.slot.bits_a,
+            extra=config.extra,
         )
         self.state.written = set()
         self.steps = []
@@ -239,7 +245,8 @@ def add_command(program, opcode, length=None, in_place=None, function=None):
     length = int(rng.choice(LENGTHS)) if length is None else length
     rows = -(-length // 16)
     in_place = bool(rng.integers(0, 2)) if in_place is None else in_place
-    f = int(rng.integers(0, len(Function))) if function is None else int(function)
+    known = config.extra.functions
+    f = int(known[rng.integers(0, len(known))] if function is None else function)
     if opcode == Opcode.BINARY:
         tokens = int(rng.integers(1, 4))
         strides = [rows + int(rng.integers(0, 3)) for _ in range(3)]
@@ -251,9 +258,9 @@ def add_command(program, opcode, length=None, in_place=None, function=None):
             dst, strides[2] = a, strides[0]
         pokes = [(a, vectors_of(rng, 16 * sizes[0])), (b, vectors_of(rng, 16 * sizes[1]))]
         operands = {
-            "op": int(rng.integers(0, 2)), "a": a, "a_stride": strides[0], "b": b,
-            "b_stride": strides[1], "dst": dst, "dst_stride": strides[2], "tokens": tokens,
-            "length": length,
+            "op": int(rng.integers(0, len(config.extra.operations))), "a": a,
+            "a_stride": strides[0], "b": b, "b_stride": strides[1], "dst": dst,
+            "dst_stride": strides[2], "tokens": tokens, "length": length,
         }  # fmt: skip
     elif opcode == Opcode.AXPY:
         a, b, dst = free_rows(rng, config, rows, rows, rows)
@@ -335,8 +342,10 @@ def mixed(program):
     plan = [(opcode, length, None) for opcode in OPCODES for length in (1, 15, 16, 17, 100)]
     plan += [(opcode, 576, None) for opcode in (Opcode.BINARY, Opcode.ACTIVATE, Opcode.GLU)]
     plan += [(Opcode.SOFTMAX, length, None) for length in (16, 31, 100, 100, 100, 576)]
-    plan += [(opcode, 31, f) for f in Function for opcode in (Opcode.FUNCTION, Opcode.ACTIVATE)]
-    plan += [(Opcode.GLU, int(rng.choice(LENGTHS)), f) for f in Function]
+    known = program.config.extra.functions
+    plan += [(opcode, 31, f) for f in known for opcode in (Opcode.FUNCTION, Opcode.ACTIVATE)]
+    plan += [(Opcode.GLU, int(rng.choice(LENGTHS)), f) for f in known]
+    plan += [(Opcode.BINARY, 100, None)] * 4
     plan += [(Opcode.FUNCTION_CODEBOOK, None, None)] * 4
     for k in rng.permutation(len(plan)):
         opcode, length, f = plan[k]
@@ -400,6 +409,15 @@ def faults(program):
         expect(CommandStatus(0), Opcode.BINARY, binary | {name: row})
         expect(R, Opcode.BINARY, binary | {name: row + 1})
         expect(R, Opcode.BINARY, binary | {f"{name}_stride": 65535})
+    for op in Binary:
+        right = op in config.extra.operations
+        expect(CommandStatus(0) if right else R, Opcode.BINARY, binary | {"op": op})
+    function = {"src": 0, "dst": 50, "length": 17}
+    for f in range(16):
+        status = CommandStatus(0) if f in config.extra.functions else R
+        expect(status, Opcode.FUNCTION, function | {"function": f})
+        expect(status, Opcode.ACTIVATE, activate | {"function": f})
+        expect(status, Opcode.GLU, glu | {"function": f})
     expect(R, Opcode.BINARY, binary | {"tokens": 0})
     expect(R, Opcode.BINARY, binary | {"length": 0})
     rotary = {"src": 0, "dst": 50, "cos": 100, "sin": 110, "heads": 3, "head_size": 64}
@@ -476,7 +494,7 @@ def cycles(program):
 def chains(program):
     """Each function on the results of another one, at odd lengths, one right after the other."""
     rng = program.rng
-    order = [f for pair in itertools.permutations(Function, 2) for f in pair]
+    order = [f for pair in itertools.permutations(program.config.extra.functions, 2) for f in pair]
     for n, f in enumerate(order):
         length = int(rng.choice([1, 3, 7, 9, 15, 17, 31, 33, 47, 99]))
         pokes = [(0, vectors_of(rng, 112))] if n % 8 == 0 else []
@@ -514,7 +532,7 @@ def machine_params(config, seed):
     }
 
 
-@pytest.mark.telling("width_4", "width_4_functions_8", "width_16", "front")
+@pytest.mark.telling("width_4", "width_4_functions_8", "width_16", "front", "extra")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_functional_unit(name, seed):
     config = CONFIGS[name]

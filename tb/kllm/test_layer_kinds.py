@@ -6,6 +6,7 @@ comparisons.
 Shown to fail:
 
 - the last bit of golden's GELU;
+- the last bit of golden's exact GELU, MINIMUM for MAXIMUM;
 - golden's MATMUL DIRECT without its stride of rows;
 - the last bit of a bias, or of a gamma, on the chip alone.
 """
@@ -14,10 +15,11 @@ import dataclasses
 
 import pytest
 
+from golden.kllm.config import FunctionShape
 from golden.kllm.layer.compiler import compile_layer
 from golden.kllm.layer.host import history_of, run_layer
 from golden.kllm.layer.quantized import quantize_layer
-from golden.kllm.layer.shape import LayerOptions
+from golden.kllm.layer.shape import LayerOptions, LayerShape
 from golden.llm.kllm.example import KINDS, example
 from hdl.kllm.accelerator import KllmAccelerator
 from hdl.kllm.room import BLOCKS
@@ -27,10 +29,17 @@ from tb.simulate.run import simulate
 SMALL = BLOCKS["kllm_accelerator"].configs["small_cache"]
 
 
-def with_rules(**rules: bool):
-    """The accelerator with windows, caps or sinks."""
-    cache = dataclasses.replace(SMALL.machine.cache, **rules)
-    return dataclasses.replace(SMALL, machine=dataclasses.replace(SMALL.machine, cache=cache))
+def machine_of(shape: LayerShape):
+    """The accelerator with what a layer needs: rules of its attention, functions of its network."""
+    rules = {"windows": shape.window, "caps": shape.cap, "sinks": shape.sinks}
+    machine = SMALL.machine
+    given = {name: bool(value) for name, value in rules.items()}
+    cache = dataclasses.replace(machine.cache, **given)
+    extra = FunctionShape()
+    if shape.extra != extra:  # all that the functional unit may have
+        extra = FunctionShape(tanh=True, gelu_erf=True, quick_gelu=True, bounds=True)
+    wanted = dataclasses.replace(machine, cache=cache, extra=extra)
+    return dataclasses.replace(SMALL, machine=wanted)
 
 
 CONTEXT = 9
@@ -49,8 +58,7 @@ def test_layer(number, name, seed):
     options, tokens = OPTIONS[number % len(OPTIONS)]
     quantized = quantize_layer(found.weights, found.seen, options=options)
     shape = found.weights.shape
-    rules = {"windows": shape.window, "caps": shape.cap, "sinks": shape.sinks}
-    config = with_rules(**{name: bool(wanted) for name, wanted in rules.items()})
+    config = machine_of(shape)
     compiled = compile_layer(quantized, config.machine, tokens, CONTEXT)
     new = slice(CONTEXT, CONTEXT + tokens)
     history = history_of(quantized, found.seen["k"][:CONTEXT], found.seen["v"][:CONTEXT])

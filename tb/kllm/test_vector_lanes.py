@@ -10,6 +10,7 @@ Shown to fail with:
 - a row of b taken without one of a
 - 16 transfers of a row of elements where 2 are side by side, or a transfer before its turn
 - a leading zero of a subnormal word not counted, in one lane
+- MINIMUM that takes the greater of two negative words, +0 for -0, or a number for a NaN of b
 """
 
 import numpy as np
@@ -20,7 +21,7 @@ from golden.fp16.vectors.columns import random_words
 from golden.kllm.format import Operation
 from golden.kllm.phases import lanes
 from golden.words import pack, unpack_ints
-from hdl.kllm.function.vector_lanes import KllmVectorLanes, KllmVectorLanesConfig
+from hdl.kllm.function.vector_lanes import BINARIES, KllmVectorLanes, KllmVectorLanesConfig
 from tb.simulate.run import simulate
 
 CONFIGS = {f"width_{width}": KllmVectorLanesConfig(width=width) for width in (4, 8, 16)}
@@ -28,7 +29,11 @@ CONFIGS |= {
     f"width_{width}_functions_{functions}": KllmVectorLanesConfig(width=width, functions=functions)
     for width, functions in ((4, 8), (8, 2), (16, 4))
 }
+CONFIGS["bounds"] = KllmVectorLanesConfig(width=8, bounds=True)
 ROWS = 40
+SPECIAL = [0, 0x8000, 1, 0x8001, 0x3C00, 0xBC00, 0x3C01, 0xBC01, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00,
+           0x7E00, 0x7C01, 0xFE00, 0xFFFF]  # fmt: skip
+_BOUNDS = (Operation.MINIMUM, Operation.MAXIMUM)
 SINKS = {Operation.SCORE: "score", Operation.ELEMENT: "element"}
 
 
@@ -53,6 +58,9 @@ def make_case(operation: Operation, rng, config: KllmVectorLanesConfig) -> dict:
     # Neighbours of the other sign: a sum of any number of leading zeros.
     near = a ^ 0x8000 ^ torch.tensor(rng.integers(0, 1 << rng.integers(0, 12, a.shape)))
     b = torch.where(torch.tensor(rng.random(a.shape) < 0.3), near, b)
+    if operation in _BOUNDS:  # each of some words with each
+        some = torch.tensor(SPECIAL)
+        a[:16], b[:16] = some[:, None].expand(16, 16), some
     if operation == Operation.ROTATE:
         pairs = [lanes(operation, a[k : k + 2], b[k : k + 2]) for k in range(0, ROWS, 2)]
         y = torch.cat(pairs)
@@ -63,7 +71,7 @@ def make_case(operation: Operation, rng, config: KllmVectorLanesConfig) -> dict:
     offers = {"a": ints(a)}
     if operation == Operation.SCALE:
         offers = {"weight": ints(a.reshape(-1, width))}
-    if operation in (Operation.SUM, Operation.PRODUCT, Operation.ROTATE):
+    if operation in (*BINARIES, Operation.ROTATE):
         offers["b"] = ints(b)
     return {
         "operation": int(operation), "scalar": scalar, "scale": scale, "offers": offers,
@@ -71,12 +79,13 @@ def make_case(operation: Operation, rng, config: KllmVectorLanesConfig) -> dict:
     }  # fmt: skip
 
 
-@pytest.mark.telling("width_4_functions_8", "width_16")
+@pytest.mark.telling("width_4_functions_8", "width_16", "bounds")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_vector_lanes(name, seed):
     rng = np.random.default_rng([seed, 83])
     config = CONFIGS[name]
-    order = [*Operation, *rng.permutation(list(Operation)).tolist()]
+    operations = [each for each in Operation if each not in _BOUNDS or config.bounds]
+    order = [*operations, *rng.permutation(operations).tolist()]
     simulate(
         KllmVectorLanes(config),
         "tb.kllm.tb_vector_lanes",

@@ -25,6 +25,9 @@ from golden.paging.format import Kv, Op, Status
 _FUNCTIONS = {
     "silu": torch.nn.functional.silu,
     "gelu_pytorch_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+    "gelu": torch.nn.functional.gelu,
+    "quick_gelu": lambda x: x / (1 + torch.exp(-1.702 * x)),
+    "gpt_oss": lambda x: x / (1 + torch.exp(-1.702 * x)),
 }
 
 
@@ -103,6 +106,8 @@ class Plain:
         is_index = self.quantized.options.glu == "index"
         names = ("gate", "up") if self.shape.gated else ("up",)
         first, *others = (self.linear(name, u) for name in names)
+        if self.shape.activation == "gpt_oss":
+            first, others = first.clamp(max=7), [others[0].clamp(-7, 7) + 1]
         if is_index:
             first = self.parted(names[0], first)
             others = [self.parted("up", each) for each in others]

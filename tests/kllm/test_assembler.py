@@ -6,6 +6,7 @@ one command too low, ``test_any_order_that_waits_allow_gives_the_same`` fails.
 ``test_disassemble_refuses_what_is_no_command`` for one that ignores the bits after the last wait.
 """
 
+import dataclasses
 import random
 
 import pytest
@@ -25,12 +26,20 @@ from golden.kllm.assembler import (
     overlap,
     to_hex,
 )
-from golden.kllm.config import MACHINES, LaneShape, MachineConfig, PortShape, SlotShape
+from golden.kllm.config import (
+    MACHINES,
+    FunctionShape,
+    LaneShape,
+    MachineConfig,
+    PortShape,
+    SlotShape,
+)
 from golden.kllm.isa import (
     COMMAND_WORDS,
     COMMANDS,
     Binary,
     CommandStatus,
+    Function,
     MatmulMode,
     Opcode,
     Unit,
@@ -254,6 +263,14 @@ def test_text_and_hex_come_back(seed: int) -> None:
             "MATMUL.mode must be one of KMEANS, INTEGER, DIRECT, not 3",
         ),
         (
+            "FUNCTION function=TANH src=0 dst=64 length=16",
+            f"FUNCTION.function must be one of {', '.join(list(Function.__members__)[:8])}, not 8",
+        ),
+        (
+            "BINARY op=MINIMUM a=0 b=1 dst=64 length=16",
+            "BINARY.op must be one of ADD, MULTIPLY, not 2",
+        ),
+        (
             "ROTARY src=0 dst=64 cos=128 sin=129 head_size=48",
             "ROTARY.head_size must be 32..65504, a multiple of 32, not 48",
         ),
@@ -263,6 +280,19 @@ def test_errors_name_line_field_range_value(text: str, message: str) -> None:
     with pytest.raises(AssemblyError) as error:
         assemble("\n# two lines above\n" + text, SMALL, "file")
     assert str(error.value).startswith(f"file:3: {message}")
+
+
+def test_functions_that_some_machines_have() -> None:
+    """Shown to fail: the table's own names alone, whatever the machine has."""
+    some = dataclasses.replace(SMALL, extra=FunctionShape(tanh=True, bounds=True))
+    lines = ("FUNCTION function=TANH src=0 dst=64 length=16",
+             "BINARY op=MINIMUM a=0 b=1 dst=64 length=9")  # fmt: skip
+    words = assemble("\n".join(lines), some)
+    assert assemble(disassemble(words, some), some) == words
+    with pytest.raises(AssemblyError, match="GELU, EXP, RECIPROCAL, SQRT, RSQRT, TANH, not 10"):
+        assemble("GLU function=QUICK_GELU slot_a=0 slot_b=1 dst=64 length=16", some)
+    with pytest.raises(AssemblyError, match="must be one of ADD, MULTIPLY, not 2"):
+        disassemble(words[16:], SMALL)
 
 
 def test_command_line(tmp_path, capsys) -> None:

@@ -27,15 +27,16 @@ SIZES = {
     "intermediate_size": 96, "vocab_size": 50, "max_position_embeddings": 512, "head_dim": 32,
 }  # fmt: skip
 MACHINE = ["--config", "small_cache", "--set", "cache.kv.heads=1", "--set", "cache.max_tokens=64",
-           "--set", "cache.pages=256"]  # fmt: skip
+           "--set", "cache.pages=256", "--set", "extra.gelu_erf=true",
+           "--set", "extra.quick_gelu=true", "--set", "extra.tanh=true"]  # fmt: skip
 PROGRAM = "KLLM's compiler has no program for"
 # Of sequences of 40 tokens.
 REFUSED = [
-    ("llama", {"hidden_act": "gelu"}, f"{PROGRAM} this activation: hidden_act must be silu or swi"),
+    ("llama", {"hidden_act": "mish"}, f"{PROGRAM} this activation: hidden_act must be silu or swi"),
     ("llama", {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
      f"{PROGRAM} these positions: rope_type must be default or linear or llama3 or yarn, not dyna"),
-    ("gemma2", {"attn_logit_softcapping": None},
-     f"{PROGRAM} a cap of logits: final_logit_softcapping must be null, not 30.0"),
+    ("gemma2", {"final_logit_softcapping": 30.01},
+     "final_logit_softcapping must be above 0 and 1 more than an FP16 word, not 30.01"),
     ("starcoder2", {"head_dim": None, "hidden_act": "gelu_pytorch_tanh"},
      f"{PROGRAM} this norm: norm must be RMSNorm, not LayerNorm"),
     ("mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2},
@@ -53,6 +54,10 @@ RUNS = [
     ("phi3", {"pad_token_id": 0, "partial_rotary_factor": 0.75}),
     ("gemma", {}),
     ("gemma2", {"attn_logit_softcapping": None, "final_logit_softcapping": None}),
+    ("gemma2", {"attn_logit_softcapping": None}),
+    ("gemma3_text", {"layer_types": ["sliding_attention", "full_attention"]}),
+    ("llama", {"hidden_act": "gelu"}),
+    ("llama", {"hidden_act": "quick_gelu"}),
     ("olmo2", {}),
     ("granite", {"residual_multiplier": 0.4, "attention_multiplier": 0.3}),
     ("smollm3", {"no_rope_layers": [1, 0], "pad_token_id": 0}),
@@ -121,7 +126,7 @@ def test_one_line_for_pack_and_simulator(kind, fields, line, tmp_path, monkeypat
 
 
 def test_serve_refuses_with_the_same_line(tmp_path, monkeypatch, capsys):
-    model = folder(tmp_path / "model", "llama", {"hidden_act": "gelu"})
+    model = folder(tmp_path / "model", "llama", {"hidden_act": "mish"})
     words = ["sim.serve", "--model", str(model), "--hw", "kllm-a4", "--arrivals", "poisson",
              "--requests", "3", "--rate", "1", "--prompt", "20", "--out", "4"]  # fmt: skip
     monkeypatch.setattr("sys.argv", words)

@@ -10,6 +10,8 @@ import torch
 from golden.fp16.format import FP16, FP32
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.fp16.vectors.columns import random_words
+from golden.kllm.config import FunctionShape
+from golden.kllm.format import FactorTable, factor_table
 from golden.kllm.functional import (
     FunctionalState,
     Slot,
@@ -126,6 +128,98 @@ def test_gelu_is_near():
     assert (error / ulp)[x > 0].max() < 1.1
 
 
+def _gauss(x: float) -> float:
+    return x * math.erfc(-x / math.sqrt(2)) / 2
+
+
+def _quick(x: float) -> float:
+    return x / (1 + math.exp(-1.702 * x)) if x > -400 else -0.0
+
+
+@pytest.mark.parametrize(
+    ("f", "exact_form", "bound"),
+    [(Function.TANH, math.tanh, 0.51), (Function.GELU_ERF, _gauss, 0.62),
+     (Function.QUICK_GELU, _quick, 0.67)],
+)  # fmt: skip
+def test_functions_with_tables_are_within_an_ulp(f, exact_form, bound) -> None:
+    """Every word is compared with mathematics in float64.
+
+    Shown to fail: a middle that is 64 steps off; pieces of 1/8; 26 fraction bits; a table that ends
+    one whole number earlier.
+    """
+    y, x = float_from_bits(function(f, WORDS))[FINITE], VALUES[FINITE]
+    true = torch.tensor([exact_form(value) for value in x.tolist()], dtype=torch.float64)
+    ulp = true.abs().clamp(min=2.0**-14).log2().floor().exp2() * 2.0**-10
+    assert ((y - true).abs() / ulp).max() < bound
+    assert (y.abs() <= x.abs()).all()
+    assert ((y == 0) | (y.sign() == x.sign())).all()
+
+
+def test_tanh_is_odd_and_monotone() -> None:
+    """Shown to fail: a table whose pieces do not meet; another u for negative words."""
+    words = function(Function.TANH, WORDS)
+    assert torch.equal(words[:0x7C01] | 0x8000, words[0x8000:0xFC01])
+    assert (words[1:0x7C01] >= words[:0x7C00]).all()
+
+
+def test_tables_fit_their_products() -> None:
+    """Between pieces too, w is in 0..1, so that the product of 11 and 31 bits has room."""
+    t = FactorTable
+    half = 1 << t.GRID - t.INDEX_BITS - 1
+    for f in (Function.TANH, Function.GELU_ERF, Function.QUICK_GELU):
+        table = factor_table(f)
+        c0, c1, c2 = torch.tensor(table.pieces)[:, None].unbind(-1)
+        d = torch.arange(-half, half)
+        w = c0 + ((c1 + ((c2 * d) >> t.CURVE_SHIFT)) * d >> t.SLOPE_SHIFT)
+        least = 0 if f != Function.TANH else -(1 << t.FRACTION - 20)
+        assert least <= int(w.min()) <= int(w.max()) <= 1 << t.FRACTION
+        assert table.end * 16 == len(table.pieces)
+
+
+def test_minimum_and_maximum() -> None:
+    """Shown to fail: an order of sign-magnitude words as integers; NaN only where a is one."""
+    rng = np.random.default_rng(9)
+    a, b = (torch.tensor(random_words(rng, 4000).astype(int)) for _ in range(2))
+    special = torch.tensor([0, 0x8000, 0x7C00, 0xFC00, 0x7E00, 0xFFFF, 1, 0x8001, 0x3C00])
+    a = torch.cat((a, special.repeat_interleave(len(special))))
+    b = torch.cat((b, special.repeat(len(special))))
+    x, y = float_from_bits(a), float_from_bits(b)
+    for op, torch_form in ((Binary.MINIMUM, torch.minimum), (Binary.MAXIMUM, torch.maximum)):
+        got = binary(op, a, b)
+        want = torch_form(x, y)
+        assert torch.equal(got == FP16.canonical_nan, want.isnan())
+        assert torch.equal(float_from_bits(got)[~want.isnan()], want[~want.isnan()])
+    zeros = torch.tensor([0, 0x8000])
+    assert (binary(Binary.MINIMUM, zeros, zeros.flip(0)) == 0x8000).all()
+    assert (binary(Binary.MAXIMUM, zeros, zeros.flip(0)) == 0).all()
+
+
+def test_a_unit_refuses_what_it_lacks() -> None:
+    """Shown to fail: one flag for all functions; numbers that no function has."""
+    state = make_state(np.random.default_rng(7))
+    for table in (0, 1):
+        execute(state, Opcode.FUNCTION_CODEBOOK, {"table": table, "src": 3})
+    rows = {"a": 0, "a_stride": 0, "b": 10, "b_stride": 0, "dst": 20, "dst_stride": 0, "tokens": 1,
+            "length": 17}  # fmt: skip
+    commands = (
+        (Opcode.FUNCTION, {"src": 0, "dst": 20, "length": 17}),
+        (Opcode.ACTIVATE, {"slot": 0, "dst": 20, "length": 50}),
+        (Opcode.GLU, {"slot_a": 0, "slot_b": 1, "dst": 20, "length": 50}),
+    )
+    names = ("tanh", "gelu_erf", "quick_gelu", "bounds")
+    for extra in [{}, *({name: True} for name in names)]:
+        state.extra = FunctionShape(**extra)
+        for f in range(16):
+            is_there = f < 8 or Function(f).name.lower() in extra if f < 11 else False
+            status = CommandStatus(0) if is_there else CommandStatus.RANGE
+            for opcode, operands in commands:
+                assert execute(state, opcode, operands | {"function": f}) == status, (extra, f)
+        for op in Binary:
+            is_there = op <= Binary.MULTIPLY or "bounds" in extra
+            status = CommandStatus(0) if is_there else CommandStatus.RANGE
+            assert execute(state, Opcode.BINARY, rows | {"op": op}) == status
+
+
 @pytest.mark.parametrize("f", list(Function))
 def test_functions_of_special_words(f):
     nan = function(f, torch.tensor([0x7E01, 0xFFFF, 0x7C01]))
@@ -139,6 +233,9 @@ def test_functions_of_special_words(f):
         Function.RECIPROCAL: (0, 0x8000, 0x7C00, 0xFC00),
         Function.SQRT: (0x7C00, 0x7E00, 0, 0x8000),
         Function.RSQRT: (0, 0x7E00, 0x7C00, 0xFC00),
+        Function.TANH: (0x3C00, 0xBC00, 0, 0x8000),
+        Function.GELU_ERF: (0x7C00, 0x8000, 0, 0x8000),
+        Function.QUICK_GELU: (0x7C00, 0x8000, 0, 0x8000),
     }[f]
     assert (plus, minus, zero, minus_zero) == expected
     if f != Function.IDENTITY:

@@ -811,6 +811,20 @@ def test_a_rest_of_a_batch_has_room_too(monkeypatch):
     assert 1 not in [tokens for _, (tokens, _, _) in found]
 
 
+def test_a_cap_of_logits_takes_its_commands():
+    """FUNCTION and AXPY of the vocabulary, in part while the lanes work.
+
+    Shown to fail: a head without its cap.
+    """
+    engine = engine_of("kllm-a4")
+    vocabulary = 49152
+    plain, capped = (engine._run_head(SMOLLM2, vocabulary, 1, cap)[0][1] for cap in (0.0, 30.0))
+    settings = engine.settings
+    unit = vocabulary / settings.functions + vocabulary / settings.function_width
+    assert unit < capped < plain + 1.1 * unit
+    assert capped > 1.2 * plain
+
+
 def test_a_built_in_chip_runs_a_built_in_model():
     """Shown to fail: ``AssemblyError`` out of the engine."""
     engine, model = engine_of("kllm-a4-wide"), find_model("llama-2-7b")

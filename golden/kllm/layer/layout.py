@@ -7,7 +7,7 @@ from golden.config import ConfigError
 from golden.kllm.config import MachineConfig
 from golden.kllm.flow import FUSED, LINEARS, SITES, matmuls
 from golden.kllm.isa import ROW_ELEMENTS, row_count
-from golden.kllm.layer.shape import LayerOptions, LayerShape, network_parts
+from golden.kllm.layer.shape import CLAMPED_LIMIT, LayerOptions, LayerShape, network_parts
 from golden.kllm.layer.vector_norm import vector_norms
 
 _PROJECTED = FUSED["qkv"]  # whose outputs lie side by side, fused or not
@@ -36,6 +36,8 @@ class Job:
         return self.context + self.tokens
 
 
+# Rows of equal elements, of a clamped network: the greatest, the least, and what up gets.
+LIMITS = (CLAMPED_LIMIT, -CLAMPED_LIMIT, 1.0)
 MEAN = "mean."  # begins the name of an image that sums a row
 _NETWORK = ("gate", "up", "gate_up", "down")  # matmuls that have parts
 
@@ -92,6 +94,8 @@ def vector_lengths(shape: LayerShape, options: LayerOptions) -> dict[str, int]:
             lengths[f"bias.{name}"] = sizes[name][1]
     if shape.sinks:
         lengths["sinks"] = shape.heads
+    if shape.clamped:
+        lengths["limits"] = len(LIMITS) * ROW_ELEMENTS
     for name, norm in vector_norms(shape, options.fuse).items():
         lengths |= {f"gamma.{name}": norm.elements, f"epsilon.{name}": ROW_ELEMENTS}
     return lengths

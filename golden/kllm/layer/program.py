@@ -13,17 +13,19 @@ from typing import Any
 
 from golden.config import ConfigError
 from golden.kllm.assembler import Assembler, Slots, Vector
-from golden.kllm.config import MachineConfig, outlier_count
+from golden.kllm.config import FunctionShape, MachineConfig, outlier_count
 from golden.kllm.flow import SITES, site_of
 from golden.kllm.isa import (
     ROW_ELEMENTS,
     Binary,
+    Function,
     Norm,
     Outliers,
     Statistics,
     row_count,
 )
 from golden.kllm.layer.layout import (
+    LIMITS,
     MEAN,
     Job,
     LayerLayout,
@@ -71,6 +73,7 @@ class LayerProgram:
 
 
 _HEADS_MAX = 255  # of ROTARY
+_ROWS_MAX = 255  # of BINARY, each a token of its own
 _WINDOW_MAX = (1 << 16) - 1  # of ATTEND
 STAGES = 4  # of a layer, in which the commands of several groups of tokens take turns
 
@@ -411,6 +414,8 @@ class LayerCommands:
         self._free_after(slots, part)
         self._add_vector("bias.gate", gate, part)
         self._add_vector("bias.up", up, part)
+        if shape.clamped:
+            self._clamp(gate, up)
         h = asm.vector(self.inner, self.tokens)
         if self.options.glu == "index":
             self._clustering("gate")
@@ -431,6 +436,25 @@ class LayerCommands:
             asm.binary(op=Binary.MULTIPLY, a=h, b=up, dst=h)
         asm.free(made)
         return h
+
+    def _clamp(self, gate: Vector, up: Vector) -> None:
+        """The least of gate and its limit; up within both limits, plus 1.
+
+        Each row of a vector is one of a command's tokens, so one row of equal elements serves all.
+        """
+        limits = self._load("limits", len(LIMITS) * ROW_ELEMENTS)
+        most, least, one = (Vector(limits.row + n, ROW_ELEMENTS, 1, 1) for n in range(3))
+        for x, op, by in (
+            (gate, Binary.MINIMUM, most), (up, Binary.MINIMUM, most), (up, Binary.MAXIMUM, least),
+            (up, Binary.ADD, one),
+        ):  # fmt: skip
+            for t in range(x.tokens):
+                token = x.token(t)
+                for row in range(0, token.rows, _ROWS_MAX):
+                    count = min(_ROWS_MAX, token.rows - row)
+                    part = Vector(token.row + row, ROW_ELEMENTS, count, 1)
+                    self.asm.binary(op=op, a=part, b=by, dst=part)
+        self.asm.free(limits)
 
     def _plain(self, slots: Slots, part: int) -> Vector:
         """The function of up."""
@@ -523,6 +547,7 @@ def check_layer(shape: LayerShape, options: LayerOptions, config: MachineConfig,
     if vector_norms(shape, options.fuse):
         sizes["slot.outliers_max"] = ROW_ELEMENTS  # of DIRECT
     _check_sizes(config, sizes)
+    _check_functions(config, shape.extra, "layer")
     _check_pages(shape, config, job)
     # New tokens share weights.
     needed = -(-longest // config.elements) if job.tokens > 1 else 0
@@ -578,9 +603,32 @@ def _check_sizes(config: MachineConfig, sizes: Mapping[str, int]) -> None:
             raise ConfigError(f"MachineConfig.{field} must be {needed} for this layer, not {found}")
 
 
+def _check_functions(config: MachineConfig, needed: FunctionShape, what: str) -> None:
+    """ConfigError: the machine lacks a function."""
+    for name in config.extra.lacks(needed):
+        raise ConfigError(f"MachineConfig.extra.{name} must be True for this {what}, not False")
+
+
+def cap_scalar(cap: float) -> float:
+    """The factor of AXPY that multiplies by ``cap``: ``cap * t = (cap - 1) * t + t``.
+
+    ConfigError: it is no FP16 word.
+    """
+    try:
+        (word,) = struct.unpack("<e", struct.pack("<e", cap - 1))
+    except OverflowError:
+        word = math.inf
+    if not cap > 0 or word != cap - 1:
+        raise ConfigError(
+            f"final_logit_softcapping must be above 0 and 1 more than an FP16 word, not {cap:g}"
+        )
+    return float(word)
+
+
 def head_program(
-    shape: LayerShape, config: MachineConfig, vocabulary: int, tokens: int = 1, share: float = 0.005
-) -> list[int]:
+    shape: LayerShape, config: MachineConfig, vocabulary: int, tokens: int = 1,
+    share: float = 0.005, cap: float = 0.0,
+) -> list[int]:  # fmt: skip
     """The final norm and the model's head for ``tokens`` tokens: words of one program.
 
     LOAD of the tokens, QUANTIZE with RMS, and MATMUL of the vocabulary in pieces, each read by the
@@ -589,7 +637,7 @@ def head_program(
     asm = Assembler(config)
     packet = row_count(2 * ROW_ELEMENTS)
     x = packet + row_count(config.kmeans_words)
-    layout = HeadLayout(vocabulary, codebook=0, packet=packet, weights=0, x=x)
+    layout = HeadLayout(vocabulary, codebook=0, packet=packet, weights=0, x=x, cap=cap)
     head_commands(asm, shape, layout, tokens, share)
     return asm.words()
 
@@ -602,6 +650,7 @@ class HeadLayout:
     codebook, packet : first rows of the data memory; weights : first word of the image
     x : first row of the tokens in the data memory
     residual : first word of a second image, whose products are added; None: there is none
+    cap : c of ``c * tanh(logit / c)``; the image has 1/c in its scales. 0: there is none
     """
 
     vocabulary: int
@@ -610,6 +659,7 @@ class HeadLayout:
     weights: int
     x: int = 0
     residual: int | None = None
+    cap: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -633,8 +683,14 @@ def head_commands(
     x: Vector | None = None,
     results: HeadResults = HeadResults(),
 ) -> None:
-    """Emits the final norm and the head. As ``head_program``. x: the tokens, loaded if None."""
+    """Emits the final norm and the head. As ``head_program``. x: the tokens, loaded if None.
+
+    With a cap the logits are ``rne16(cap * tanh(y))``, y what MATMUL gives. Equal words stay equal,
+    and others may become so: TOP_K takes the lowest id of equal ones.
+    """
     config = asm.config
+    if layout.cap:
+        _check_functions(config, FunctionShape.of(Function.TANH), "model, whose logits have a cap")
     _check_sizes(config, {"slot.elements": shape.hidden, "slot.slots": tokens})
     codebook = asm.vector(2 * ROW_ELEMENTS)
     asm.load(address=layout.codebook, dst=codebook)
@@ -665,6 +721,8 @@ def head_commands(
             second = multiply(layout.residual, first)
             asm.binary(op=Binary.ADD, a=made, b=second, dst=made)
             asm.free(second)
+        if layout.cap:
+            _cap(asm, made, layout.cap)
         if results.logits:
             asm.read(src=made)
         if results.place is not None:
@@ -672,6 +730,15 @@ def head_commands(
             asm.top_k(src=made, first=first, place=results.place, begin=first == 0, end=is_last)
         asm.free(made)
     asm.free(slots)
+
+
+def _cap(asm: Assembler, logits: Vector, cap: float) -> None:
+    """``logits = rne16(cap * tanh(logits))``; the sum of AXPY is exact before its rounding."""
+    word = int.from_bytes(struct.pack("<e", cap_scalar(cap)), "little")
+    for t in range(logits.tokens):
+        one = logits.token(t)
+        asm.function(function=Function.TANH, src=one, dst=one)
+        asm.axpy(immediate=word, a=one, b=one, dst=one)
 
 
 def head_step(config: MachineConfig, length: int, layout: HeadLayout, tokens: int) -> int:

@@ -15,7 +15,7 @@ from golden.fp16.ops import add, bits_from_float, float_from_bits
 from golden.kllm import conditioning
 from golden.kllm.flow import FUSED, LINEARS, SITES, matmuls
 from golden.kllm.isa import ROW_ELEMENTS
-from golden.kllm.layer.layout import linear_sizes, used_sites, vector_lengths
+from golden.kllm.layer.layout import LIMITS, linear_sizes, used_sites, vector_lengths
 from golden.kllm.layer.shape import PARTED, LayerOptions, LayerShape, network_parts
 from golden.kllm.layer.vector_norm import vector_norms
 from golden.kllm.layer.weights import LayerWeights
@@ -220,6 +220,8 @@ def constant_vectors(
             real = torch.cat(parts)
         elif kind == "epsilon":
             real = torch.full((ROW_ELEMENTS,), shape.epsilon * scale[norms[name].linears[-1]] ** 2)
+        elif kind == "limits":
+            real = torch.tensor(LIMITS).repeat_interleave(ROW_ELEMENTS)
         else:
             continue
         words[place] = bits_from_float(real.double())

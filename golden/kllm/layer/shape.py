@@ -5,10 +5,13 @@ import dataclasses
 from golden.attention.format import CAP_RANGE
 from golden.config import Config, ConfigError, Range, bounded, choice, declared, flag
 from golden.index.format import K_MAX
+from golden.kllm.config import FunctionShape
 from golden.kllm.flow import GLU, members
 from golden.kllm.isa import ROW_ELEMENTS, Function
 
-# Of the feed-forward network, by the names that transformers gives them. GELU has its tanh form.
+CLAMPED = "gpt_oss"  # the activation of gpt-oss, as golden.llm.decoder calls it
+CLAMPED_ALPHA, CLAMPED_LIMIT = 1.702, 7.0
+# Of the feed-forward network, by the names that transformers gives them.
 ACTIVATIONS = {
     "silu": Function.SILU,
     "swish": Function.SILU,
@@ -16,6 +19,11 @@ ACTIVATIONS = {
     "gelu_new": Function.GELU,
     "gelu_fast": Function.GELU,
     "relu": Function.RELU,
+    "gelu": Function.GELU_ERF,
+    "gelu_python": Function.GELU_ERF,
+    "quick_gelu": Function.QUICK_GELU,
+    "tanh": Function.TANH,
+    CLAMPED: Function.QUICK_GELU,
 }
 QK_NORMS = ("", "head", "row")
 NORM_PLACES = ("before", "after", "both")
@@ -63,6 +71,8 @@ class LayerShape(Config):
         object.__setattr__(self, "biases", tuple(self.biases))
         if not set(self.biases) <= set(self.linears):
             self._refuse("biases", f"of {', '.join(self.linears)}")
+        if self.clamped and not self.gated:
+            self._refuse("activation", "another one without a gate")
 
     @property
     def linears(self) -> tuple[str, ...]:
@@ -83,6 +93,16 @@ class LayerShape(Config):
     def function(self) -> Function:
         """The function of the network."""
         return ACTIVATIONS[self.activation]
+
+    @property
+    def clamped(self) -> bool:
+        """``function(min(gate, 7)) * (1 + up)``, with up within -7..7."""
+        return self.activation == CLAMPED
+
+    @property
+    def extra(self) -> FunctionShape:
+        """The functions of a machine for the layer."""
+        return FunctionShape.of(self.function, bounds=self.clamped)
 
     @property
     def group(self) -> int:

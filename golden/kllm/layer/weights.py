@@ -13,7 +13,7 @@ from torch import Tensor
 
 from golden.config import ConfigError
 from golden.kllm.flow import LINEARS, members
-from golden.kllm.layer.shape import LayerShape
+from golden.kllm.layer.shape import CLAMPED, CLAMPED_ALPHA, CLAMPED_LIMIT, LayerShape
 
 # Of each place of the norms: modules before attention, before the network, and after each of them.
 _NORMS: dict[str, tuple[str | None, ...]] = {
@@ -132,7 +132,7 @@ def _as_they_are(layer: Any, config: Any) -> LayerWeights:
         cap=float(getattr(attention, "attn_logit_softcapping", None) or 0),
         sinks=sinks is not None,
         gated=gated,
-        activation=_activation(config),
+        activation=_activation(layer.mlp, config),
     )
     ones = torch.ones(config.hidden_size, dtype=torch.float64)
     input_norm, post_norm = (ones if gamma is None else gamma for gamma in before)
@@ -148,8 +148,18 @@ def _as_they_are(layer: Any, config: Any) -> LayerWeights:
     )
 
 
-def _activation(config: Any) -> str:
-    """Gemma's first configurations have two names, of which this one counts."""
+def _activation(network: Any, config: Any) -> str:
+    """Gemma's first configurations have two names, of which this one counts.
+
+    A network of gpt-oss says its numbers itself. ConfigError: they are others.
+    """
+    activate = getattr(network, "activate", None)
+    if hasattr(activate, "limit"):
+        for name, wanted in (("alpha", CLAMPED_ALPHA), ("limit", CLAMPED_LIMIT)):
+            found = getattr(activate, name)
+            if found != wanted:
+                raise ConfigError(f"swiglu_{name} must be {wanted:g}, not {found:g}")
+        return CLAMPED
     return str(getattr(config, "hidden_activation", None) or config.hidden_act)
 
 

@@ -70,7 +70,7 @@ def compile_model(model: QuantizedModel, layout: ModelLayout) -> ModelImage:
     }
     write_vectors(rows, place, made)
     tables = {layout.embedding: model.embedding}
-    tables |= {layout.angles[name][0]: getattr(model, name) for name in ("cos", "sin")}
+    tables |= {first: model.table(name) for name, (first, _rows) in layout.angles.items()}
     for first, table in tables.items():
         count, length = table.shape
         stride = -(-length // ROW_ELEMENTS)

@@ -3,13 +3,14 @@
 import dataclasses
 from collections.abc import Mapping
 
-from golden.config import Config, ConfigError, Kind, Range, declared
+from golden.config import Config, ConfigError, Kind, Range, declared, real
 from golden.kllm.config import MachineConfig
 from golden.kllm.isa import ROW_ELEMENTS, row_count
 from golden.kllm.layer.layout import Job, LayerLayout, Rows, images
-from golden.kllm.layer.program import HeadLayout
+from golden.kllm.layer.program import HeadLayout, cap_scalar
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 
+ANGLES = ("cos", "sin")
 CONTEXT_MAX = 16383  # tokens of a sequence
 _ADDRESSES = 1 << 32  # of words, in LOAD and in MATMUL
 HEAD_SHARE = 0.02  # outliers on each side of a token before the head
@@ -17,7 +18,7 @@ HEAD_SHARE = 0.02  # outliers on each side of a token before the head
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelShape(Config):
-    """Sizes of a model, all layers alike but for ``unrotated`` and ``windows``."""
+    """Sizes of a model, all layers alike but for ``unrotated``, ``windows`` and ``local``."""
 
     layer: LayerShape = dataclasses.field(metadata=declared(Kind(LayerShape)))
     layers: int = dataclasses.field(metadata=declared(Range(1, 1024), "decoder layers"))
@@ -29,6 +30,8 @@ class ModelShape(Config):
     )
     unrotated: tuple[int, ...] = ()  # layers whose q and k are not rotated
     windows: tuple[int, ...] = ()  # ``window`` of each layer; empty: all as in ``layer``
+    local: tuple[int, ...] = ()  # layers with the second table of angles
+    logit_cap: float = real(0.0, 0.0, 65504.0, "c of c * tanh(logit / c); 0: none")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "unrotated", tuple(self.unrotated))
@@ -37,6 +40,11 @@ class ModelShape(Config):
         object.__setattr__(self, "windows", tuple(self.windows))
         if len(self.windows) not in (0, self.layers):
             self._refuse("windows", f"none, or one of each of {self.layers} layers")
+        object.__setattr__(self, "local", tuple(self.local))
+        if not set(self.local) <= set(range(self.layers)):
+            self._refuse("local", f"of layers 0..{self.layers - 1}")
+        if self.logit_cap:
+            cap_scalar(self.logit_cap)
 
     def layer_of(self, number: int) -> LayerShape:
         """The shape of a layer."""
@@ -57,7 +65,8 @@ class ModelLayout:
     """The memories of a model for sequences of up to ``shape.context`` tokens.
 
     layers : of each layer
-    angles : first rows of the cosines and of the sines of position 0, and rows of a position
+    angles : first rows of the cosines and of the sines of position 0, and rows of a position; by
+        the names of ``angle_names``
     head : of the head
     embedding : first row of token 0
     rows : of the data memory; words : of the memory of port 0
@@ -82,16 +91,23 @@ class ModelLayout:
         whole = self.layers[number]
         place = dict(whole.place)
         for t in range(job.tokens):
-            for name, (first, count) in self.angles.items():
+            for name, table in zip(ANGLES, angle_names(number in self.shape.local), strict=True):
+                first, count = self.angles[table]
                 place[f"{name}{t}"] = first + (job.context + t) * count, count
         return LayerLayout(place, whole.image, whole.words)
+
+
+def angle_names(local: bool) -> tuple[str, ...]:
+    """The tables of cosines and sines, of layers in ``ModelShape.local`` or of the others."""
+    return tuple(f"local_{name}" if local else name for name in ANGLES)
 
 
 def model_layout(shape: ModelShape, options: LayerOptions, config: MachineConfig) -> ModelLayout:
     """ConfigError: the memories are beyond the addresses."""
     rows, words = Rows(), 0
     per_position = row_count(shape.layer.head_size // 2)
-    for name in ("cos", "sin"):
+    tables = angle_names(local=False) + (angle_names(local=True) if shape.local else ())
+    for name in tables:
         rows.add(name, shape.layer.head_size // 2, shape.context)
     rows.add("codebook.head", ROW_ELEMENTS, 2)
     rows.add("packet.head", config.kmeans_words)
@@ -110,6 +126,7 @@ def model_layout(shape: ModelShape, options: LayerOptions, config: MachineConfig
         packet=shared["packet.head"][0],
         weights=words,
         residual=words + size,
+        cap=shape.logit_cap,
     )
     words += 2 * size
     rows.add("embedding", shape.layer.hidden, shape.vocabulary)
@@ -121,7 +138,7 @@ def model_layout(shape: ModelShape, options: LayerOptions, config: MachineConfig
         options=options,
         config=config,
         layers=tuple(layers),
-        angles={name: (shared[name][0], per_position) for name in ("cos", "sin")},
+        angles={name: (shared[name][0], per_position) for name in tables},
         head=head,
         embedding=rows.place["embedding"][0],
         rows=rows.rows,

@@ -1,7 +1,7 @@
 """The commands that take some tokens through a whole model. Pure Python."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from golden.config import ConfigError
 from golden.kllm.assembler import Assembler, AssemblyError, Vector
@@ -15,7 +15,7 @@ from golden.kllm.layer.program import (
     head_commands,
     head_step,
 )
-from golden.kllm.model.layout import HEAD_SHARE, ModelLayout
+from golden.kllm.model.layout import HEAD_SHARE, ModelLayout, angle_names
 from golden.kllm.model.order import group_sizes, stage_order
 
 _ADDRESS_WORD = 4  # of LOAD
@@ -114,8 +114,7 @@ def step_program(layout: ModelLayout, tokens: int = 1, logits: int | None = None
         asm.load_at(
             address=first, rows=rows, index=Index.POSITION, limit=shape.context, dst=tables[name]
         )
-    angles = [(tables["cos"].token(t), tables["sin"].token(t)) for t in range(tokens)]
-    _layers(layout, job, asm, x, angles)
+    _layers(layout, job, asm, x, tables)
     asm.free(*tables.values())
     if logits:
         last = Vector(x.row + (tokens - logits) * x.stride, x.length, logits, x.stride)
@@ -125,18 +124,23 @@ def step_program(layout: ModelLayout, tokens: int = 1, logits: int | None = None
 
 
 def _layers(
-    layout: ModelLayout, job: Job, asm: Assembler, x: Vector, angles: list[tuple[Vector, Vector]]
+    layout: ModelLayout, job: Job, asm: Assembler, x: Vector, tables: Mapping[str, Vector]
 ) -> None:
-    """The commands of all layers, in which the groups of tokens take turns."""
+    """The commands of all layers, in which the groups of tokens take turns.
+
+    tables: the angles of all tokens, by the names of ``layout.angles``.
+    """
     shape, sizes = layout.shape, group_sizes(job.tokens)
 
     def stages(group: int) -> Iterator[None]:
         count, first = sizes[group], sum(sizes[:group])
         own = Vector(x.row + first * x.stride, x.length, count, x.stride)
-        together = Group(count, first, angles[first : first + count])
         for number in range(shape.layers):
             memory = layout.of_layer(number, job)
             one = shape.layer_of(number)
+            cos, sin = (tables[name] for name in angle_names(number in shape.local))
+            angles = [(cos.token(t), sin.token(t)) for t in range(first, first + count)]
+            together = Group(count, first, angles)
             commands = LayerCommands(one, layout.options, together, memory, asm, number)
             yield from commands.stages(own)
 

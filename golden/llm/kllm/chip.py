@@ -4,6 +4,7 @@ import dataclasses
 
 from golden.config import ConfigError
 from golden.kllm.config import MachineConfig
+from golden.kllm.layer.program import cap_scalar
 from golden.kllm.layer.shape import ACTIVATIONS, QK_NORMS, QUERIES_MAX, LayerShape, served_heads
 from golden.llm.decoder import Decoder
 
@@ -28,11 +29,7 @@ def chip_layer(decoder: Decoder, tokens: int, number: int = 0) -> LayerShape:
          decoder.rope in _ROPE),
         ("RoPE of neighbours", "rope_interleave", "false", decoder.rope_interleaved,
          not decoder.rope_interleaved),
-        ("angles of some layers", "rope_local_base_freq", "none", decoder.rope_local,
-         decoder.rope_local is None),
         ("latent attention", "kv_lora_rank", "none", decoder.kv_rank, not decoder.kv_rank),
-        ("a cap of logits", "final_logit_softcapping", "null", decoder.logit_cap,
-         not decoder.logit_cap),
         ("queries that grow with positions", "attn_temperature_tuning", "false",
          bool(decoder.temper_floor), not decoder.temper_floor),
         ("chunks of attention", "attention_chunk_size",
@@ -44,6 +41,8 @@ def chip_layer(decoder: Decoder, tokens: int, number: int = 0) -> LayerShape:
             raise ConfigError(
                 f"KLLM's compiler has no program for {what}: {field} must be {wanted}, not {value}"
             )
+    if decoder.logit_cap:
+        cap_scalar(decoder.logit_cap)
     return LayerShape(
         hidden=decoder.hidden,
         heads=decoder.heads,
@@ -61,6 +60,11 @@ def chip_layer(decoder: Decoder, tokens: int, number: int = 0) -> LayerShape:
         gated=decoder.gated,
         activation=decoder.activation,
     )
+
+
+def is_local(decoder: Decoder, number: int) -> bool:
+    """Whether a layer has angles of another base than the layers without a window."""
+    return decoder.rope_local is not None and decoder.window_of(number) > 0
 
 
 def check_no_windows(decoder: Decoder, tokens: int) -> None:

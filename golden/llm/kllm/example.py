@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from golden.kllm.layer.shape import CLAMPED_ALPHA, CLAMPED_LIMIT
 from golden.kllm.layer.weights import LayerWeights, layer_weights
 from golden.llm.kllm.reference import LayerInputs, check_reference, layer_inputs, reference
-from golden.llm.structure import unify
+from golden.llm.structure import ClampedProduct, Expert, unify
 
 TOKENS = 64
 _SIZES: dict[str, Any] = {
@@ -33,6 +34,7 @@ class Kind:
 
     embedding: deviation of the embedding's elements, so that those of a token are about 1
     sinks: every layer gets random ones, as gpt-oss' have them
+    clamped: the networks are as those of gpt-oss's experts
     """
 
     model_type: str
@@ -40,6 +42,7 @@ class Kind:
     kv_heads: int | None = None
     embedding: float = 1.0
     sinks: bool = False
+    clamped: bool = False
 
 
 KINDS = {
@@ -76,6 +79,28 @@ KINDS = {
         embedding=0.33,
     ),
     "one KV head": Kind("llama", {"num_key_value_heads": 1}, kv_heads=2),
+    "exact GELU": Kind("llama", {"hidden_act": "gelu"}),
+    "quick GELU, no gate": Kind("arcee", {"hidden_act": "quick_gelu"}),
+    "clamped SwiGLU": Kind("llama", {"attention_bias": True, "mlp_bias": True}, clamped=True),
+    "angles of windowed layers": Kind(
+        "gemma3_text",
+        {"sliding_window": 7, "layer_types": ["full_attention", "sliding_attention"],
+         "query_pre_attn_scalar": 20,
+         "rope_parameters": {
+             "full_attention": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 2.0},
+             "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+         }},
+        embedding=0.11,
+    ),
+}  # fmt: skip
+# Models whose layers are of these kinds, and whose heads are of another.
+MODELS = KINDS | {
+    "a cap of logits": Kind(
+        "gemma2",
+        {"attn_logit_softcapping": None, "final_logit_softcapping": 3.0,
+         "query_pre_attn_scalar": 20},
+        embedding=0.11,
+    ),
 }  # fmt: skip
 
 
@@ -137,6 +162,13 @@ def random_model(kind: Kind, seed: int = 0, unified: bool = True) -> Any:
         unify(model)
     for layer in model.model.layers if kind.sinks else ():
         layer.self_attn.sinks = torch.nn.Parameter(torch.randn(config.num_attention_heads))
+    for layer in model.model.layers if kind.clamped else ():
+        network = layer.mlp
+        linears = network.gate_proj, network.up_proj, network.down_proj
+        with torch.no_grad():
+            for linear in linears[:2]:  # so that many elements are beyond a limit
+                linear.weight *= 6
+        layer.mlp = Expert(linears, ClampedProduct(CLAMPED_ALPHA, CLAMPED_LIMIT))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("embed_tokens.weight"):

@@ -46,10 +46,16 @@ def model_shape(
     )  # fmt: skip
 
 
-def angles(model: Any, context: int) -> tuple[Tensor, Tensor]:
-    """FP16 words of cosines and sines, (context, head_size / 2)."""
-    positions = torch.arange(context)[None]
-    cos, sin = model.model.rotary_emb(torch.zeros(1, context, 1), positions)
+def angles(model: Any, context: int, local: bool = False) -> tuple[Tensor, Tensor]:
+    """FP16 words of cosines and sines, (context, head_size / 2).
+
+    local: those of the layers with a window, where a model has others for these.
+    """
+    positions, rotary = torch.arange(context)[None], model.model.rotary_emb
+    types = getattr(rotary, "layer_types", ())
+    wanted = "sliding_attention" if local else "full_attention"
+    kind = {"layer_type": wanted if wanted in types else types[0]} if types else {}
+    cos, sin = rotary(torch.zeros(1, context, 1), positions, **kind)
     half = cos.shape[-1] // 2
     size = model.model.layers[0].self_attn.head_dim
     made = whole_angles(cos[0, :, :half].double(), sin[0, :, :half].double(), size)

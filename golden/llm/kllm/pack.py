@@ -37,7 +37,8 @@ from golden.kllm.model.layout import CONTEXT_MAX, ModelLayout, ModelShape, model
 from golden.kllm.model.program import check_model
 from golden.kllm.model.quantized import Head, QuantizedModel
 from golden.llm import checkpoint, text
-from golden.llm.kllm.chip import chip_layer, fitted
+from golden.llm.decoder import Decoder
+from golden.llm.kllm.chip import chip_layer, fitted, is_local
 from golden.llm.kllm.model import angles, head_of, model_shape, real_layer
 from golden.llm.kllm.reference import check_reference, layer_inputs, reference
 from golden.manifest import NAME as MANIFEST
@@ -248,7 +249,11 @@ def checked_layout(
     windows = [kind.window for kind in kinds]
     some = windows if any(windows) else ()
     layer = dataclasses.replace(real_layer(loaded.model, 0, config).shape, window=0)
-    shape = model_shape(loaded.model, len(kinds), context, layer, unrotated, some)
+    shape = dataclasses.replace(
+        model_shape(loaded.model, len(kinds), context, layer, unrotated, some),
+        local=tuple(n for n in range(len(kinds)) if is_local(stated, n)),
+        logit_cap=stated.logit_cap,
+    )
     layout = model_layout(shape, options, config)
     check_model(layout)
     return layout
@@ -279,12 +284,18 @@ def quantize_model(
     bits, stated = (config.bits_a, config.bits_b), checkpoint.decoder(loaded)
     with source.installed():
         head = head_of(
-            loaded.model, windows, bits, shape.layers, config.antisymmetric, stated.logit_scale
+            loaded.model, windows, bits, shape.layers, config.antisymmetric, _scale(stated)
         )
     cos, sin = angles(loaded.model, shape.context)
+    local = angles(loaded.model, shape.context, local=True) if shape.local else None
     table = loaded.model.model.embed_tokens.weight.detach().double()
     embedding = bits_from_float(table * stated.embedding_scale)
-    return QuantizedModel(shape, source.options, layers(), embedding, head, cos, sin)
+    return QuantizedModel(shape, source.options, layers(), embedding, head, cos, sin, local)
+
+
+def _scale(stated: Decoder) -> float:
+    """The factor of the head's weights: a program multiplies by the cap, after TANH."""
+    return stated.logit_scale / (stated.logit_cap or 1.0)
 
 
 def _windows(loaded: checkpoint.Checkpoint) -> list[torch.Tensor]:
@@ -295,7 +306,7 @@ def _windows(loaded: checkpoint.Checkpoint) -> list[torch.Tensor]:
 def head_of_text(loaded: checkpoint.Checkpoint, config: MachineConfig, after: int) -> Head:
     """The head that ``make`` packs, for what the model as it is now gives after some layers."""
     bits = config.bits_a, config.bits_b
-    scale = checkpoint.decoder(loaded).logit_scale
+    scale = _scale(checkpoint.decoder(loaded))
     return head_of(loaded.model, _windows(loaded), bits, after, config.antisymmetric, scale)
 
 

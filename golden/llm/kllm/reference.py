@@ -10,6 +10,7 @@ from torch import Tensor
 
 from golden.config import ConfigError
 from golden.kllm.isa import Function
+from golden.kllm.layer.shape import CLAMPED_ALPHA, CLAMPED_LIMIT
 from golden.kllm.layer.weights import LayerWeights, whole_angles
 from golden.llm.checkpoint import check_tokens
 from golden.llm.patch import Patch
@@ -29,6 +30,9 @@ _FUNCTIONS: dict[Function, Callable[[Tensor], Tensor]] = {
     Function.SILU: torch.nn.functional.silu,
     Function.GELU: functools.partial(torch.nn.functional.gelu, approximate="tanh"),
     Function.RELU: torch.nn.functional.relu,
+    Function.GELU_ERF: torch.nn.functional.gelu,
+    Function.QUICK_GELU: lambda x: x * torch.sigmoid(CLAMPED_ALPHA * x),
+    Function.TANH: torch.tanh,
 }
 
 
@@ -37,7 +41,8 @@ def reference(weights: LayerWeights, x: Tensor, cos: Tensor, sin: Tensor) -> dic
 
     cos, sin: (T, head_size / 2). Names: x, q and k after ROTARY (T, heads, head_size), v,
     attention, post (after the first residual), gate, up, h, y. q is times the scaling of scores.
-    "q.raw" and so on: what the norm after a linear layer takes.
+    gate and up of a clamped network: after their limits, up with its 1. "q.raw" and so on: what
+    the norm after a linear layer takes.
     """
     shape = weights.shape
     x, cos, sin = x.double(), cos.double(), sin.double()
@@ -86,6 +91,9 @@ def reference(weights: LayerWeights, x: Tensor, cos: Tensor, sin: Tensor) -> dic
     up = linear("up", u)
     if shape.gated:
         made["gate"] = linear("gate", u)
+    if shape.clamped:
+        made["gate"] = made["gate"].clamp(max=CLAMPED_LIMIT)
+        up = up.clamp(-CLAMPED_LIMIT, CLAMPED_LIMIT) + 1
     h = function(made["gate"]) * up if shape.gated else function(up)
     y = post + linear("down", h)
     return made | {

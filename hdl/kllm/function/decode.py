@@ -8,19 +8,27 @@ from amaranth.lib import data, stream
 from golden.config import Config, bounded, nested
 from golden.fp16.format import FP16
 from golden.index.format import K_MAX
-from golden.kllm.config import SlotShape, VectorShape
+from golden.kllm.config import FunctionShape, SlotShape, VectorShape
 from golden.kllm.format import Operation
-from golden.kllm.isa import ROW_ELEMENTS, Binary, CommandStatus, Opcode, Scalar
+from golden.kllm.isa import ROW_ELEMENTS, Binary, CommandStatus, Function, Opcode, Scalar
 from golden.kllm.timing import function_decode
 from golden.timing import Timing
+from hdl.bits import any_of
 from hdl.block import Block, FieldOf, Tier
 from hdl.kllm.engine import command_layout, command_stream, operand
 from hdl.kllm.function.job import Kind, job_layout
+from hdl.kllm.function.vector_lanes import BINARIES
 from hdl.ports import Out
 
 _ONE = FP16.bias << FP16.frac_bits
 _WIRES = ("status", "scalar", "table")  # fields of a job that are made of the command as held
 _REGISTERS = [name for name in job_layout.members if name not in _WIRES]
+_OPERATIONS = {
+    Binary.ADD: Operation.SUM,
+    Binary.MULTIPLY: Operation.PRODUCT,
+    Binary.MINIMUM: Operation.MINIMUM,
+    Binary.MAXIMUM: Operation.MAXIMUM,
+}
 _registers_layout = data.StructLayout({name: job_layout.members[name] for name in _REGISTERS})
 
 
@@ -31,6 +39,7 @@ class KllmFunctionDecodeConfig(Config):
     vectors: VectorShape = nested(VectorShape, "the vector memory")
     slot: SlotShape = nested(SlotShape, "the slots")
     softmax_elements: int = bounded(4096, ROW_ELEMENTS, K_MAX, "longest row of SOFTMAX")
+    extra: FunctionShape = nested(FunctionShape, "functions that not every machine has")
 
 
 class KllmFunctionDecode(Block):
@@ -40,6 +49,7 @@ class KllmFunctionDecode(Block):
     |---|---|
     | the opcode is of another unit | MALFORMED |
     | no tokens, no elements, rows, slots or lengths beyond the configuration | RANGE |
+    | a function, or an operation of BINARY, that the configuration lacks | RANGE |
     | else | 0 |
 
     With a status the other fields are unspecified. ``job`` stays offered while the job runs and
@@ -131,6 +141,11 @@ def _decode(m: Module, held, job, bad: Signal, malformed: Signal, config) -> Non
     def fields(**values) -> None:
         m.d.sync += [Value.cast(job[name]).eq(each) for name, each in values.items()]
 
+    def lacks_function(opcode: Opcode) -> Value:
+        function = value(opcode, "function")
+        there = (function == each for each in config.extra.tabled)
+        return (function > Function.RSQRT) & ~any_of([Const(0, 1), *there])
+
     fields(
         kind=Kind.ROWS, operation=Operation.COPY, derives=0, two_slots=0, length=1, tokens=1,
         slot_a=0, slot_b=0, a_stride=0, b_stride=0, d_stride=0,
@@ -138,15 +153,15 @@ def _decode(m: Module, held, job, bad: Signal, malformed: Signal, config) -> Non
     with m.Switch(held.opcode):
         with m.Case(Opcode.BINARY):
             o = Opcode.BINARY
-            is_product = value(o, "op") == Binary.MULTIPLY
             fields(
-                operation=Mux(is_product, int(Operation.PRODUCT), int(Operation.SUM)),
+                operation=Array(_OPERATIONS[each] for each in Binary)[value(o, "op")],
                 length=value(o, "length"), tokens=value(o, "tokens"),
                 a_first=value(o, "a"), a_stride=value(o, "a_stride"),
                 b_first=value(o, "b"), b_stride=value(o, "b_stride"),
                 d_first=value(o, "dst"), d_stride=value(o, "dst_stride"),
             )  # fmt: skip
-            m.d.sync += bad.eq(value(o, "tokens") == 0)
+            lacks = Const(0) if config.extra.bounds else value(o, "op") > Binary.MULTIPLY
+            m.d.sync += bad.eq((value(o, "tokens") == 0) | lacks)
         with m.Case(Opcode.AXPY):
             o = Opcode.AXPY
             fields(
@@ -179,6 +194,7 @@ def _decode(m: Module, held, job, bad: Signal, malformed: Signal, config) -> Non
                 operation=Operation.ELEMENT, length=value(o, "length"), a_first=value(o, "src"),
                 d_first=value(o, "dst"), function=value(o, "function"),
             )  # fmt: skip
+            m.d.sync += bad.eq(lacks_function(o))
         with m.Case(Opcode.FUNCTION_CODEBOOK):
             o = Opcode.FUNCTION_CODEBOOK
             fields(kind=Kind.CODEBOOK, a_first=value(o, "src"), d_first=value(o, "src"))
@@ -188,7 +204,7 @@ def _decode(m: Module, held, job, bad: Signal, malformed: Signal, config) -> Non
                 kind=Kind.SLOTS, length=value(o, "length"), slot_a=value(o, "slot"),
                 d_first=value(o, "dst"), function=value(o, "function"),
             )  # fmt: skip
-            m.d.sync += bad.eq(value(o, "length") > config.slot.elements)
+            m.d.sync += bad.eq((value(o, "length") > config.slot.elements) | lacks_function(o))
         with m.Case(Opcode.GLU):
             o = Opcode.GLU
             fields(
@@ -196,7 +212,7 @@ def _decode(m: Module, held, job, bad: Signal, malformed: Signal, config) -> Non
                 length=value(o, "length"), slot_a=value(o, "slot_a"), slot_b=value(o, "slot_b"),
                 d_first=value(o, "dst"), function=value(o, "function"),
             )  # fmt: skip
-            m.d.sync += bad.eq(value(o, "length") > config.slot.elements)
+            m.d.sync += bad.eq((value(o, "length") > config.slot.elements) | lacks_function(o))
         with m.Default():
             m.d.sync += malformed.eq(1)
 
@@ -204,7 +220,7 @@ def _decode(m: Module, held, job, bad: Signal, malformed: Signal, config) -> Non
 def _is_outside(m: Module, job, check: Signal, vector_rows: int) -> Value:
     """Vector ``check`` (a, b, destination, second of b) is in use and ends beyond the memory."""
     pair = job.operation == Operation.ROTATE
-    sums = (job.operation == Operation.SUM) | (job.operation == Operation.PRODUCT)
+    sums = any_of(job.operation == each for each in BINARIES)
     reads = job.kind != Kind.SLOTS
     first = Array([job.a_first, job.b_first, job.d_first, job.b_second])[check]
     stride = Array([job.a_stride, job.b_stride, job.d_stride, Const(0, 16)])[check]

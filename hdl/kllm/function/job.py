@@ -8,6 +8,7 @@ from golden.fp16.format import FP16
 from golden.kllm.format import Operation
 from golden.kllm.isa import CommandStatus, Function
 from hdl.kinds import NUMBER, index_of
+from hdl.kllm.function.pipeline import FUNCTION_BITS
 from hdl.ports import Payload
 from hdl.walk import Walk
 
@@ -44,7 +45,7 @@ job_layout = Payload(
     status=(len(CommandStatus), "RANGE or MALFORMED; 0: it may run", CommandStatus),
     kind=(Kind, "Kind"),
     operation=(Operation, "what the lanes compute"),
-    function=(3, "golden.kllm.isa.Function", Function),
+    function=(FUNCTION_BITS, "golden.kllm.isa.Function", Function),
     derives=(1, "scalar is the negated mean of slot a"),
     scalar=(16, "FP16 scalar, if not derived", FP16),
     two_slots=(1, "the command has two slots"),

@@ -7,8 +7,9 @@ from amaranth import Const, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import stream
 
-from golden.config import Config, bounded
+from golden.config import Config, bounded, nested
 from golden.fp16.format import FP16, FP32
+from golden.kllm.config import FunctionShape
 from golden.kllm.isa import GELU_C0, GELU_C1, Function
 from golden.kllm.timing import function_cycles
 from golden.timing import Timing
@@ -23,7 +24,10 @@ from hdl.fp16.fma import FpFma, FpFmaConfig
 from hdl.fp16.mul import FpMul, FpMulConfig
 from hdl.fp16.rsqrt import FpRsqrt, FpRsqrtConfig
 from hdl.fp16.sqrt import FpSqrt, FpSqrtConfig
+from hdl.kllm.function.tabled import FUNCTION_BITS, KllmTabled, KllmTabledConfig
 from hdl.ports import In, Out, Payload
+
+__all__ = ["FUNCTIONS", "FUNCTION_BITS", "KllmFunctionPipeline", "KllmFunctionPipelineConfig"]
 
 FUNCTIONS = (1, 2, 4, 8)  # pipelines that take the elements of a row side by side
 
@@ -42,6 +46,7 @@ class KllmFunctionPipelineConfig(Config):
         8,
         "cycles of a sum or a product; an exponential has twice, a quotient or root thrice these",
     )
+    extra: FunctionShape = nested(FunctionShape, "functions beyond the first eight")
 
 
 class KllmFunctionPipeline(Block):
@@ -50,6 +55,7 @@ class KllmFunctionPipeline(Block):
         IDENTITY x, RELU, EXP, RECIPROCAL, SQRT, RSQRT     one operator each
         SILU  rne16(x / rne32(1 + exp32(-x)))              -0 for -infinity
         GELU  rne16(x / rne32(1 + exp32(-z))),  z = rne16(x * rne16(rne16(x * x) * C1 + C0))
+        TANH, GELU_ERF, QUICK_GELU     those of KllmTabled, where ``extra`` has them
 
     One divider serves SILU, GELU and RECIPROCAL. Throughput 1 word per cycle as long as the
     function stays the same. Another function waits until all words before it have left.
@@ -58,6 +64,7 @@ class KllmFunctionPipeline(Block):
         IDENTITY, RELU           1 cycle
         EXP                      2 stages
         RECIPROCAL, SQRT, RSQRT  3 stages
+        TANH, GELU_ERF and QUICK_GELU  3 stages
         SILU                     6 stages
         GELU                     9 stages
 
@@ -85,7 +92,7 @@ class KllmFunctionPipeline(Block):
                 "i": In(
                     stream.Signature(
                         Payload(
-                            function=(3, "golden.kllm.isa.Function", Function),
+                            function=(FUNCTION_BITS, "golden.kllm.isa.Function", Function),
                             x=(16, "operand, FP16", FP16),
                         )
                     ),
@@ -131,6 +138,8 @@ class KllmFunctionPipeline(Block):
             ):
                 with m.Case(function):
                     m.d.comb += [operator.i.valid.eq(enter), ready.eq(operator.i.ready)]
+        if self.config.extra.tabled:
+            self._tabled(m, active, current, enter, ready)
         m.d.comb += [exp.i.p.a.eq(x), sqrt.i.p.a.eq(x), rsqrt.i.p.a.eq(x)]
         increment = add(m, "increment", FpAdd(FpAddConfig(format=FP32, stages=n, tag_bits=16)))
         _exponential(m, x, active == Function.GELU, argument, exp32)
@@ -158,6 +167,23 @@ class KllmFunctionPipeline(Block):
                     ]
         return m
 
+    def _tabled(self, m: Module, active, current, enter, ready) -> None:
+        """Adds the functions with tables."""
+        extra = dataclasses.replace(self.config.extra, bounds=False)
+        config = KllmTabledConfig(extra=extra, stages=3 * self.config.stages)
+        tabled = add(m, "tabled", KllmTabled(config))
+        m.d.comb += [tabled.i.p.a.eq(self.i.p.x), tabled.i.p.function.eq(active)]
+        with m.Switch(active):
+            with m.Case(*extra.tabled):
+                m.d.comb += [tabled.i.valid.eq(enter), ready.eq(tabled.i.ready)]
+        with m.Switch(current):
+            with m.Case(*extra.tabled):
+                m.d.comb += [
+                    self.o.valid.eq(tabled.o.valid),
+                    self.o.p.y.eq(tabled.o.p.y),
+                    tabled.o.ready.eq(self.o.ready),
+                ]
+
 
 def _active(m: Module, i, o, stages: int) -> tuple[Signal, Signal, Signal]:
     """(active, current, enter). Words within all belong to one function.
@@ -166,8 +192,8 @@ def _active(m: Module, i, o, stages: int) -> tuple[Signal, Signal, Signal]:
     a word of the active function.
     """
     inside = Signal(range(16 * stages + 16))
-    current = Signal(3)
-    active = Signal(3)
+    current = Signal(FUNCTION_BITS)
+    active = Signal(FUNCTION_BITS)
     enter = Signal()
     m.d.comb += [
         active.eq(Mux(inside == 0, i.p.function, current)),

@@ -8,6 +8,7 @@ from amaranth.lib import data, stream
 from golden.config import Config, bounded, choice, nested
 from golden.fp16.format import FP16
 from golden.index.timing import table as table_rows
+from golden.kllm.config import FunctionShape
 from golden.kllm.isa import ROW_ELEMENTS, Function
 from golden.kllm.timing import function_cycles
 from golden.timing import Timing
@@ -18,6 +19,7 @@ from hdl.index.table import IndexTable, IndexTableConfig
 from hdl.kinds import NUMBER, index_of, mask_of
 from hdl.kllm.engine import ROW
 from hdl.kllm.function.pipeline import (
+    FUNCTION_BITS,
     FUNCTIONS,
     KllmFunctionPipeline,
     KllmFunctionPipelineConfig,
@@ -35,12 +37,17 @@ class KllmSlotRowsConfig(Config):
     )
     rows: int = bounded(256, 1, 1024, "most rows of a slot")
     functions: int = choice(1, FUNCTIONS, "function pipelines, words per transfer of element")
+    extra: FunctionShape = nested(FunctionShape, "functions beyond the first eight")
+
+    @property
+    def pipeline(self) -> KllmFunctionPipelineConfig:
+        return KllmFunctionPipelineConfig(extra=self.extra)
 
     @property
     def shape_layout(self) -> data.StructLayout:
         return Payload(
             slots=(1, "words are of slots, not of element"),
-            function=(3, "golden.kllm.isa.Function", Function),
+            function=(FUNCTION_BITS, "golden.kllm.isa.Function", Function),
             two=(1, "two slots are in use"),
             rows=(range(self.rows + 1), "rows of each slot in use"),
             tail=(4, "elements of the last row, 0: 16", NUMBER),
@@ -112,7 +119,7 @@ class KllmSlotRows(Block):
     @property
     def timing(self) -> Timing:
         """Rows of slot 1, and single words: rows of slot 0 wait for their outliers' function."""
-        cycles = function_cycles(KllmFunctionPipelineConfig().stages).values()
+        cycles = function_cycles(self.config.pipeline.stages).values()
         return dataclasses.replace(
             table_rows(self.config.table.width, ROW_ELEMENTS),
             start="entries_1",
@@ -128,7 +135,7 @@ class KllmSlotRows(Block):
         shape = self.shape
         entries = 1 << config.table.bits_a
         tables = [add(m, f"table_{k}", IndexTable(config.table)) for k in "ab"]
-        pipeline = add(m, "functions", KllmFunctionPipeline(KllmFunctionPipelineConfig()))
+        pipeline = add(m, "functions", KllmFunctionPipeline(config.pipeline))
         scale = add(m, "scale", FpMul(FpMulConfig(stages=1, tag_bits=1)))
         for k, table in enumerate(tables):
             self._mask(m, k, table)
@@ -202,7 +209,7 @@ class KllmSlotRows(Block):
         """
         m.d.comb += self.y.p.y[0].eq(first.o.p.y)
         for k in range(1, self.config.functions):
-            pipeline = add(m, f"functions_{k}", KllmFunctionPipeline(KllmFunctionPipelineConfig()))
+            pipeline = add(m, f"functions_{k}", KllmFunctionPipeline(self.config.pipeline))
             m.d.comb += [
                 pipeline.i.valid.eq(first.i.valid),
                 pipeline.i.p.function.eq(first.i.p.function),

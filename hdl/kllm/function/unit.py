@@ -11,7 +11,7 @@ from amaranth.lib import stream
 from golden.config import Config, bounded, choice, flag, nested
 from golden.fp16.format import FP16
 from golden.index.format import K_MAX
-from golden.kllm.config import SlotShape, VectorShape
+from golden.kllm.config import FunctionShape, SlotShape, VectorShape
 from golden.kllm.format import Operation
 from golden.kllm.isa import ROW_ELEMENTS
 from golden.kllm.timing import FunctionCycles
@@ -55,6 +55,7 @@ class KllmFunctionalUnitConfig(Config):
     functions: int = choice(1, FUNCTIONS, "elements per cycle of FUNCTION")
     softmax_elements: int = bounded(4096, ROW_ELEMENTS, K_MAX, "longest row of SOFTMAX")
     front: bool = flag(False, "the unit tells which rows of a command are still to come")
+    extra: FunctionShape = nested(FunctionShape, "functions that not every unit has")
 
     @property
     def rows_ahead(self) -> int:
@@ -67,6 +68,7 @@ class KllmFunctionalUnitConfig(Config):
             vectors=self.vectors,
             slot=self.slot,
             softmax_elements=self.softmax_elements,
+            extra=self.extra,
         )
 
     @property
@@ -90,7 +92,9 @@ class KllmFunctionalUnitConfig(Config):
 
     @property
     def slot_words(self) -> KllmSlotRowsConfig:
-        return KllmSlotRowsConfig(table=self.table, rows=self.slot.rows, functions=self.functions)
+        return KllmSlotRowsConfig(
+            table=self.table, rows=self.slot.rows, functions=self.functions, extra=self.extra
+        )
 
     @property
     def entries(self) -> KllmSlotFetchConfig:
@@ -112,7 +116,9 @@ class KllmFunctionalUnitConfig(Config):
 
     @property
     def lanes(self) -> KllmVectorLanesConfig:
-        return KllmVectorLanesConfig(width=self.width, functions=self.functions)
+        return KllmVectorLanesConfig(
+            width=self.width, functions=self.functions, bounds=self.extra.bounds
+        )
 
     @property
     def softmax(self) -> AttentionSoftmaxConfig:

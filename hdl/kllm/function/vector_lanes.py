@@ -6,7 +6,7 @@ from amaranth import Array, Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
-from golden.config import Config, choice
+from golden.config import Config, choice, flag
 from golden.fp16.format import FP16, FP32
 from golden.kllm.format import Operation
 from golden.kllm.isa import ROW_ELEMENTS
@@ -14,6 +14,7 @@ from golden.kllm.timing import vector_lanes
 from golden.timing import Timing
 from hdl.block import Block, FieldOf, Tier
 from hdl.children import add
+from hdl.fp16.compare import is_nan
 from hdl.fp16.convert import convert
 from hdl.fp16.fma import FpFma, FpFmaConfig
 from hdl.fp16.mul import FpMul, FpMulConfig
@@ -24,6 +25,8 @@ from hdl.ports import In, Out, Payload
 _ONE = FP16.bias << FP16.frac_bits
 _MINUS_ONE = FP16.sign_bit | _ONE
 _MINUS_ZERO = FP16.sign_bit
+# Those of a row of a and one of b.
+BINARIES = (Operation.SUM, Operation.PRODUCT, Operation.MINIMUM, Operation.MAXIMUM)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,6 +35,7 @@ class KllmVectorLanesConfig(Config):
 
     width: int = choice(8, (4, 8, 16), "elements per cycle")
     functions: int = choice(1, FUNCTIONS, "elements per transfer of element")
+    bounds: bool = flag(False, "MINIMUM and MAXIMUM")
 
     @property
     def beats(self) -> int:
@@ -65,12 +69,13 @@ class KllmVectorLanes(Block):
         COPY        rne16(a)                              SCORE    a, to score
         SUM         rne16(scalar * a + b)                 ELEMENT  a, to element, some at a time
         PRODUCT     rne16(a * b)                          SCALE    rne16(weight * scale)
-        DIFFERENCE  rne16(a - scalar)
+        DIFFERENCE  rne16(a - scalar)                     MINIMUM, MAXIMUM  of a and b
         ROTATE      of two rows of each: rne16(a0 b0 - a1 b1), then rne16(a1 b0 + a0 b1)
 
     Each is one form, ``rne16(f_a * f_b + m_a * m_b)``, whose second product is exact. So a result
-    is rounded once. SUM, PRODUCT and ROTATE take a row of b with each row of a. The parent keeps
-    ``operation``, ``scalar`` and ``scale`` constant while words are inside.
+    is rounded once. SUM, PRODUCT, MINIMUM, MAXIMUM and ROTATE take a row of b with each row of a.
+    Without ``bounds`` the lanes never get MINIMUM or MAXIMUM. The parent keeps ``operation``,
+    ``scalar`` and ``scale`` constant while words are inside.
 
     Latency: row to its first result 5 cycles, weight to its result 4. Throughput: ``width``
     elements per cycle, ELEMENT ``functions`` per cycle. ``a.ready`` and ``b.ready`` depend
@@ -125,8 +130,10 @@ class KllmVectorLanes(Block):
             single.eq(operation == Operation.ELEMENT),
             scores.eq(operation == Operation.SCORE),
             scales.eq(operation == Operation.SCALE),
-            uses_b.eq(pair | (operation == Operation.SUM) | (operation == Operation.PRODUCT)),
         ]
+        with m.Switch(operation):
+            with m.Case(*BINARIES, Operation.ROTATE):
+                m.d.comb += uses_b.eq(1)
 
         # The rows in work: one of each operand, or two of each in ROTATE.
         low_valid = Signal()
@@ -188,6 +195,8 @@ class KllmVectorLanes(Block):
         m.d.comb += is_upper.eq(pair & (beat >= beats))
         for lane, words in enumerate(zip(*slices, strict=True)):
             factors = _factors(m, lane, operation, self.scalar, is_upper, words)
+            if config.bounds:
+                _bound(m, lane, operation, words[0], words[1], factors)
             with m.If(scales):
                 m.d.comb += factors.f_a.eq(self.weight.p.word[lane])
             i_ready, o_valid, y = _lane(
@@ -238,6 +247,20 @@ def _factors(m: Module, lane: int, operation, scalar, is_upper, words) -> data.V
         with m.Case(Operation.SUM):
             m.d.comb += [factors.f_b.eq(scalar), factors.m_a.eq(b)]
     return factors
+
+
+def _bound(m: Module, lane: int, operation, a, b, factors) -> None:
+    """MINIMUM and MAXIMUM: f_a is a or b, and a NaN of both if there is one."""
+    lesser = Signal(name=f"lesser_{lane}")  # in the order in which -0 is below +0
+    first = Signal(name=f"first_{lane}")
+    with m.If(a[-1] != b[-1]):
+        m.d.comb += lesser.eq(a[-1])
+    with m.Else():
+        m.d.comb += lesser.eq((a[:-1] < b[:-1]) ^ a[-1])
+    m.d.comb += first.eq(is_nan(a) | (~is_nan(b) & (lesser ^ (operation == Operation.MAXIMUM))))
+    with m.Switch(operation):
+        with m.Case(Operation.MINIMUM, Operation.MAXIMUM):
+            m.d.comb += factors.f_a.eq(Mux(first, a, b))
 
 
 def _lane(m: Module, lane: int, valid, factors, scales, scale, ready):
