@@ -6,7 +6,7 @@ comparisons.
 Shown to fail:
 
 - the last bit of golden's GELU;
-- the last bit of golden's exact GELU, MINIMUM for MAXIMUM;
+- the last bit of golden's exact GELU;
 - golden's MATMUL DIRECT without its stride of rows;
 - the last bit of a bias, or of a gamma, on the chip alone.
 """

@@ -188,7 +188,7 @@ def _image(name: str, **fields: object) -> ModelImage:
 def test_a_cap_changes_no_word_but_by_its_function() -> None:
     """Under a cap of 2 the words are twice TANH of half of the logits without a cap.
 
-    Shown to fail: logits without TANH; 1/cap left out of the head; the cap rounded twice.
+    Shown to fail: logits without TANH; 1/cap left out of the head; another factor of AXPY.
     """
     made = []
     for cap in (2.0, None):

@@ -83,4 +83,4 @@ def test_a_packed_family_computes_its_model(name: str, tmp_path: Path) -> None:
         model = checkpoint.load(tmp_path / "model").model
         real = model(ids[None]).logits[0].double().flatten()
     assert float(torch.corrcoef(torch.stack((got, real)))[0, 1]) > LEAST.get(name, 0.9)
-    assert 0.85 < float((got @ real) / (real @ real)) < 1.15
+    assert 0.75 < float((got @ real) / (real @ real)) < 1.25
