@@ -84,7 +84,8 @@ def test_attention_follows_its_definition(size, rows):
 def test_caps_and_sinks_follow_their_definition(cap):
     """Sinks above all scores, among them, and far below; -infinity is none.
 
-    Shown to fail: PLANTED.
+    Shown to fail: a sink that the cap applies to, or one counted twice; the sink of the
+    neighbouring query; sinks left out.
     """
     rng = np.random.default_rng(cap)
     q, k, v = ordinary(rng, 6, 16), ordinary(rng, 9, 16), ordinary(rng, 9, 16)
@@ -124,7 +125,7 @@ def test_faults_of_sinks():
 def test_sinks_are_those_of_gpt_oss():
     """The attention function of transformers' gpt-oss, and that of gemma2 with its cap.
 
-    Shown to fail: the sink of the neighbouring head; a sink with a value of 1.
+    Shown to fail: the sink of the neighbouring head.
     """
     from transformers.models.gemma2.modeling_gemma2 import eager_attention_forward as capped
     from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward as with_sinks

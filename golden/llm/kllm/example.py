@@ -175,7 +175,9 @@ def random_model(kind: Kind, seed: int = 0, unified: bool = True) -> Any:
                 parameter.normal_(0, kind.embedding)
             elif parameter.ndim == 2:
                 parameter *= 4
-            elif name.endswith(("bias", "sinks")):
+            elif name.endswith("sinks"):  # near the largest scores of a token
+                parameter.normal_(3, 1.5)
+            elif name.endswith("bias"):
                 parameter.normal_(0, 0.5)
             else:
                 parameter.uniform_(0.5, 2)
