@@ -70,9 +70,9 @@ def fold(words: Tensor, first: int, k: int, held: Tensor) -> tuple[Tensor, bool]
 
 
 def word_of(rank: int) -> int:
-    """The FP16 word of a rank; +0 of both zeros."""
+    """The FP16 word of a rank; +0 of both zeros and of no element."""
     key = (rank >> ID_BITS) - KEY_ZERO
-    return key if key >= 0 else FP16.sign_bit - key
+    return key if key >= 0 else (FP16.sign_bit - key) % (1 << FP16.bits)
 
 
 def threefry(key_0: Any, key_1: Any, counter_0: Any, counter_1: Any) -> tuple[Any, Any]:
