@@ -7,7 +7,8 @@ Shown to fail:
 
 - the last bit of golden's GELU;
 - golden's MATMUL DIRECT without its stride of rows;
-- the last bit of a bias, or of a gamma, on the chip alone.
+- the last bit of a bias, or of a gamma, on the chip alone;
+- the choice of the rank after, on the chip alone; a base that is left out there.
 """
 
 import dataclasses
@@ -31,6 +32,7 @@ WINDOWED = dataclasses.replace(
         SMALL.machine, cache=dataclasses.replace(SMALL.machine.cache, windows=True)
     ),
 )
+EXPERTS = dataclasses.replace(SMALL, machine=dataclasses.replace(SMALL.machine, experts=3))
 CONTEXT = 9
 # What is fused, quantized and centred, parts, and new tokens; each kind has one of them.
 OPTIONS = (
@@ -45,8 +47,11 @@ def test_layer(number, name, seed):
     """The context and the layer, then the final state."""
     found = example(name)
     options, tokens = OPTIONS[number % len(OPTIONS)]
+    has_experts = bool(found.weights.shape.experts)
+    if has_experts:  # in no parts; each token of two has experts of its own
+        options, tokens = OPTIONS[number % 2]
     quantized = quantize_layer(found.weights, found.seen, options=options)
-    config = WINDOWED if found.weights.shape.window else SMALL
+    config = WINDOWED if found.weights.shape.window else EXPERTS if has_experts else SMALL
     compiled = compile_layer(quantized, config.machine, tokens, CONTEXT)
     new = slice(CONTEXT, CONTEXT + tokens)
     history = history_of(quantized, found.seen["k"][:CONTEXT], found.seen["v"][:CONTEXT])

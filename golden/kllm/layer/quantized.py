@@ -97,7 +97,7 @@ class QuantizedLayer:
             elif kind in ("codebook", "vector"):
                 (codebook if kind == "codebook" else vector)[rest] = torch.from_numpy(array)
             else:
-                matmul, _, field = rest.partition(".")
+                matmul, _, field = rest.rpartition(".")
                 weight.setdefault(matmul, {})[field] = torch.from_numpy(array)
         return cls(
             shape=LayerShape(**parts["shape"]),
