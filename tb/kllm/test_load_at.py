@@ -87,7 +87,8 @@ class Maker:
         """The ids of each place's choices, the best first, with any words; None: no element."""
         rng, made = self.rng, []
         for each in ids:
-            keys = rng.choice([0x8000, 0x8001, 0x7FFF, int(rng.integers(0x0400, 0xFC01))], len(each))
+            some = [0x8000, 0x8001, 0x7FFF, int(rng.integers(0x0400, 0xFC01))]
+            keys = rng.choice(some, len(each))
             ranks = [
                 0 if number is None else int(key) << ID_BITS | (1 << ID_BITS) - 1 - number
                 for key, number in zip(keys, each, strict=True)

@@ -54,8 +54,9 @@ from tests.kllm.plain_layer import Plain, plain
 
 CACHED = MachineConfig.parse(
     MACHINES["small_cache"],
-    ["cache.pages=512", "cache.page_bytes=512", "cache.max_tokens=160", "cache.windows=true", "experts=4"],
-)
+    ["cache.pages=512", "cache.page_bytes=512", "cache.max_tokens=160", "cache.windows=true",
+     "experts=4"],
+)  # fmt: skip
 assert isinstance(CACHED, MachineConfig)
 OPTIONS = (
     (LayerOptions(), 1),

@@ -51,7 +51,8 @@ def loaded(places, *, faults=(), **operands) -> tuple[Machine, CommandStatus]:
     machine.cache.batch[: len(places)] = places
     wanted = {"address": 7, "rows": 3, "index": Index.TOKEN, "limit": 6, "dst": 20, "stride": 5}
     wanted |= {"tokens": len(places)} | operands
-    return machine, machine.step(encode(Opcode.LOAD_AT, 9, {}, COMMANDS[Opcode.LOAD_AT].defaults | wanted)).status
+    operands = COMMANDS[Opcode.LOAD_AT].defaults | wanted
+    return machine, machine.step(encode(Opcode.LOAD_AT, 9, {}, operands)).status
 
 
 def row(number: int) -> int:

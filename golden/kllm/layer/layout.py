@@ -63,7 +63,7 @@ def router_image(number: int) -> str:
 
 
 def in_tables(names: Iterable[str]) -> list[str]:
-    """The names, each once, those of a matmul one after the other: LOAD_AT takes them as a table."""
+    """The names, each once, those of a matmul one after the other, as LOAD_AT takes a table."""
     found = dict.fromkeys(names)
     kinds = dict.fromkeys(matmul_of(name) for name in found)
     return [name for kind in kinds for name in found if matmul_of(name) == kind]

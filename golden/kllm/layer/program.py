@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from golden.config import ConfigError
+from golden.index.format import K_MAX
 from golden.kllm.assembler import Assembler, Slots, Vector
 from golden.kllm.config import MachineConfig, outlier_count
-from golden.index.format import K_MAX
 from golden.kllm.flow import ROUTER, SITES, site_of
 from golden.kllm.isa import (
     ROW_ELEMENTS,

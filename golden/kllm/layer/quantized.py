@@ -204,7 +204,9 @@ def multiplied(
     if not factor.keys() & {kind_of(name) for name in linears}:
         return weight
     sizes = linear_sizes(shape)
-    by = [torch.full((sizes[kind_of(name)][1],), factor.get(kind_of(name), 1.0)) for name in linears]
+    by = [
+        torch.full((sizes[kind][1],), factor.get(kind, 1.0)) for kind in map(kind_of, linears)
+    ]
     scale = bits_from_float(float_from_bits(weight.scale) * torch.cat(by).double())
     return dataclasses.replace(weight, scale=scale)
 

@@ -17,7 +17,8 @@ class KllmMatmulCheck(Block):
     """``range_fault`` = the command's operands are outside the ranges of golden.kllm.isa.
 
     ``words``, ``rows`` and ``beats`` are the sizes of a token of MATMUL, and of the packet of
-    LANE_CODEBOOK; with the field ``based`` WEIGHT_BASE has 2 words. A row is 16 words. A beat is ``lane.elements`` words.
+    LANE_CODEBOOK. With the field ``based`` WEIGHT_BASE has 2 words. A row is 16 words. A beat is
+    ``lane.elements`` words.
 
     Latency: 1 cycle from ``command`` to every output. ``command`` must not change meanwhile.
     The outputs of an unknown opcode have no meaning. Golden: golden.kllm.issue.is_outside.

@@ -82,8 +82,8 @@ class KllmLoadAt(Block):
     Token t of a command is that of place ``place + t`` of the batch: ``entry`` depends
     combinationally on ``index``. With ``experts`` the index may be the id of ``choice``, which is
     that of ``index`` and ``rank`` a cycle later. It needs no token at the place. Or the rows are
-    the word of ``choice``, and nothing is read. Entry n begins at row ``address + n * rows`` of the data memory. Each token has its
-    rows in turn, and the status has the faults of all of them:
+    the word of ``choice``, and nothing is read. Entry n begins at row ``address + n * rows`` of the
+    data memory. Each token has its rows in turn, and the status has the faults of all of them:
 
         token                                        its rows          fault
         none at the place                            zeros
@@ -94,11 +94,12 @@ class KllmLoadAt(Block):
 
     Of the first two nothing is read, and neither is what ends above the memory. RANGE: rows or
     tokens is 0, a place is above ``places``, or a destination leaves the vector memory; without
-    ``experts`` also a choice, or a place or rank that is not 0. Nothing is read or written then. The block requests the entries of the next tokens while rows of a token
-    are written: one row per cycle. Golden: golden.kllm.machine.
+    ``experts`` also a choice, or a place or rank that is not 0. Nothing is read or written then.
+    The block requests the entries of the next tokens while rows of a token are written: one row per
+    cycle. Golden: golden.kllm.machine.
 
-    The first ``read`` comes 4 cycles after its command, 5 with ``experts``. A row is written in the cycle in which its
-    data comes. After an error the block accepts all rows of the entry, then writes the token's rows
+    The first ``read`` comes 4 cycles after its command, 5 with ``experts``. A row is written in the
+    cycle in which its data comes. After an error the block accepts all rows of the entry, then writes the token's rows
     again. The status comes one cycle after the last row. No combinational path leads from the read
     data to the read command.
     """

@@ -60,12 +60,13 @@ class KllmTopK(Block):
     Place ``chooses`` has ``choice.k`` best elements, and one without ``top`` has a single one. At
     ``end`` ``o`` is the id of one of them: the best, or where k is above 1 one that ``kllm_draw``
     draws. With ``experts``, a command with ``route`` keeps so many elements of each place. At
-    ``end`` these are ``chosen``, the best one last, and ``o`` has none. RANGE: length or tokens is 0, a place is above ``places``, a row leaves the vector
-    memory, or route is above ``experts``. Nothing changes then. NONFINITE: an element is NaN. After reset no token has a best one.
-    Golden: golden.kllm.top_k.
+    ``end`` these are ``chosen``, the best one last, and ``o`` has none. RANGE: length or tokens is
+    0, a place is above ``places``, a row leaves the vector memory, or route is above ``experts``.
+    Nothing changes then. NONFINITE: an element is NaN. After reset no token has a best one. Golden:
+    golden.kllm.top_k.
 
-    One list of ``size`` elements is in registers, the best first, and the lists of all places are in
-    a RAM. A token's list comes into the registers before its rows, an element per cycle, and goes
+    One list of ``size`` elements is in registers, the best first, and the lists of all places are
+    in a RAM. A token's list comes into the registers before its rows, an element per cycle, and goes
     back after them. Of a row the elements count that are above the worst of the list. Its best one
     enters the list first. Where k is above 1 the others follow in their order, one per cycle, and
     the next rows wait. Otherwise each row takes a cycle.
