@@ -17,8 +17,7 @@ A failed command leaves vector memory and slots as they were, with these excepti
 - SOFTMAX writes the rows that have a result;
 - QUANTIZE and QUANTIZE_INTEGER fill the slots of the good tokens and empty those of the others;
 - APPEND and ATTEND do the tokens that have no fault;
-- LOAD_AT fills with zeros where an index has no entry or a place no choice of the rank, and with
-  NaN where the memory has an error;
+- LOAD_AT fills with zeros where there is no entry or no choice, and with NaN after an error;
 - TOP_K with NONFINITE leaves NaN out and gives its ids;
 - ATTEND with BUS_ERROR or NONFINITE writes NaN for what has no result;
 - LANE_CODEBOOK and ACTIVATION_CODEBOOK with a word beyond -1..1 leave no codebook.

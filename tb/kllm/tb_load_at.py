@@ -49,7 +49,7 @@ class Commands(Served, Followed):
             self.choose(bench, place)
 
     def choose(self, bench, place: int) -> None:
-        """The choice that was asked for in the cycle before; without one anything."""
+        """The choice that was requested in the cycle before; without one anything."""
         choices = self.steps[min(self.done, len(self.steps) - 1)]["choices"]
         at, rank = self.asked
         held = choices[at] if at < len(choices) else []

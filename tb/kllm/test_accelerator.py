@@ -306,13 +306,10 @@ def test_cache(testcase, seed):
 @pytest.mark.telling("programs", "abort_at_random")
 @pytest.mark.parametrize("testcase", ["programs", "abort_at_random", "reset_at_random"])
 def test_experts(testcase, seed):
-    """Choices of TOP_K that LOAD_AT and WEIGHT_BASE follow, with and without packets by row.
-
-    Shown to fail: ``index`` and ``rank`` of LOAD_AT that do not reach the choices.
-    """
+    """Choices of TOP_K that LOAD_AT and WEIGHT_BASE follow, with and without packets by row."""
     for config, first in ((EXPERTS, 1300), (EXPERTS_BY_ROW, 1500)):
         faulty, clean = (
-            programs(seed + first + 100 * faults, 2, 90, faults, 2, config, Opcode.WEIGHT_BASE)
+            programs(seed + first + 100 * faults, 4, 90, faults, 2, config, Opcode.WEIGHT_BASE)
             for faults in (True, False)
         )
         run(seed, testcase, config, faulty=faulty, clean=clean)

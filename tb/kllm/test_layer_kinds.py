@@ -7,8 +7,7 @@ Shown to fail:
 
 - the last bit of golden's GELU;
 - golden's MATMUL DIRECT without its stride of rows;
-- the last bit of a bias, or of a gamma, on the chip alone;
-- the choice of the rank after, on the chip alone; a base that is left out there.
+- the last bit of a bias, or of a gamma, on the chip alone.
 """
 
 import dataclasses

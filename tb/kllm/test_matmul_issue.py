@@ -27,8 +27,7 @@ Shown to fail with:
 - in fixed point: C_B judged as a product, or the grid of the other mode
 - in rows: a word after the centroids that is judged
 - several tokens, or those of DIRECT, told as one of a slot
-- with bases: a base that is added to every address, or to none; its words in the other order, or
-  the upper one lost; one that a refused, or an aborted, WEIGHT_BASE changes
+- with bases: a base that is added to every address, or to none; its words in the other order
 - a based MATMUL that requests weights before the base has come
 - a base that is judged as a packet, that goes to the lanes, or that unloads the codebook
 """

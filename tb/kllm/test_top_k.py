@@ -123,7 +123,7 @@ class Maker:
         return made
 
     def chosen(self, o: dict[str, int]) -> list[int]:
-        """What stays of each place, the best one last; a rank without an element is 0."""
+        """The elements that stay of each place, the best one last; without one 0."""
         made = []
         for place in range(o["place"], o["place"] + o["tokens"]):
             ranks = self.machine.choices[place].tolist()

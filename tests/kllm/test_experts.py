@@ -2,10 +2,10 @@
 
 Shown to fail:
 
-- of equal elements the higher id first; choices of a command without ``end``, or of the token
-  before; a choice of the neighbour's place, or of rank 0 for each rank;
-- a base that a MATMUL without ``based`` takes, or that one with ``based`` leaves out; its words in
-  the other order; an address beyond 2**32 that does not begin again;
+- of equal elements the higher id first; choices of a command without ``end``;
+- a choice of the neighbour's place, or of rank 0 for each rank;
+- a base that a MATMUL without ``based`` takes, or that one with ``based`` leaves out;
+- a base of words in the other order; an address beyond 2**32 that does not begin again;
 - a choice that needs a token; a rank that the place does not have, with an entry;
 - in a layer: the experts of the first token for all; two images of the router.
 """
@@ -79,7 +79,7 @@ class Bench:
 
 
 def test_entries_and_words_of_choices() -> None:
-    """Of each place its own, though no place has a token; ties go to the lower id."""
+    """Each place has its own, though none has a token; ties go to the lower id."""
     bench = Bench()
     assert not bench.choose([0.5, 3, 1, 3], [2, -1, 2, 2], [-4, -3, -2, -1])
     assert not bench.machine.readback

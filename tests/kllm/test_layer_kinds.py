@@ -10,8 +10,8 @@ Each of these fails ``test_machine_computes_the_layer``:
 - the elements of a head in the model's order, in k alone too; ROTARY in a layer without it;
 - SiLU in the place of GELU;
 - the factor of what a layer adds left out, or that of down alone;
-- with experts: weights that are not divided by their sum, or are where the model does not; the
-  weight, the packet or the base of another rank; the first image of the router alone.
+- with experts: weights that are not divided by their sum, or are where the model does not;
+- with experts: the weight, the packet or the base of another rank.
 
 The last ones stop at the comparison with transformers.
 """

@@ -162,7 +162,7 @@ def quantize_layer(
 def router_weights(real: Tensor, first: QuantizedWeight) -> dict[str, QuantizedWeight]:
     """The images of the router: each, of one codebook, is what those before it leave of ``real``.
 
-    A choice of experts has no tolerance, so they are as near to the weights as FP16 logits ask for.
+    A choice of experts has no tolerance, so they are as near to the weights as FP16 logits are.
     """
     made, left = {router_image(0): first}, real - first.dequantize().t()
     for number in range(1, ROUTER_IMAGES):

@@ -93,15 +93,15 @@ class KllmLoadAt(Block):
         entry ends above byte ``2**address_bits``
 
     Of the first two nothing is read, and neither is what ends above the memory. RANGE: rows or
-    tokens is 0, a place is above ``places``, or a destination leaves the vector memory; without
-    ``experts`` also a choice, or a place or rank that is not 0. Nothing is read or written then.
-    The block requests the entries of the next tokens while rows of a token are written: one row per
-    cycle. Golden: golden.kllm.machine.
+    tokens is 0, a place is above ``places``, or a destination leaves the vector memory. Without
+    ``experts`` a choice is RANGE too, and so is a place or rank that is not 0. Nothing is read
+    or written then. The block requests the entries of the next tokens while rows of a token are
+    written: one row per cycle. Golden: golden.kllm.machine.
 
     The first ``read`` comes 4 cycles after its command, 5 with ``experts``. A row is written in the
-    cycle in which its data comes. After an error the block accepts all rows of the entry, then writes the token's rows
-    again. The status comes one cycle after the last row. No combinational path leads from the read
-    data to the read command.
+    cycle in which its data comes. After an error the block accepts all rows of the entry, then
+    writes the token's rows again. The status comes one cycle after the last row. No combinational
+    path leads from the read data to the read command.
     """
 
     tier = Tier.PART

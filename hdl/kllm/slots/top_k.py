@@ -66,10 +66,10 @@ class KllmTopK(Block):
     golden.kllm.top_k.
 
     One list of ``size`` elements is in registers, the best first, and the lists of all places are
-    in a RAM. A token's list comes into the registers before its rows, an element per cycle, and goes
-    back after them. Of a row the elements count that are above the worst of the list. Its best one
-    enters the list first. Where k is above 1 the others follow in their order, one per cycle, and
-    the next rows wait. Otherwise each row takes a cycle.
+    in a RAM. A token's list comes into the registers before its rows, an element per cycle, and
+    goes back after them. Of a row the elements count that are above the worst of the list. Its best
+    one enters the list first. Where k is above 1 the others follow in their order, one per cycle,
+    and the next rows wait. Otherwise each row takes a cycle.
 
     The first row is requested 2 cycles after its command. A row without such elements takes two
     levels of comparisons and two more, a cycle each. The delays are those of a list of k elements.
