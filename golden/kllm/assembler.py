@@ -102,7 +102,7 @@ def overlap(opcode: Opcode, operands: Mapping[str, int], config: MachineConfig) 
 
 
 def _places(config: MachineConfig) -> dict[str, int]:
-    return {"rows": config.vector_rows, "slots": config.slots}
+    return {"rows": config.vector_rows, "slots": config.slots, "choices": config.batch}
 
 
 def _refusal(
@@ -280,13 +280,16 @@ class Assembler:
             rows = dst.rows
         return self.emit(Opcode.LOAD, {"address": address, "rows": rows, "dst": _row(dst)})
 
-    def load_at(self, *, address: int, rows: int, index: Index, limit: int, dst: Vector) -> int:
-        """``rows``: of an entry; ``dst`` gives tokens and stride."""
+    def load_at(
+        self, *, address: int, rows: int, index: Index, limit: int, dst: Vector, place: int = 0,
+        rank: int = 0,
+    ) -> int:  # fmt: skip
+        """``rows``: of an entry; ``dst`` gives tokens and stride; ``place``: of the first token."""
         return self.emit(
             Opcode.LOAD_AT,
             {
                 "address": address, "rows": rows, "index": index, "limit": limit, "dst": dst.row,
-                "stride": dst.stride, "tokens": dst.tokens,
+                "stride": dst.stride, "tokens": dst.tokens, "place": place, "rank": rank,
             },
         )  # fmt: skip
 
@@ -333,16 +336,20 @@ class Assembler:
         src: Vector | None = None,
         mode: MatmulMode = MatmulMode.KMEANS,
         fold_norm: bool = False,
+        based: bool = False,
     ) -> int:
         """``dst`` gives outputs, tokens and stride; ``src`` the tokens of DIRECT."""
         operands = {
             "mode": mode, "slot": _slot(slot, dst.tokens), "tokens": dst.tokens, "length": length,
             "outputs": dst.length, "weights": weights, "dst": dst.row, "stride": dst.stride,
-            "fold_norm": int(fold_norm),
+            "fold_norm": int(fold_norm), "based": int(based),
         }  # fmt: skip
         if src is not None:
             operands |= {"src": src.row, "src_stride": src.stride}
         return self.emit(Opcode.MATMUL, operands)
+
+    def weight_base(self, *, src: Vector | int) -> int:
+        return self.emit(Opcode.WEIGHT_BASE, {"src": _row(src)})
 
     def binary(self, *, op: Binary, a: Vector, b: Vector, dst: Vector) -> int:
         """``dst`` gives tokens and length; an operand of one token is repeated for all."""
@@ -462,17 +469,19 @@ class Assembler:
         return self.emit(Opcode.READ_SLOT, {"slot": _slot(slot, 1)})
 
     def top_k(
-        self, *, src: Vector, first: int = 0, place: int = 0, begin: bool = True, end: bool = True
-    ) -> int:
+        self, *, src: Vector, first: int = 0, place: int = 0, begin: bool = True, end: bool = True,
+        route: int = 0,
+    ) -> int:  # fmt: skip
         """``src`` gives tokens, stride and length; ``first``: id of a token's first element.
 
-        place: that of the first token.
+        place: that of the first token; route: elements that stay as choices.
         """
         return self.emit(
             Opcode.TOP_K,
             {
                 "src": src.row, "stride": src.stride, "tokens": src.tokens, "length": src.length,
                 "first": first, "place": place, "begin": int(begin), "end": int(end),
+                "route": route,
             },
         )  # fmt: skip
 

@@ -165,6 +165,7 @@ CYCLES: dict[Opcode, Count] = {
     Opcode.QUANTIZE_INTEGER: _quantize_integer,
     Opcode.LANE_CODEBOOK: _lane_codebook,
     Opcode.MATMUL: _matmul,
+    Opcode.WEIGHT_BASE: lambda _o, _config, rates: (1 if rates.packet_words > 1 else 2, "words"),
     Opcode.BINARY: _elementwise(),
     Opcode.AXPY: _elementwise(),
     Opcode.ROTARY: _rotary,

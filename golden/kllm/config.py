@@ -152,6 +152,7 @@ class MachineConfig(Shape):
     queries: int = bounded(0, 0, 8, "query heads of each KV head in ATTEND; 0: any number")
     engines: int = bounded(1, 1, 16, "parts of the cache, each of equally many KV heads")
     extra: FunctionShape = nested(FunctionShape, "functions that not every machine has")
+    experts: int = bounded(0, 0, 16, "most experts that a token passes; 0: no choices")
 
     def __post_init__(self) -> None:
         if self.lane.columns % ROW_ELEMENTS:
@@ -165,6 +166,8 @@ class MachineConfig(Shape):
         kv = self.cache.kv
         if kv.heads % self.engines:
             self._refuse("engines", f"a divisor of cache.kv.heads = {kv.heads}")
+        if self.experts and not self.batch:
+            self._refuse("experts", "0 without a batch")
         if kv.groups > 1 and kv.groups % self.engines:
             self._refuse("engines", f"a divisor of cache.kv.groups = {kv.groups}")
 
@@ -191,11 +194,14 @@ class MachineConfig(Shape):
     def word(self) -> int:
         """CRC-32 of all fields: what a program for another machine has is another word.
 
-        One engine is not said, so a machine's word is the one that it had without the field.
+        One engine is not said, and neither is a machine without experts, so a machine's word is the
+        one that it had without the field.
         """
         said = repr(self)
         if self.engines == 1:
             said = said.replace(", engines=1", "")
+        if not self.experts:
+            said = said.replace(", experts=0", "")
         return zlib.crc32(said.encode())
 
     @property

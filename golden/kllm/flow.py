@@ -77,6 +77,10 @@ _ALL_LINEARS = (
 )
 LINEARS = {linear.name: linear for linear in _ALL_LINEARS}
 
+NETWORK = ("gate", "up", "down")  # linear layers of the feed-forward network
+# With experts the network is there once for each: gate.3 is that of expert 3. The router chooses.
+ROUTER = "router"
+
 # Linear layers that one matmul computes, by the name of that matmul.
 FUSED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
 
@@ -157,6 +161,20 @@ def matmuls(fuse: bool, intermediate: int, gated: bool = True) -> dict[str, tupl
     return made
 
 
+def kind_of(name: str) -> str:
+    """``gate`` of ``gate.3``"""
+    return name.partition(".")[0]
+
+
+def norm_of(linear: str) -> str | None:
+    """The norm before a linear layer, of an expert or not."""
+    kind = kind_of(linear)
+    return LINEARS["up" if kind == ROUTER else kind].norm
+
+
 def site_of(matmul: str) -> Site:
-    """Returns the site that a matmul, fused or not, is applied to."""
+    """Returns the site that a matmul, fused or not, of an expert or not, is applied to."""
+    matmul = kind_of(matmul)
+    if matmul == ROUTER:
+        return SITES["post"]
     return SITES[LINEARS[FUSED.get(matmul, (matmul,))[0]].site]

@@ -106,6 +106,7 @@ class Opcode(IntEnum):
     QUANTIZE_INTEGER = 0x12
     LANE_CODEBOOK = 0x20
     MATMUL = 0x21
+    WEIGHT_BASE = 0x22
     BINARY = 0x30
     AXPY = 0x31
     ROTARY = 0x32
@@ -270,10 +271,16 @@ class Scalar(IntEnum):
 
 
 class Index(IntEnum):
-    """LOAD_AT takes one of these of a token as the index of an entry."""
+    """LOAD_AT takes one of these of a token as the index of an entry.
+
+    A choice is what TOP_K with ``route`` has left of the place, which needs no token. CHOICE_VALUE
+    takes no entry of the data memory: all elements of the rows are the word of the choice.
+    """
 
     TOKEN = 0  # its id
     POSITION = 1  # its position in its sequence
+    CHOICE = 2  # the id of its choice of a rank
+    CHOICE_VALUE = 3  # the same, but the rows are its word
 
 
 class Function(IntEnum):
@@ -312,6 +319,16 @@ def _count(name: str) -> Size:
 
 def _fixed(count: int) -> Size:
     return lambda _operands, _machine: count
+
+
+def _chosen(operands: Operands, _machine: Any) -> int:
+    """Places of the batch whose choices LOAD_AT reads."""
+    return operands["tokens"] if operands["index"] >= Index.CHOICE else 0
+
+
+def _choosing(operands: Operands, _machine: Any) -> int:
+    """Places of the batch whose choices TOP_K may write."""
+    return operands["tokens"] if operands["route"] else 0
 
 
 def _cached_rows(operands: Operands, machine: Any) -> int:
@@ -379,7 +396,8 @@ _TOKENS = _value("tokens", 8, "tokens, 1 at least", 1, least=1)
 _LENGTH = _value("length", 16, "elements of each token, 1 at least", least=1)
 _ELEMENTS = _rows_of("length")
 _FUNCTION = _value("function", 4, "Function", selector=Function, served=_functions)
-_PLACE = _value("place", 8, "place of the batch of the first token", 0)
+_PLACE_TEXT = "place of the batch of the first token"
+_PLACE = _value("place", 8, _PLACE_TEXT, 0)
 _LAYER = _value("layer", 8, "layer of the cache")
 
 _TABLE = (
@@ -394,15 +412,20 @@ _TABLE = (
     ),
     Command(
         Opcode.LOAD_AT, Unit.LOAD,
-        "V[dst + t * stride] = entry of the index of place t of the batch, rows each, t < tokens",
+        "V[dst + t * stride] = entry of the index of place + t of the batch, rows each, t < tokens",
         (
             _value("address", 32, "row of the data memory where entry 0 begins"),
             _value("rows", 16, "rows of an entry, 1 at least", least=1),
-            _value("index", 1, "Index", selector=Index),
+            _value("index", 2, "Index; 0 or 1 where the machine has no experts", selector=Index),
             _value("limit", 24, "entries; an index of so many or more has none"),
             _row("dst", "first destination", _writes(_count("rows"), "stride")),
             _stride("stride", "rows from token to token"),
             _TOKENS,
+            Operand(
+                "place", 8, f"{_PLACE_TEXT}; 0 without experts",
+                Touch("choices", False, _chosen), 0,
+            ),
+            _value("rank", 8, "rank of a choice, 0 the best; 0 without experts", 0),
         ),
         needs=Unit.CACHE,
     ),
@@ -471,7 +494,14 @@ _TABLE = (
                 _reads(_ELEMENTS, "src_stride", when=("mode", MatmulMode.DIRECT)), 0,
             ),
             _stride("src_stride", "DIRECT: rows from token to token of the source"),
+            _value("based", 1, "1: the base is added to ``weights``; 0 without experts", 0),
         ),
+    ),
+    Command(
+        Opcode.WEIGHT_BASE, Unit.MATMUL,
+        "base of MATMULs with ``based`` = the first two words of row src, the lower one first",
+        (_row("src", "base", _reads(_fixed(1))),),
+        needs=Unit.CACHE,
     ),
     Command(
         Opcode.BINARY, Unit.FUNCTION,
@@ -592,9 +622,12 @@ _TABLE = (
             _TOKENS,
             _LENGTH,
             _value("first", 24, "id of a token's first element"),
-            _PLACE,
+            Operand("place", 8, _PLACE_TEXT, Touch("choices", True, _choosing), 0),
             _value("begin", 1, "1: what was best before does not count", 1),
-            _value("end", 1, "1: gives an id of each token to the host", 1),
+            _value("end", 1, "1: gives an id of each token to the host, or its choices", 1),
+            _value(
+                "route", 8, "elements that stay as choices of the place; 0: one goes to the host", 0
+            ),
         ),
         needs=Unit.CACHE,
     ),

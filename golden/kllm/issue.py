@@ -62,6 +62,8 @@ def is_outside(config: MachineConfig, o: Mapping[str, int]) -> bool:
 
     if mode not in tuple(MatmulMode) or not tokens or not 1 <= length <= longest:
         return True
+    if o["based"] and not config.experts:
+        return True
     if not o["outputs"] or is_beyond(o["dst"], o["stride"], o["outputs"]):
         return True
     if tokens > 1 and beats(length, config.elements) > config.replay_beats:
@@ -97,8 +99,20 @@ def matmul_fault(
     return CommandStatus(0)
 
 
-def issue(config: MachineConfig, o: Mapping[str, int], fault: CommandStatus = _NO_FAULT) -> Issued:
-    """Gives the work that a MATMUL starts.
+def weight_address(o: Mapping[str, int], base: int) -> int:
+    """First word of the weights of a MATMUL, modulo 2**32; base: that of WEIGHT_BASE."""
+    return (o["weights"] + base * o["based"]) % (1 << 32)
+
+
+def base_rows(src: int) -> RowWork:
+    """The row of WEIGHT_BASE."""
+    return RowWork(src=src, stride=0, groups=1, tokens=1, rows=1, words=2)
+
+
+def issue(
+    config: MachineConfig, o: Mapping[str, int], fault: CommandStatus = _NO_FAULT, base: int = 0
+) -> Issued:
+    """Gives the work that a MATMUL starts; base: that of WEIGHT_BASE.
 
     fault: SLOT_MISMATCH, ABORTED or CODEBOOK_MISSING of one that ends after its weights were
     requested. Its ticket and its work are void.
@@ -111,7 +125,9 @@ def issue(config: MachineConfig, o: Mapping[str, int], fault: CommandStatus = _N
     if direct and not void:
         read = RowWork(src=o["src"], stride=o["src_stride"], rows=rows, words=o["length"], **sizes)
     return Issued(
-        supply={"address": o["weights"], "beats": count, "fold": o["fold_norm"], **sizes},
+        supply={
+            "address": weight_address(o, base), "beats": count, "fold": o["fold_norm"], **sizes
+        },
         ticket=Ticket(
             fault=int(fault), dst=o["dst"], stride=o["stride"], outputs=o["outputs"], void=void,
             **sizes,

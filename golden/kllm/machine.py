@@ -17,7 +17,7 @@ A failed command leaves vector memory and slots as they were, with these excepti
 - SOFTMAX writes the rows that have a result;
 - QUANTIZE and QUANTIZE_INTEGER fill the slots of the good tokens and empty those of the others;
 - APPEND and ATTEND do the tokens that have no fault;
-- LOAD_AT fills with zeros where an index has no entry, and with NaN where the memory has an error;
+- LOAD_AT fills with zeros where there is no entry or no choice, and with NaN after an error;
 - TOP_K with NONFINITE leaves NaN out and gives its ids;
 - ATTEND with BUS_ERROR or NONFINITE writes NaN for what has no result;
 - LANE_CODEBOOK and ACTIVATION_CODEBOOK with a word beyond -1..1 leave no codebook.
@@ -59,10 +59,16 @@ from golden.kllm.isa import (
     row_count,
     slot_word_count,
 )
-from golden.kllm.issue import codebook_fault, codebook_rows, matmul_fault
+from golden.kllm.issue import (
+    base_rows,
+    codebook_fault,
+    codebook_rows,
+    matmul_fault,
+    weight_address,
+)
 from golden.kllm.matmul import integer_matmul, matmul
 from golden.kllm.records import Packet, Tokens, Weight
-from golden.kllm.top_k import draw, fold, ids
+from golden.kllm.top_k import draw, fold, ids, word_of
 
 _MAGNITUDE = FP16.sign_bit - 1
 
@@ -119,7 +125,8 @@ class Machine:
 
     vector: (vector_rows, 16) int64 FP16 words; slots: ``Slot`` or None where not valid;
     data: rows of 32 bytes; weights: one memory per weight port; issued: commands per unit so far;
-    cache: its unit, if the machine has one; best: ranks of golden.kllm.top_k, of each token.
+    cache: its unit, if the machine has one; best: ranks of golden.kllm.top_k, of each token;
+    choices: those that TOP_K with ``route`` has left of each place; base: of weights.
     What hardware leaves undefined after reset (the vector memory) is 0 here: a program must not
     read what was not written.
     """
@@ -150,6 +157,8 @@ class Machine:
         self.lane_codebook: tuple[Codebook, Tensor] | None = None
         self.cache = CacheUnit(config.cache, config.batch, config.engines) if config.batch else None
         self.best = [torch.zeros(0, dtype=torch.int64)] * config.batch
+        self.choices = [torch.zeros(0, dtype=torch.int64)] * config.batch
+        self.base = 0
         self.issued = dict.fromkeys(Unit, 0)
         self.readback: list[int] = []  # words for the host, since the last run began
 
@@ -207,16 +216,27 @@ class Machine:
         assert self.cache is not None
         if self._refused(Opcode.LOAD_AT, o):
             return CommandStatus.RANGE
+        is_choice = o["index"] >= Index.CHOICE
+        if not self.config.experts and (is_choice or o["place"] or o["rank"]):
+            return CommandStatus.RANGE
         status = CommandStatus(0)
-        for t, place in enumerate(self.cache.batch[: o["tokens"]]):
+        for t in range(o["tokens"]):
+            place = self.cache.batch[o["place"] + t]
             words: Tensor | int = 0
-            if place is not None:
+            rank, index = 0, None
+            if is_choice:
+                held = self.choices[o["place"] + t]
+                rank = int(held[o["rank"]]) if o["rank"] < len(held) else 0
+                index = int(ids(torch.tensor(rank)))
+            elif place is not None:
                 index = place.position if o["index"] == Index.POSITION else place.token
-                if index < o["limit"]:
-                    words, fault = self._entry(o["address"] + index * o["rows"], o["rows"])
-                    status |= fault
-                else:
-                    status |= CommandStatus.RANGE
+            if index is not None and index >= o["limit"]:
+                status |= CommandStatus.RANGE
+            elif o["index"] == Index.CHOICE_VALUE:
+                words = word_of(rank)
+            elif index is not None:
+                words, fault = self._entry(o["address"] + index * o["rows"], o["rows"])
+                status |= fault
             row = o["dst"] + t * o["stride"]
             self.vector[row : row + o["rows"]] = words
         return status
@@ -312,6 +332,15 @@ class Machine:
         self.lane_codebook = None if fault else (Codebook(kind), packet)
         return fault
 
+    def _weight_base(self, src: int) -> CommandStatus:
+        if not self.config.experts:
+            return CommandStatus.MALFORMED
+        if src + base_rows(src).rows > self.config.vector_rows:
+            return CommandStatus.RANGE
+        low, high = self.vector[src, :2].tolist()
+        self.base = low | high << 16
+        return CommandStatus(0)
+
     def _weights(self, address: int, length: int, outputs: int) -> Weight | None:
         """(length, outputs) indices and (outputs,) scales; None: some port gave an error."""
         config = self.config
@@ -336,7 +365,7 @@ class Machine:
         config, tokens, length, outputs = self.config, o["tokens"], o["length"], o["outputs"]
         # Lanes compute whole groups: faults of columns after the outputs show in the status.
         whole = groups(outputs, config.group_outputs) * config.group_outputs
-        weights = self._weights(o["weights"], length, whole)
+        weights = self._weights(weight_address(o, self.base), length, whole)
         if weights is None:
             y = torch.full((tokens, outputs), FP16.canonical_nan)
             status = CommandStatus.BUS_ERROR
@@ -402,7 +431,7 @@ class Machine:
 
     def _top_k(self, **o: int) -> CommandStatus:
         assert self.cache is not None
-        if self._refused(Opcode.TOP_K, o):
+        if self._refused(Opcode.TOP_K, o) or o["route"] > self.config.experts:
             return CommandStatus.RANGE
         status = CommandStatus(0)
         vectors = self._tokens(o["src"], o["stride"], o["tokens"], o["length"])
@@ -410,11 +439,14 @@ class Machine:
             place = self.cache.batch[t]
             sampling = None if place is None else place.sampling
             k = 1 if sampling is None else min(max(sampling.k, 1), self.config.top)
+            k = o["route"] or k
             held = self.best[t][:0] if o["begin"] else self.best[t]
             self.best[t], is_nan = fold(words, o["first"], k, held)
             if is_nan:
                 status |= CommandStatus.NONFINITE
-            if o["end"]:
+            if o["end"] and o["route"]:
+                self.choices[t] = self.best[t]
+            elif o["end"]:
                 self.readback.append(self._choice(self.best[t], place if k > 1 else None))
         return status
 
@@ -431,7 +463,8 @@ class Machine:
 
     def _refused(self, opcode: Opcode, o: dict[str, int]) -> bool:
         """Whether a command of the batch is out of range."""
-        refused = COMMANDS[opcode].refusal(o, self.config, {"rows": self.config.vector_rows})
+        places = {"rows": self.config.vector_rows, "choices": self.config.batch}
+        refused = COMMANDS[opcode].refusal(o, self.config, places)
         return refused is not None or o.get("place", 0) + o["tokens"] > self.config.batch
 
     def _beyond(self, opcode: Opcode, o: dict[str, int]) -> bool:

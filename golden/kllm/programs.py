@@ -95,7 +95,8 @@ class _Maker:
 
     def __init__(self, config: MachineConfig, rng: np.random.Generator, faults: bool):
         self.config, self.rng, self.faults = config, rng, faults
-        self.constants: dict[str, list[int]] = {"activation": [], "kmeans": [], "integer": []}
+        kinds = ("activation", "kmeans", "integer", "base")
+        self.constants: dict[str, list[int]] = {kind: [] for kind in kinds}
         constant_rows = self._constants()
         self.first = len(constant_rows)  # rows of the vector memory with values, from here
         # An ATTEND needs queries and outputs of a whole batch.
@@ -125,7 +126,11 @@ class _Maker:
         self._emit(Opcode.LOAD, {"address": 0, "rows": self.rows, "dst": 0})
         if config.batch:  # what was best in a program before this one does not count
             every = {"src": self.first, "stride": 1, "tokens": config.batch, "length": 1}
-            self._emit(Opcode.TOP_K, every | {"first": 0, "place": 0, "begin": 1, "end": 0})
+            every |= {"first": 0, "place": 0, "begin": 1, "end": 0}
+            self._emit(Opcode.TOP_K, every)
+            if config.experts:  # and neither do its choices and its base
+                self._emit(Opcode.TOP_K, every | {"end": 1, "route": config.experts})
+                self._emit(Opcode.WEIGHT_BASE, {"src": self.constants["base"][0]})
 
     # Memories.
 
@@ -153,6 +158,8 @@ class _Maker:
             add("kmeans", codebook_packet(a, b, config.product, config.antisymmetric))
             v = self._book(config.bits_b, config.antisymmetric)
             add("integer", integer_packet(v, config.bits_a, config.product, config.antisymmetric))
+        for _ in range(3 if config.experts else 0):
+            add("base", self.rng.integers(0, 1 << 16, ROW_ELEMENTS))
         if self.faults:  # a word beyond 1: refused, and the codebook before it is gone
             rows[self.constants["activation"][1] + 1][1] = 0x3C01
             rows[self.constants["integer"][1]][2] = 0xC000
@@ -314,19 +321,27 @@ class _Maker:
             rows = int(rng.integers(1, 4))
             dst, stride = self._vector(ROW_ELEMENTS * rows, tokens)
             last = self.data_rows - rows * _ENTRIES
-            return Opcode.LOAD_AT, {
+            operands = {
                 "address": int(rng.integers(last + 1)), "rows": rows,
-                "index": int(rng.integers(len(Index))), "limit": _ENTRIES, "dst": dst,
-                "stride": stride, "tokens": tokens,
+                "index": int(rng.integers(len(Index) if config.experts else Index.CHOICE)),
+                "limit": _ENTRIES, "dst": dst, "stride": stride, "tokens": tokens,
             }  # fmt: skip
+            if config.experts:
+                operands["place"] = int(rng.integers(config.batch - tokens + 1))
+                operands["rank"] = int(rng.integers(config.experts))
+            return Opcode.LOAD_AT, operands
         length = int(rng.integers(1, 60))
         src, stride = self._vector(length, tokens)
+        chosen = {}
+        if config.experts and rng.random() < 0.6:  # of so many ids most are entries
+            length = int(rng.integers(1, _ENTRIES + 2))
+            chosen = {"first": 0, "end": 1, "route": int(rng.integers(1, config.experts + 1))}
         return Opcode.TOP_K, {
             "src": src, "stride": stride, "tokens": tokens, "length": length,
             "first": int(rng.integers(1 << 20)),
             "place": int(rng.integers(config.batch - tokens + 1)), "begin": int(rng.integers(2)),
             "end": int(rng.integers(2)),
-        }  # fmt: skip
+        } | chosen  # fmt: skip
 
     # Commands.
 
@@ -362,6 +377,8 @@ class _Maker:
             return self._draw_cache()
         if config.batch and rng.random() < 0.2:
             return self._draw_entries()
+        if config.experts and rng.random() < 0.05:
+            return Opcode.WEIGHT_BASE, {"src": int(rng.choice(self.constants["base"]))}
         opcode = opcodes[int(rng.integers(len(opcodes)))]
         if opcode == Opcode.LOAD:
             rows = int(rng.integers(1, 9))
@@ -477,9 +494,12 @@ class _Maker:
             tokens = 1  # the image still begins with these groups
         src, src_stride = self._vector(image.length, tokens)
         dst, stride = self._vector(outputs, tokens)
-        return {
+        address, based = image.address, {}
+        if config.experts and rng.random() < 0.5:
+            address, based = (address - machine.base) % (1 << 32), {"based": 1}
+        return based | {
             "mode": mode, "slot": slot, "tokens": tokens, "length": image.length,
-            "outputs": outputs, "weights": image.address, "dst": dst, "stride": stride,
+            "outputs": outputs, "weights": address, "dst": dst, "stride": stride,
             "fold_norm": int(mode != MatmulMode.DIRECT and rng.random() < 0.4),
             "src": src, "src_stride": src_stride,
         }  # fmt: skip
@@ -491,12 +511,14 @@ class _Maker:
             m.vector.clone(), list(m.slots), m.centroids, m.midpoints, m.lane_codebook,
             dict(m.issued), len(m.readback), list(m.state.codebook),
             copy.deepcopy(m.cache.engines) if is_cache and m.cache else None, list(m.best),
+            list(m.choices), m.base,
         )  # fmt: skip
 
     def _restore(self, kept) -> None:
         m = self.machine
         m.state.vector, m.state.slots, m.centroids, m.midpoints, m.lane_codebook = kept[:5]
         m.issued, m.state.codebook, m.best = kept[5], kept[7], kept[9]
+        m.choices, m.base = kept[10], kept[11]
         if kept[8] is not None:
             assert m.cache is not None
             m.cache.engines = kept[8]
@@ -527,7 +549,8 @@ class _Maker:
         if self.config.batch and self.rng.random() < (0.08 if self.due else 0.5):
             self.rebatch()
         while True:
-            opcode, operands = self._draw()
+            opcode, drawn = self._draw()
+            operands = COMMANDS[opcode].defaults | drawn
             corrupt = self.faults and self.rng.random() < 0.15
             if corrupt:
                 self._corrupted(opcode, operands)

@@ -69,6 +69,12 @@ def fold(words: Tensor, first: int, k: int, held: Tensor) -> tuple[Tensor, bool]
     return every.topk(min(k, len(every))).values, bool(is_nan.any())
 
 
+def word_of(rank: int) -> int:
+    """The FP16 word of a rank; +0 of both zeros and of no element."""
+    key = (rank >> ID_BITS) - KEY_ZERO
+    return key if key >= 0 else (FP16.sign_bit - key) % (1 << FP16.bits)
+
+
 def threefry(key_0: Any, key_1: Any, counter_0: Any, counter_1: Any) -> tuple[Any, Any]:
     """Two words of 32 bits of Threefry-2x32 with 20 rounds; of integers, or of tensors of them.
 

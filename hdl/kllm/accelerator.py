@@ -37,6 +37,7 @@ from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.matmul.config import KllmMatmulConfig
 from hdl.kllm.matmul.engine import KllmMatmul
 from hdl.kllm.quantize.quantizer import KllmQuantizer, KllmQuantizerConfig
+from hdl.kllm.slots.choices import KllmChoices, KllmChoicesConfig
 from hdl.kllm.slots.load import KllmLoad, KllmLoadConfig
 from hdl.kllm.slots.memory import KllmSlotMemory, KllmSlotMemoryConfig
 from hdl.kllm.slots.read_share import KllmReadShare, KllmReadShareConfig
@@ -104,7 +105,7 @@ class KllmAcceleratorConfig(Config):
     # With a batch alone, the array with several engines.
     conditional_parts: ClassVar[tuple[str, ...]] = (
         "activity_config", "array_config", "attention_config", "batch_config", "cache_config",
-        "fetch_config", "share_config",
+        "choices_config", "fetch_config", "share_config",
     )  # fmt: skip
 
     machine: MachineConfig = nested(MachineConfig, "programs see this")
@@ -184,6 +185,7 @@ class KllmAcceleratorConfig(Config):
             slot=machine.slot,
             replay_beats=machine.replay_beats,
             front=self.ahead,
+            based=bool(machine.experts),
         )
 
     @property
@@ -201,8 +203,9 @@ class KllmAcceleratorConfig(Config):
     def load_config(self) -> KllmLoadConfig:
         machine = self.machine
         return KllmLoadConfig(
-            vectors=machine.vectors, address_bits=self.address_bits, batch=machine.batch
-        )
+            vectors=machine.vectors, address_bits=self.address_bits, batch=machine.batch,
+            experts=machine.experts,
+        )  # fmt: skip
 
     @property
     def quantizer_config(self) -> KllmQuantizerConfig:
@@ -224,8 +227,15 @@ class KllmAcceleratorConfig(Config):
     def readback_config(self) -> KllmReadbackConfig:
         machine = self.machine
         return KllmReadbackConfig(
-            vectors=machine.vectors, slot=machine.slot, batch=machine.batch, top=machine.top
-        )
+            vectors=machine.vectors, slot=machine.slot, batch=machine.batch, top=machine.top,
+            experts=machine.experts,
+        )  # fmt: skip
+
+    @property
+    def choices_config(self) -> KllmChoicesConfig:
+        """Unused without experts."""
+        machine = self.machine
+        return KllmChoicesConfig(places=max(machine.batch, 1), experts=max(machine.experts, 1))
 
     @property
     def fetch_config(self) -> KllmFetchConfig:
@@ -535,6 +545,14 @@ def _add_cache(m: Module, block: KllmAccelerator, registers, load, readback) -> 
     memories = [(attention.axi, block.kv)] if is_one else zip(attention.axi, block.kv, strict=True)
     for axi, kv in memories:
         pass_channels(m, axi, kv)
+    if config.machine.experts:
+        choices = add(m, "choices", KllmChoices(config.choices_config))
+        link(m, readback.chosen, choices.i)
+        m.d.comb += [
+            choices.index.eq(load.index),
+            choices.rank.eq(load.rank),
+            load.choice.eq(choices.choice),
+        ]
     if config.readback_config.has_choices:
         m.d.comb += [batch.chooses.eq(readback.chooses), readback.choice.eq(batch.choice)]
     return unit

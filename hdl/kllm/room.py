@@ -60,6 +60,7 @@ from hdl.kllm.quantize.scheduler import KllmTokenScheduler
 from hdl.kllm.quantize.splitter import KllmRowSplitter
 from hdl.kllm.quantize.tokens import KllmTokenWalk
 from hdl.kllm.row_guard import KllmRowGuard
+from hdl.kllm.slots.choices import KllmChoices
 from hdl.kllm.slots.draw import KllmDraw
 from hdl.kllm.slots.load import KllmLoad
 from hdl.kllm.slots.load_at import KllmLoadAt
@@ -110,6 +111,7 @@ BLOCKS = registered(
     KllmFetch,
     KllmReadback,
     KllmTopK,
+    KllmChoices,
     KllmDraw,
     KllmOutlier,
     KllmScaler,

@@ -30,7 +30,7 @@ from golden.kllm.layer.program import (
     linear_sizes,
 )
 from golden.kllm.layer.shape import LayerOptions, LayerShape, network_parts
-from golden.llm.kllm.chip import check_no_windows, chip_layer
+from golden.llm.kllm.chip import check_no_experts, check_no_windows, chip_layer
 from golden.oaken.config import CacheConfig, KvShape
 from golden.oaken.format import record_bytes
 from sim.constant import Interval
@@ -206,7 +206,9 @@ class Kllm(Engine):
     def shape(model: Model, tokens: int = 1) -> LayerShape:
         """The layer of a model; ConfigError: KLLM cannot run it on sequences of ``tokens``."""
         check_no_windows(model, tokens)
-        return chip_layer(model, tokens)
+        layer = chip_layer(model, tokens)
+        check_no_experts(model)
+        return layer
 
     def machine_of(self, shape: LayerShape) -> MachineConfig:
         """The machine with a unit CACHE for the heads of a layer, and with its function.

@@ -36,7 +36,7 @@ class Commands(Served, Followed):
         )  # fmt: skip
 
     def begin(self, bench) -> None:
-        self.done = 0
+        self.done, self.asked = 0, (0, 0)
 
     def sample(self, bench) -> None:
         self.done += sum(1 for _ in bench.transfers(("status",)))
@@ -45,6 +45,17 @@ class Commands(Served, Followed):
         batch = self.steps[min(self.done, len(self.steps) - 1)]["batch"]
         place = int(bench.dut.index.value)
         bench.dut.entry.value = batch[place] if place < len(batch) else 1
+        if getattr(config, "experts", 0):
+            self.choose(bench, place)
+
+    def choose(self, bench, place: int) -> None:
+        """The choice that was requested in the cycle before; without one anything."""
+        choices = self.steps[min(self.done, len(self.steps) - 1)]["choices"]
+        at, rank = self.asked
+        held = choices[at] if at < len(choices) else []
+        found = held[rank] if rank < len(held) else bench.rng("choice").getrandbits(41) << 1
+        bench.dut.choice.value = found
+        self.asked = place, int(bench.dut.rank.value)
 
     async def replay(self, bench, packets=None, **flow):
         self.begin(bench)

@@ -16,7 +16,8 @@ REQUESTS = {
     "slot_entry_request": ("slot_entries", (8, 10)),
     "slot_outlier_request": ("slot_outlier", (8, 14)),
 }
-SINKS = (*REQUESTS, "o", "status")
+CHOSEN = ("chosen",) if config.has_experts else ()
+SINKS = (*REQUESTS, "o", *CHOSEN, "status")
 
 
 def look_up(answer, fields):
@@ -57,8 +58,9 @@ class Commands(Served, Followed):
 
     def in_order(self, flow, counts) -> None:
         steps = self.steps[: counts["command"]]
-        order = [name for step in steps for name in ("o", "status") for _ in step[name]]
-        assert flow.order(("o", "status")) == order
+        given = ("o", *CHOSEN, "status")
+        order = [name for step in steps for name in given for _ in step[name]]
+        assert flow.order(given) == order
 
     def check_timing(self, flow, packets=None) -> None:
         assert flow.cycles["row_request"][0] == block_timing().latency

@@ -8,7 +8,8 @@ from tb.bench import config, params
 from tb.contract import Followed, block_timing
 from tb.kllm.support.answers import Served
 
-SINKS = ("row_request", "o", "status")
+CHOSEN = ("chosen",) if config.experts else ()
+SINKS = ("row_request", "o", *CHOSEN, "status")
 DELAY = 3  # of the memory, at full rate
 DRAW = (59, 41, 9)  # cycles of kllm_draw, which its own bench asserts
 
@@ -45,8 +46,9 @@ class Commands(Served, Followed):
 
     def in_order(self, flow, counts) -> None:
         steps = self.steps[: counts["command"]]
-        order = [name for step in steps for name in ("o", "status") for _ in step[name]]
-        assert flow.order(("o", "status")) == order
+        given = ("o", *CHOSEN, "status")
+        order = [name for step in steps for name in given for _ in step[name]]
+        assert flow.order(given) == order
 
     def check_timing(self, flow, packets=None) -> None:
         """The first command: latency, then a row per cycle as long as they are taken."""

@@ -71,6 +71,8 @@ ROWS = dataclasses.replace(
     machine=dataclasses.replace(CACHED.machine, ports=PortShape(ports=8, bits=256)),
     build=dataclasses.replace(CACHED.build, packet_words=16)
 )  # fmt: skip
+EXPERTS = dataclasses.replace(CACHED, machine=dataclasses.replace(CACHED.machine, experts=3))
+EXPERTS_BY_ROW = dataclasses.replace(ROWS, machine=dataclasses.replace(ROWS.machine, experts=2))
 FIXED = {
     "fixed16": dataclasses.replace(SMALL.machine, product="fixed16"),
     "fixed12_half": dataclasses.replace(SMALL.machine, product="fixed12", antisymmetric=True),
@@ -299,6 +301,18 @@ def test_cache(testcase, seed):
         for faults in (True, False)
     )
     run(seed, testcase, CACHED, faulty=faulty, clean=clean)
+
+
+@pytest.mark.telling("programs", "abort_at_random")
+@pytest.mark.parametrize("testcase", ["programs", "abort_at_random", "reset_at_random"])
+def test_experts(testcase, seed):
+    """Choices of TOP_K that LOAD_AT and WEIGHT_BASE follow, with and without packets by row."""
+    for config, first in ((EXPERTS, 1300), (EXPERTS_BY_ROW, 1500)):
+        faulty, clean = (
+            programs(seed + first + 100 * faults, 4, 90, faults, 2, config, Opcode.WEIGHT_BASE)
+            for faults in (True, False)
+        )
+        run(seed, testcase, config, faulty=faulty, clean=clean)
 
 
 @pytest.mark.telling("programs", "abort_at_random")

@@ -30,7 +30,7 @@ SMALL = BLOCKS["kllm_accelerator"].configs["small_cache"]
 
 
 def machine_of(shape: LayerShape):
-    """The accelerator with what a layer needs: rules of its attention, functions of its network."""
+    """The accelerator with what a layer needs: rules of attention, functions, experts."""
     rules = {"windows": shape.window, "caps": shape.cap, "sinks": shape.sinks}
     machine = SMALL.machine
     given = {name: bool(value) for name, value in rules.items()}
@@ -38,7 +38,8 @@ def machine_of(shape: LayerShape):
     extra = FunctionShape()
     if shape.extra != extra:  # all that the functional unit may have
         extra = FunctionShape(tanh=True, gelu_erf=True, quick_gelu=True, bounds=True)
-    wanted = dataclasses.replace(machine, cache=cache, extra=extra)
+    experts = 3 if shape.experts else 0
+    wanted = dataclasses.replace(machine, cache=cache, extra=extra, experts=experts)
     return dataclasses.replace(SMALL, machine=wanted)
 
 
@@ -56,6 +57,9 @@ def test_layer(number, name, seed):
     """The context and the layer, then the final state."""
     found = example(name)
     options, tokens = OPTIONS[number % len(OPTIONS)]
+    has_experts = bool(found.weights.shape.experts)
+    if has_experts:  # in no parts; each token of two has experts of its own
+        options, tokens = OPTIONS[number % 2]
     quantized = quantize_layer(found.weights, found.seen, options=options)
     shape = found.weights.shape
     config = machine_of(shape)

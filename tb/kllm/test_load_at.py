@@ -11,19 +11,27 @@ Shown to fail:
 - a place without a token that reads;
 - rows of the next token that are requested only after those of the token before it;
 - a range check without the stride;
-- LOAD that begins with a LOAD_AT, in KllmLoad.
+- LOAD that begins with a LOAD_AT, in KllmLoad;
+- the choice of place t in the place of place + t, of rank 0 for all, or a cycle too early;
+- a choice that needs a token at its place; one beyond the place's choices that has an entry;
+- the word of the choice of the token before; CHOICE_VALUE that reads its entry;
+- without experts, a place, a rank or a choice that is no RANGE.
 """
 
 import numpy as np
 import pytest
+import torch
 
 from golden.kllm.cache import Place
 from golden.kllm.config import MachineConfig, VectorShape
+from golden.kllm.format import ID_BITS
 from golden.kllm.isa import ROW_BYTES, CommandStatus, Index, Opcode, encode
 from golden.kllm.machine import Machine, Memory
+from golden.kllm.top_k import ids, word_of
 from golden.words import alternating, join, layout_word
 from hdl.kllm.batch import entry_layout
 from hdl.kllm.room import BLOCKS
+from hdl.kllm.slots.choices import choice_layout
 from hdl.kllm.slots.load import KllmLoad
 from hdl.kllm.slots.load_at import KllmLoadAt, KllmLoadAtConfig
 from tb.kllm.support.commands import command_payload, row_of
@@ -31,8 +39,11 @@ from tb.simulate.run import simulate
 
 CONFIGS = {
     "batch": BLOCKS["kllm_load"].configs["batch"].at,
+    "experts": BLOCKS["kllm_load"].configs["experts"].at,
     "one": KllmLoadAtConfig(vectors=VectorShape(rows=77), address_bits=33, places=1),
-    "all_rows": KllmLoadAtConfig(vectors=VectorShape(rows=65536), address_bits=32, places=64),
+    "all_rows": KllmLoadAtConfig(
+        vectors=VectorShape(rows=65536), address_bits=32, places=64, experts=16
+    ),
     "all_addresses": KllmLoadAtConfig(vectors=VectorShape(rows=300), address_bits=37, places=5),
 }
 NAN, ZERO = row_of([0x7E00] * 16), 0
@@ -57,7 +68,9 @@ class Maker:
         self.end = 1 << config.address_bits - 5
         # The top rows of the data memory, where an entry can reach them.
         self.base = self.end - MEMORY_ROWS if config.address_bits <= 37 else 0
-        machine = MachineConfig(vectors=config.vectors, batch=config.places)
+        machine = MachineConfig(
+            vectors=config.vectors, batch=config.places, experts=config.experts
+        )
         self.machine = Machine(machine)
         memory = self.rng.integers(0, 256, 32 * MEMORY_ROWS, dtype=np.uint8)
         faults = set(self.rng.permutation(200)[:ERRORS].tolist())
@@ -68,6 +81,31 @@ class Maker:
             for n, row in enumerate(memory.reshape(-1, 32))
         }
         self.steps, self.seen = [], set()
+        self.choose([])
+
+    def choose(self, ids: list[list[int]]) -> None:
+        """The ids of each place's choices, the best first, with any words; None: no element."""
+        rng, made = self.rng, []
+        for each in ids:
+            some = [0x8000, 0x8001, 0x7FFF, int(rng.integers(0x0400, 0xFC01))]
+            keys = rng.choice(some, len(each))
+            ranks = [
+                0 if number is None else int(key) << ID_BITS | (1 << ID_BITS) - 1 - number
+                for key, number in zip(keys, each, strict=True)
+            ]
+            made.append(torch.tensor(ranks, dtype=torch.int64))
+        rest = self.config.places - len(made)
+        self.machine.choices = made + [torch.zeros(0, dtype=torch.int64)] * rest
+
+    def choices(self) -> list[list[int]]:
+        """The choices of each place as kllm_choices gives them."""
+        return [
+            [
+                layout_word(choice_layout, valid=1, word=word_of(rank), id=int(ids(each[n])))
+                for n, rank in enumerate(each.tolist())
+            ]
+            for each in self.machine.choices
+        ]
 
     def batch(self, wanted) -> list[Place | None]:
         """Places with these indices by id and by position; the others have any."""
@@ -84,7 +122,7 @@ class Maker:
     def add(self, places, **operands) -> None:
         """LOAD_AT with the batch ``places``; address is that of the whole data memory."""
         defaults = {"rows": 1, "index": Index.TOKEN, "limit": 1 << 20, "dst": 0, "stride": 0}
-        operands = defaults | {"tokens": 1} | operands
+        operands = defaults | {"tokens": 1, "place": 0, "rank": 0} | operands
         machine, batch = self.machine, self.batch(places)
         machine.cache.batch = batch
         words = encode(Opcode.LOAD_AT, 0, {}, operands)
@@ -92,11 +130,17 @@ class Maker:
         step = {"read": [], "write": [], "command": command_payload(words)}
         step["status"] = [int(status)]
         step["batch"] = [self.entry(place) for place in batch]
-        inside = operands["rows"] and operands["tokens"] in range(1, self.config.places + 1)
+        step["choices"] = self.choices()
+        most = self.config.places - operands["place"]
+        inside = operands["rows"] and operands["tokens"] in range(1, most + 1)
+        if not self.config.experts:
+            is_old = operands["index"] < Index.CHOICE and not operands["rank"]
+            inside = inside and is_old and not operands["place"]
         last = operands["dst"] + operands["stride"] * (operands["tokens"] - 1) + operands["rows"]
         if inside and last <= self.config.vectors.rows:
-            for t, place in enumerate(batch[: operands["tokens"]]):
-                self.token(step, place, operands, operands["dst"] + t * operands["stride"])
+            for t in range(operands["tokens"]):
+                at = operands["place"] + t
+                self.token(step, at, batch[at], operands, operands["dst"] + t * operands["stride"])
         else:
             assert status == CommandStatus.RANGE
         self.seen.add(status)
@@ -111,14 +155,20 @@ class Maker:
             token=place.token,
         )  # fmt: skip
 
-    def token(self, step, place, o, dst) -> None:
+    def token(self, step, at, place, o, dst) -> None:
         """The rows that one token reads and writes, and that golden leaves."""
         rows, words, fault = o["rows"], [], False
         index = None
-        if place is not None:
+        if o["index"] >= Index.CHOICE:
+            held = self.machine.choices[at].tolist()
+            element = held[o["rank"]] if o["rank"] < len(held) else 0
+            index = (1 << ID_BITS) - 1 - (element & (1 << ID_BITS) - 1)
+        elif place is not None:
             index = place.position if o["index"] else place.token
         if index is None or index >= o["limit"]:
             words.append([ZERO] * rows)
+        elif o["index"] == Index.CHOICE_VALUE:
+            words.append([row_of([word_of(element)] * 16)] * rows)
         else:
             first = o["address"] + index * rows
             fault = first + rows > self.end
@@ -137,10 +187,12 @@ class Maker:
         operands = {"address": address, "rows": rows, "dst": dst}
         words = encode(Opcode.LOAD, 0, {}, operands)
         assert not self.machine.step(words).status
+        held = self.steps[-1]
         found = [self.memory[address + n][0] for n in range(rows)]
         self.steps.append(
             {
-                "command": command_payload(words), "batch": self.steps[-1]["batch"],
+                "command": command_payload(words), "batch": held["batch"],
+                "choices": held["choices"],
                 "read": [32 * address | rows << self.config.address_bits], "status": [0],
                 "write": [join((dst + n, 16), (word, 256)) for n, word in enumerate(found)],
             }
@@ -210,17 +262,64 @@ def made(config, seed, loads=False):
         )  # fmt: skip
         if loads:
             maker.load(good + int(rng.integers(50)), int(rng.integers(1, 9)), 3)
+    choices(maker, good, faulty)
     bus, beyond = CommandStatus.BUS_ERROR, CommandStatus.RANGE
     assert {CommandStatus(0), bus, beyond, bus | beyond} <= maker.seen or most == 1
     unknown = {"read": [], "write": [], "status": [int(CommandStatus.MALFORMED)]}
-    maker.steps.append(unknown | {"command": int(Opcode.READ), "batch": [0] * most})
+    unknown |= {"batch": [0] * most, "choices": maker.choices()}
+    maker.steps.append(unknown | {"command": int(Opcode.READ)})
     return maker
+
+
+def choices(maker, good, faulty):
+    """Entries and words by choices, of every rank; without experts all of these are RANGE."""
+    most, experts, last = maker.config.places, maker.config.experts, maker.config.vectors.rows
+    for wrong in ({"index": Index.CHOICE}, {"index": Index.CHOICE_VALUE}, {"rank": 1},
+                  {"rank": 255}, {"place": 1}, {"place": 255}):  # fmt: skip
+        if not experts or wrong.get("place"):
+            tokens = most if wrong.get("place", 0) == 1 else 1
+            stride = min(1, tokens - 1)
+            maker.add([(0, 0)], address=good, tokens=tokens, stride=stride, **wrong)
+    if not experts:
+        return
+    rng = maker.rng
+    few = [[int(n) for n in rng.permutation(40)[:experts]] for _ in range(most)]
+    maker.choose(few)
+    every = {"address": good, "tokens": most, "stride": 4}
+    for index in (Index.CHOICE, Index.CHOICE_VALUE):
+        for rank in range(experts):
+            maker.add([None], rows=2, index=index, rank=rank, limit=40, **every)
+        maker.add([], rows=1, index=index, rank=experts, limit=40, **every)
+        maker.add([], rows=3, index=index, rank=128, limit=40, **every)
+    # Fewer choices than a rank; none of a place; an id of the limit; no element.
+    some = [[few[0][0]], [], [39, 40, None], [None]][:most]
+    maker.choose(some)
+    for index in (Index.CHOICE, Index.CHOICE_VALUE):
+        for rank in range(experts):
+            for place in range(len(some)):
+                maker.add([], address=good, rows=2, index=index, rank=rank, limit=40, place=place)
+        maker.add([], address=good, index=index, limit=(1 << 24) - 1, place=min(3, most - 1))
+    maker.choose([[faulty - maker.base]] * most)  # an entry with an error
+    maker.add([], address=maker.base, index=Index.CHOICE, limit=200, place=most - 1, dst=last - 1)
+    for _ in range(30):
+        wide = min(most, last)
+        maker.choose([rng.integers(0, 60, int(rng.integers(experts + 1))).tolist()
+                      for _ in range(most)])  # fmt: skip
+        tokens = int(rng.integers(1, wide + 1))
+        rows = int(rng.integers(1, max(2, min(9, last // tokens))))
+        places = [None if rng.random() < 0.3 else (int(rng.integers(60)), int(rng.integers(60)))
+                  for _ in range(most)]  # fmt: skip
+        maker.add(
+            places, address=good, rows=rows, index=int(rng.integers(4)), stride=rows,
+            limit=int(rng.choice([20, 58, 200])), rank=int(rng.integers(experts)),
+            tokens=tokens, place=int(rng.integers(most - tokens + 1)),
+        )  # fmt: skip
 
 
 def at_full_rate(config, seed):
     """Tokens without errors, of rows that take as long as their requests or longer."""
     maker = Maker(config, seed)
-    for rows in (3, 7):
+    for rows in (3 + bool(config.experts), 7):  # a choice takes a cycle
         tokens = min(config.places, config.vectors.rows // rows)
         places = [(int(n), 0) for n in maker.rng.integers(0, 100, tokens)]
         address = maker.base + 210
@@ -231,17 +330,19 @@ def at_full_rate(config, seed):
 def run(block, config, seed, loads=False):
     maker = made(config, seed, loads)
     params = {"program": maker.steps, "memory": maker.memory, "rate": at_full_rate(config, seed)}
-    params["latency"] = KllmLoadAt.timing.latency  # KllmLoad has that of LOAD
+    params["latency"] = config.latency  # KllmLoad has that of LOAD
     simulate(block, "tb.kllm.tb_load_at", params=params, seed=seed)
 
 
-@pytest.mark.telling("batch", "all_addresses")
+@pytest.mark.telling("batch", "experts", "all_addresses")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_load_at(name, seed):
     run(KllmLoadAt(CONFIGS[name]), CONFIGS[name], seed)
 
 
-def test_load_with_a_batch(seed):
+@pytest.mark.telling("experts")
+@pytest.mark.parametrize("name", ["batch", "experts"])
+def test_load_with_a_batch(name, seed):
     """The same commands and LOADs between them, through the engine of the unit LOAD."""
-    config = BLOCKS["kllm_load"].configs["batch"]
+    config = BLOCKS["kllm_load"].configs[name]
     run(KllmLoad(config), config.at, seed, loads=True)

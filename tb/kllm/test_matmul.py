@@ -20,7 +20,8 @@ Shown to fail:
 - statuses of lane 0 only;
 - source rows of DIRECT without their stride;
 - a row that counts before the status of a silent job;
-- void work that reads a slot, writes a row, or shows a bit of lanes or of the supply.
+- void work that reads a slot, writes a row, or shows a bit of lanes or of the supply;
+- a base that is read before the row is written, or whose words go to the lanes.
 """
 
 import dataclasses
@@ -40,6 +41,7 @@ from golden.kllm.isa import (
     Opcode,
     encode,
 )
+from golden.kllm.issue import weight_address
 from golden.kllm.machine import Machine
 from golden.words import join, layout_word, layout_words, unpack_ints
 from hdl.kllm.engine import descriptor_layout, entry_row_layout
@@ -77,6 +79,8 @@ CONFIGS["rows"] = dataclasses.replace(
     CONFIGS["two_rows"],
     lane=dataclasses.replace(CONFIGS["two_rows"].lane, packet_words=16),
 )
+CONFIGS["based"] = dataclasses.replace(CONFIGS["narrow_beats"], based=True)
+CONFIGS["based_rows"] = dataclasses.replace(CONFIGS["rows"], based=True)
 SOURCES_END = 64  # rows below hold codebooks and tokens of DIRECT, rows above destinations
 QUIET = Status.OVERFLOW | Status.SCALE_NONFINITE
 SINKS = (
@@ -106,7 +110,8 @@ class Author:
                                bits_b=lane.bits_b),
                 slot=dataclasses.replace(config.slot, integer_bits=lane.integer_bits or 8),
                 vectors=config.vectors, ports=PortShape(ports=1, bits=32),
-                replay_beats=config.replay_beats,
+                replay_beats=config.replay_beats, batch=int(config.based),
+                experts=int(config.based),
             )
         )  # fmt: skip
         self.layout = entry_row_layout(lane.bits_a, lane.integer_bits)
@@ -167,7 +172,7 @@ class Author:
         words = encode(opcode, 0, {}, operands)
         self.words["command"].append(command_payload(words))
         self.words["release"].append(int(aborted))
-        if aborted and opcode == Opcode.LANE_CODEBOOK:
+        if aborted and opcode != Opcode.MATMUL:
             return CommandStatus.ABORTED
         self.before = len(self.words["write"])  # writes of the commands before
         vector = np.stack([row_words(row) for row in self.vector])
@@ -219,6 +224,14 @@ class Author:
         self._end(status)
         return status
 
+    def weight_base(self, src, aborted=False):
+        """The base of the MATMULs that follow, of a row; its words go to no lane."""
+        status = self._command(Opcode.WEIGHT_BASE, {"src": src}, aborted)
+        if not status:
+            self._read([src])
+        self._end(status)
+        return status
+
     def _read(self, rows):
         self.words["row_request"] += rows
         self.words["reads_behind"] += [self.before] * len(rows)
@@ -232,6 +245,7 @@ class Author:
         o = {
             "mode": 0, "slot": 0, "tokens": 1, "length": 16, "outputs": 16, "weights": 77,
             "dst": SOURCES_END, "stride": 0, "fold_norm": 0, "src": 0, "src_stride": 0,
+            "based": 0,
         } | {name: int(value) for name, value in operands.items()}  # fmt: skip
         status = self._command(Opcode.MATMUL, o, aborted)
         requests, late = weights_requested(status, o["mode"], self.bad)
@@ -252,8 +266,8 @@ class Author:
             self.words["slot_slot"] += numbers
         self.words["supply"].append(
             layout_word(
-                supply_job_layout, address=o["weights"], beats=beats, groups=groups, tokens=tokens,
-                fold=o["fold_norm"],
+                supply_job_layout, address=weight_address(o, self.machine.base), beats=beats,
+                groups=groups, tokens=tokens, fold=o["fold_norm"],
             )
         )  # fmt: skip
         if o["fold_norm"]:
@@ -397,6 +411,8 @@ def mixed(config, rng, kind, count=6, plain=False):
     lane, width = author.lane, config.lanes * author.lane.columns
     integer = kind == Codebook.INTEGER
     assert author.codebook(int(rng.integers(0, 4)), kind) == 0
+    if config.based:  # that of the program before stays
+        author.weight_base(int(rng.integers(40, 100)))
     replayed = min(config.slot.elements, config.replay_beats * lane.elements)
     length = int(rng.choice([1, replayed, config.slot.elements, rng.integers(1, replayed + 1)]))
     for number in range(config.slot.slots):
@@ -412,6 +428,10 @@ def mixed(config, rng, kind, count=6, plain=False):
         else:
             here = length
             o |= {"length": here, "fold_norm": rng.integers(0, 2)}
+        if config.based:
+            o["based"] = rng.integers(0, 2)
+            if rng.random() < 0.5:  # of a row that the command before it may have written
+                author.weight_base(int(rng.integers(40, 100)), aborted=rng.random() < 0.2)
         most = min(3, config.slot.slots) if here <= replayed else 1
         tokens = int(rng.integers(1, most + 1))
         if mode != MatmulMode.DIRECT:
@@ -507,6 +527,13 @@ def refused(config, rng):
     assert author.matmul(aborted=True, mode=direct, length=1)
     assert author.matmul(aborted=True, mode=direct, length=0)
     assert author.unknown(Opcode.BINARY)
+    if config.based:
+        assert author.weight_base(rows) == R
+        assert not author.weight_base(rows - 1)
+        assert not author.matmul(odd=0, based=1, **fits)
+    else:
+        assert author.unknown(Opcode.WEIGHT_BASE)
+        assert author.matmul(based=1, **fits) == R
     if lane.integer_bits:
         integer = MatmulMode.INTEGER
         assert author.matmul(mode=integer, **fits) == CommandStatus.CODEBOOK_MISSING
@@ -573,7 +600,7 @@ def programs(config, seed):
     }
 
 
-@pytest.mark.telling("two_rows", "three_rows", "rows")
+@pytest.mark.telling("two_rows", "three_rows", "rows", "based")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_matmul(name, seed):
     config = CONFIGS[name]

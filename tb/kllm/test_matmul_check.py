@@ -30,7 +30,7 @@ MACHINE = dataclasses.replace(SMALL.machine, replay_beats=REPLAY)
 CONFIG = dataclasses.replace(SMALL.matmul_config, replay_beats=REPLAY)
 RIGHT = {
     "mode": 0, "tokens": 2, "slot": 1, "length": 64, "outputs": 40, "weights": 0, "dst": 10,
-    "stride": 8, "src": 20, "src_stride": 9, "fold_norm": 0,
+    "stride": 8, "src": 20, "src_stride": 9, "fold_norm": 0, "based": 0,
 }  # fmt: skip
 
 
@@ -43,7 +43,7 @@ def operands(rng) -> list[dict]:
         "outputs": (0, 1, 16, 17, 65535),
         "dst": (0, rows - 12, rows - 11, rows - 10, rows - 1, rows, 65535),
         "stride": (0, 100, 242, 243, 244, 65535), "src": (0, rows - 13, rows - 12, rows, 65535),
-        "src_stride": (0, 231, 232, 233, 65535), "fold_norm": (0, 1),
+        "src_stride": (0, 231, 232, 233, 65535), "fold_norm": (0, 1), "based": (0, 0, 0, 0, 1),
     }  # fmt: skip
     found = [
         RIGHT | {"mode": mode, name: value}
@@ -132,21 +132,25 @@ def output_rows() -> list[dict]:
     return found
 
 
-@pytest.mark.telling("half")
-@pytest.mark.parametrize("packets", ["whole", "half"])
+@pytest.mark.telling("half", "based")
+@pytest.mark.parametrize("packets", ["whole", "half", "based"])
 def test_matmul_check(packets, seed):
-    """Shown to fail: the words of a whole packet for half of one."""
+    """Shown to fail: the words of a whole packet for half of one, or for a base; a fault of
+    ``based`` with bases, or none without them.
+    """
     rng = np.random.default_rng([seed, 101])
     steps = []
-    half = packets == "half"
-    machine = dataclasses.replace(MACHINE, antisymmetric=half)
+    half, based = packets == "half", packets == "based"
+    machine = dataclasses.replace(
+        MACHINE, antisymmetric=half, batch=int(based), experts=2 * int(based)
+    )
     lane = dataclasses.replace(CONFIG.lane, antisymmetric=half)
     for o in operands(rng):
         # Sizes of a length that no slot has are not used.
         sizes = [o["length"], row_count(o["length"]), beats(o["length"], MACHINE.elements)]
         words = encode(Opcode.MATMUL, 0, {}, o)
         command = command_payload([int(Opcode.MATMUL), *words[1:]])
-        steps.append({"command": command, "sizes": sizes, "fault": is_outside(MACHINE, o)})
+        steps.append({"command": command, "sizes": sizes, "fault": is_outside(machine, o)})
     for kind in Codebook:
         rows = codebook_rows(machine, 0, kind)
         last = machine.vector_rows - rows.rows
@@ -159,10 +163,19 @@ def test_matmul_check(packets, seed):
                     "fault": bool(codebook_fault(machine, codebook_rows(machine, src, kind), ())),
                 }
             )
+    for src in (0, machine.vector_rows - 1, machine.vector_rows, 65535) if based else ():
+        words = encode(Opcode.WEIGHT_BASE, 0, {}, {"src": src})
+        steps.append(
+            {
+                "command": command_payload([int(Opcode.WEIGHT_BASE), *words[1:]]),
+                "sizes": [2, 1, None],
+                "fault": src >= machine.vector_rows,
+            }
+        )
     assert {step["fault"] for step in steps} == {False, True}
     order = rng.permutation(len(steps))
     simulate(
-        KllmMatmulCheck(dataclasses.replace(CONFIG, lane=lane)),
+        KllmMatmulCheck(dataclasses.replace(CONFIG, lane=lane, based=based)),
         "tb.kllm.tb_matmul_check",
         params={"steps": [steps[n] for n in order]},
         seed=seed,

@@ -27,6 +27,9 @@ Shown to fail with:
 - in fixed point: C_B judged as a product, or the grid of the other mode
 - in rows: a word after the centroids that is judged
 - several tokens, or those of DIRECT, told as one of a slot
+- with bases: a base that is added to every address, or to none; its words in the other order
+- a based MATMUL that requests weights before the base has come
+- a base that is judged as a packet, that goes to the lanes, or that unloads the codebook
 """
 
 import dataclasses
@@ -44,11 +47,11 @@ from golden.kllm.isa import (
     Opcode,
     encode,
 )  # fmt: skip
-from golden.kllm.issue import codebook_fault, codebook_rows, issue, matmul_fault
+from golden.kllm.issue import base_rows, codebook_fault, codebook_rows, issue, matmul_fault
 from golden.kllm.timing import matmul_supply, matmul_ticket
 from golden.kllm.vectors.jobs import packet_stream
 from golden.kllm.walks import row_requests
-from golden.words import alternating, unpack_ints
+from golden.words import alternating, join, unpack_ints
 from hdl.kllm.engine import descriptor_layout
 from hdl.kllm.matmul.config import KllmMatmulConfig
 from hdl.kllm.matmul.issue import KllmMatmulIssue
@@ -75,19 +78,23 @@ CASES = {
     "rows": ("rounded", 64, False, 16),
     "rows_fixed16": ("fixed16", 64, False, 16),
     "front": ("rounded", 64, False, 1, True),
+    "based": ("rounded", 64, False, 1, False, True),
+    "based_rows": ("rounded", 64, False, 16, False, True),
 }
 
 
 def engine(
-    product: str, slots: int, half: bool = False, packet_words: int = 1, front: bool = False
-) -> tuple[MachineConfig, KllmMatmulConfig]:
+    product: str, slots: int, half: bool = False, packet_words: int = 1, front: bool = False,
+    based: bool = False,
+) -> tuple[MachineConfig, KllmMatmulConfig]:  # fmt: skip
     """The small machine with these products, slots and packets, and its engine."""
     machine = dataclasses.replace(
         SMALL.machine, replay_beats=REPLAY, product=product, antisymmetric=half
     )
     small = dataclasses.replace(SMALL, machine=machine).matmul_config
     lane = dataclasses.replace(small.lane, packet_words=packet_words)
-    small = dataclasses.replace(small, lane=lane, front=front)
+    small = dataclasses.replace(small, lane=lane, front=front, based=based)
+    machine = dataclasses.replace(machine, batch=int(based), experts=int(based))
     slot = dataclasses.replace(small.slot, slots=slots)
     return dataclasses.replace(machine, slot=slot), dataclasses.replace(small, slot=slot)
 
@@ -112,9 +119,10 @@ class Program:
         self.loaded: Codebook | None = None
         self.bad: Codebook | None = None  # the kind of the latest packet, if a word of it was bad
         self.steps: list[dict] = []
+        self.base = 0
 
     def _step(self, opcode, operands, fault, **given):
-        known = opcode in (Opcode.MATMUL, Opcode.LANE_CODEBOOK)
+        known = opcode in (Opcode.MATMUL, Opcode.LANE_CODEBOOK, Opcode.WEIGHT_BASE)
         words = encode(opcode, 0, {}, operands) if known else [0] * COMMAND_WORDS
         step = {
             "name": f"{len(self.steps)} {opcode!r} {operands}",
@@ -152,6 +160,24 @@ class Program:
         self._step(Opcode.LANE_CODEBOOK, {"src": src, "kind": int(kind)}, fault, **given)
         return fault
 
+    def weight_base(self, base, src=0, aborted=False):
+        """The two words of a row, of which the others are any."""
+        if aborted:
+            return self._abort(Opcode.WEIGHT_BASE, {"src": src})
+        fault = CommandStatus(0) if src < self.machine.vector_rows else CommandStatus.RANGE
+        given = {"waits": True}
+        if not fault:
+            self.base = base
+            halves = (base & 0xFFFF, 16), (base >> 16, 16)
+            if self.lane.packet_words > 1:
+                rest = int.from_bytes(self.rng.bytes(28), "little")
+                packet = [join(*halves, (rest, 224), (1, 1))]
+            else:
+                packet = [join(half, (n, 1)) for n, half in enumerate(halves)]
+            given |= {"packet": packet, "row_work": [row_work(base_rows(src))]}
+        self._step(Opcode.WEIGHT_BASE, {"src": src}, fault, **given)
+        return fault
+
     def matmul(self, kind, aborted=False, **wrong):
         rng = self.rng
         slot = {MatmulMode.KMEANS: 0, MatmulMode.INTEGER: 2}.get(kind, 0)
@@ -164,7 +190,7 @@ class Program:
             "weights": int(rng.integers(0, 1 << 32)), "dst": int(rng.integers(0, 100)),
             "stride": int(rng.integers(0, 70)), "src": int(rng.integers(0, 100)),
             "src_stride": int(rng.integers(0, 70)),
-            "fold_norm": int(rng.integers(0, 2)) if kind != MatmulMode.DIRECT else 0,
+            "fold_norm": int(rng.integers(0, 2)) if kind != MatmulMode.DIRECT else 0, "based": 0,
         } | wrong  # fmt: skip
         fault = matmul_fault(self.machine, o, self.loaded, self.slots)
         direct = o["mode"] == MatmulMode.DIRECT
@@ -175,7 +201,7 @@ class Program:
             if aborted:
                 fault = CommandStatus.ABORTED
             unread = aborted or late
-            made = issue(self.machine, o, fault)
+            made = issue(self.machine, o, fault, self.base)
             fold = bool(o["fold_norm"])
             ordered = int(self.front and o["tokens"] == 1 and not direct)
             given |= {
@@ -302,10 +328,42 @@ def program(rng, machine: MachineConfig, config: KllmMatmulConfig) -> Program:
     assert made.matmul(D) == C
     assert not made.codebook(Codebook.KMEANS)
     assert not made.matmul(D)
+    if not config.based:
+        assert made.matmul(K, based=1) == R
+        made._step(Opcode.WEIGHT_BASE, {"src": 0}, CommandStatus.MALFORMED)
+        return made
+    based(made, rows)
     return made
 
 
-@pytest.mark.telling("rounded", "rows")
+def based(made, rows) -> None:
+    """Bases of every bit, before and between MATMULs that take them and others that do not."""
+    K, D, R = MatmulMode.KMEANS, MatmulMode.DIRECT, CommandStatus.RANGE
+    assert not made.matmul(K, based=1)  # the base after reset
+    for base in (1, 0xFFFF, 1 << 16, 0x80000000, 0xFFFFFFFF, 0x55555555, 0xAAAAAAAA):
+        assert not made.weight_base(base, src=int(made.rng.integers(rows)))
+        for mode, is_based in ((K, 1), (K, 0), (D, 1), (D, 0)):
+            assert not made.matmul(mode, based=is_based)
+        assert not made.matmul(K, based=1, weights=0xFFFFFFFF)  # beyond the addresses
+    assert made.weight_base(3, src=rows) == R  # the base stays
+    assert made.weight_base(5, aborted=True)
+    assert not made.matmul(K, based=1)
+    assert made.matmul(K, based=1, aborted=True)
+    # The codebook stays, bad or not, and a packet leaves the base.
+    assert not made.codebook(Codebook.KMEANS)
+    assert not made.weight_base(0x12345678, src=rows - 1)
+    assert not made.codebook(Codebook.KMEANS)
+    assert not made.matmul(K, based=1)
+    assert made.codebook(Codebook.KMEANS, bad=-1) == R
+    assert not made.weight_base(0x01020304)
+    assert made.matmul(K, based=1) == CommandStatus.CODEBOOK_MISSING
+    assert not made.codebook(Codebook.KMEANS)
+    for base in (7, 8):
+        assert not made.weight_base(base)
+    assert not made.matmul(K, based=1)
+
+
+@pytest.mark.telling("rounded", "rows", "based")
 @pytest.mark.parametrize("case", CASES)
 def test_matmul_issue(case, seed):
     rng = np.random.default_rng([seed, 100])

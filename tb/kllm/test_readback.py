@@ -22,7 +22,7 @@ from golden.kllm.cache import Place
 from golden.kllm.config import MachineConfig, SlotShape, VectorShape
 from golden.kllm.engines import Sampling
 from golden.kllm.functional import Slot
-from golden.kllm.isa import CommandStatus, Opcode, encode
+from golden.kllm.isa import COMMANDS, CommandStatus, Opcode, encode
 from golden.kllm.machine import Machine
 from golden.words import join, layout_word
 from hdl.kllm.batch import choice_layout
@@ -34,6 +34,7 @@ from tb.simulate.run import simulate
 
 CONFIGS = {
     "table1": BLOCKS["kllm_readback"].configs["table1"],
+    "experts": BLOCKS["kllm_readback"].configs["experts"],
     "two_bits": KllmReadbackConfig(
         vectors=VectorShape(rows=77), slot=SlotShape(slots=5, bits_a=2, integer_bits=4)
     ),
@@ -62,6 +63,7 @@ class Memory:
             vectors=config.vectors,
             batch=config.batch,
             top=config.top,
+            experts=config.experts,
         )
         self.machine = Machine(machine)
         for place in range(config.batch):  # one without a token, the others draw
@@ -120,6 +122,7 @@ class Memory:
 
     def step(self, opcode, **operands):
         """A command and what it gives."""
+        operands = COMMANDS[opcode].defaults | operands
         words = encode(opcode, 0, {}, operands)
         self.machine.readback = []
         status = self.machine.step(words).status
@@ -127,7 +130,14 @@ class Memory:
             "command": command_payload(words),
             "status": [int(status)],
             "o": self.machine.readback,
+            "chosen": [],
         }
+        if operands.get("route") and status != CommandStatus.RANGE:
+            made = self.machine.choices[operands["place"]].tolist()
+            step["chosen"] = [
+                join((operands["place"], 8), (n, 8), (operands["route"], 8), (made[n], 41))
+                for n in reversed(range(operands["route"]))
+            ]
         step |= {"row_request": [], "slot_slot": [], "slot_entry_request": []}
         step["slot_outlier_request"] = []
         if opcode == Opcode.READ and not status:
@@ -169,6 +179,9 @@ def made(config, seed):
             operands = {"src": 0, "stride": 7, "tokens": 3, "length": 100, "first": 1000}
             operands |= {"place": 0, "begin": 1, "end": 1} | wanted
             steps.insert(3 * n + 1, memory.step(Opcode.TOP_K, **operands))
+    if config.experts:  # choices, then words for the host
+        operands = {"src": 0, "length": 37, "first": 0, "place": 2, "route": config.experts}
+        steps.insert(2, memory.step(Opcode.TOP_K, **operands))
     steps.insert(3, nothing | {"command": 1, "status": [int(CommandStatus.MALFORMED)]})
     seen = {word for step in steps for word in step["status"]}
     assert {0, int(CommandStatus.RANGE), int(CommandStatus.SLOT_MISMATCH)} <= seen or (

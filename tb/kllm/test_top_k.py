@@ -12,7 +12,10 @@ Shown to fail:
 - a list of k elements that another k finds as one of ``top``;
 - an element that comes from the RAM while one of a row enters;
 - the choice of the place before;
-- a row that is requested only when the one before it has come.
+- a row that is requested only when the one before it has come;
+- a route of the sampling's k, above ``experts``, or one that gives the host an id;
+- choices of the place before, of a command without ``end``, or of which one leaves its list while
+  nobody takes it.
 """
 
 import numpy as np
@@ -25,7 +28,7 @@ from golden.kllm.engines import Sampling
 from golden.kllm.format import ID_BITS, KEY_ZERO
 from golden.kllm.isa import NOBODY, CommandStatus, Opcode, encode, row_count
 from golden.kllm.machine import Machine
-from golden.words import alternating, layout_word
+from golden.words import alternating, join, layout_word
 from hdl.kllm.batch import choice_layout
 from hdl.kllm.room import BLOCKS
 from hdl.kllm.slots.top_k import KllmTopK, KllmTopKConfig
@@ -37,6 +40,10 @@ CONFIGS = {
     "one": KllmTopKConfig(vectors=VectorShape(rows=77), places=1, top=17),
     "greedy": KllmTopKConfig(vectors=VectorShape(rows=256), places=4, top=1),
     "all_rows": KllmTopKConfig(vectors=VectorShape(rows=65536), places=64),
+    "experts": BLOCKS["kllm_top_k"].configs["experts"],
+    "greedy_experts": KllmTopKConfig(
+        vectors=VectorShape(rows=256), places=3, top=1, experts=16
+    ),
 }
 EDGES = [0x0000, 0x8000, 0x0001, 0x8001, 0x3C00, 0xBC00, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00]
 NANS = [0x7C01, 0x7E00, 0xFE00, 0xFFFF]
@@ -48,7 +55,9 @@ class Maker:
 
     def __init__(self, config, seed):
         self.config, self.rng = config, np.random.default_rng([seed, 83])
-        machine = MachineConfig(vectors=config.vectors, batch=config.places, top=config.top)
+        machine = MachineConfig(
+            vectors=config.vectors, batch=config.places, top=config.top, experts=config.experts
+        )
         self.machine = Machine(machine)
         last = config.vectors.rows
         self.rows = min(USED, last)
@@ -113,9 +122,19 @@ class Maker:
             made.append(layout_word(choice_layout, **fields))
         return made
 
+    def chosen(self, o: dict[str, int]) -> list[int]:
+        """The elements that stay of each place, the best one last; without one 0."""
+        made = []
+        for place in range(o["place"], o["place"] + o["tokens"]):
+            ranks = self.machine.choices[place].tolist()
+            for n in reversed(range(o["route"])):
+                element = ranks[n] if n < len(ranks) else 0
+                made.append(join((place, 8), (n, 8), (o["route"], 8), (element, 41)))
+        return made
+
     def add(self, **operands) -> dict:
         defaults = {"src": 0, "stride": 0, "tokens": 1, "length": 16, "first": 0, "place": 0}
-        operands = defaults | {"begin": 1, "end": 1} | operands
+        operands = defaults | {"begin": 1, "end": 1, "route": 0} | operands
         words = encode(Opcode.TOP_K, 0, {}, operands)
         self.machine.readback = []
         status = self.machine.step(words).status
@@ -125,7 +144,9 @@ class Maker:
             firsts = [operands["src"] + t * operands["stride"] for t in range(operands["tokens"])]
             step["row_request"] = [first + row for first in firsts for row in range(rows)]
             assert all(row in self.table for row in step["row_request"])
-        step |= {"o": self.machine.readback, "status": [int(status)]}
+        step |= {"o": self.machine.readback, "status": [int(status)], "chosen": []}
+        if status != CommandStatus.RANGE and operands["end"] and operands["route"]:
+            step["chosen"] = self.chosen(operands)
         self.seen |= {status, NOBODY in self.machine.readback}
         self.steps.append(step)
         return step
@@ -151,6 +172,7 @@ def made(config, seed):
     for k in (2, config.top, 3, 1, config.top):
         maker.rebatch(k)
         maker.add(src=24, length=100, first=int(rng.integers(1000)), begin=0, end=int(k != 3))
+    routes(maker)
     for length in (15, 16):  # without its NaN and with it
         maker.add(src=16, length=length)
     for wrong in (
@@ -176,12 +198,30 @@ def made(config, seed):
             src=int(rng.integers(max(room, 0) + 1)), stride=stride, tokens=tokens,
             length=16 * rows - int(rng.integers(16)), first=int(rng.integers(1 << 24)),
             place=int(rng.integers(most - tokens + 1)), begin=int(rng.integers(2)),
-            end=int(rng.integers(2)),
+            end=int(rng.integers(2)), route=int(rng.integers(config.experts + 1)),
         )  # fmt: skip
     assert {CommandStatus(0), CommandStatus.RANGE, CommandStatus.NONFINITE, True} <= maker.seen
-    nothing = {"row_request": [], "o": [], "status": [int(CommandStatus.MALFORMED)]}
+    nothing = {"row_request": [], "o": [], "status": [int(CommandStatus.MALFORMED)], "chosen": []}
     maker.steps.append(nothing | {"command": int(Opcode.READ), "choices": maker.choices()})
     return maker
+
+
+def routes(maker) -> None:
+    """Elements that stay, of every number, with equal ones among them, and of no element at all."""
+    config, most = maker.config, maker.config.places
+    for route in (config.experts + 1, 128, 255):
+        maker.add(src=0, length=40, route=route)
+    for route in range(1, config.experts + 1):
+        maker.rebatch()
+        maker.add(src=0, length=70, stride=5, tokens=min(most, 3), route=route)
+        maker.add(src=16, length=48, route=route, place=most - 1)
+        maker.add(src=20, length=16, route=route)  # all NaN
+        maker.add(src=0, length=min(route, 2), route=route)
+        # Pieces, of which the last one gives the choices; then an id of the same list.
+        maker.add(src=3, length=30, first=100, route=route, end=0)
+        maker.add(src=24, length=30, begin=0, route=route)
+        maker.add(src=30, length=30, first=50, begin=0)
+        maker.add(src=5, length=20, first=200, begin=0, route=route)
 
 
 def at_full_rate(config, seed):
@@ -205,7 +245,7 @@ def at_full_rate(config, seed):
     return maker
 
 
-@pytest.mark.telling("small", "one")
+@pytest.mark.telling("small", "one", "experts")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_top_k(name, seed):
     config = CONFIGS[name]

@@ -12,7 +12,7 @@ from torch import Tensor
 from golden.fp16.ops import bits_from_float, float_from_bits
 from golden.kllm.cache import CacheUnit
 from golden.kllm.config import MachineConfig, outlier_count
-from golden.kllm.flow import FUSED
+from golden.kllm.flow import FUSED, ROUTER, kind_of
 from golden.kllm.isa import Outliers
 from golden.kllm.layer.host import History
 from golden.kllm.layer.layout import linear_sizes
@@ -61,15 +61,20 @@ class Plain:
         self.shape, self.share = quantized.shape, quantized.options.share
         self.matrix: dict[str, Tensor] = {}
         for name, each in quantized.weight.items():
-            members = FUSED.get(name, (name,))
+            kind, dot, number = name.partition(".")
+            if kind == ROUTER:  # the sum of its images
+                self.matrix[ROUTER] = self.matrix.get(ROUTER, 0) + each.dequantize()
+                continue
+            members = FUSED.get(kind, (kind,))
             sizes = [linear_sizes(self.shape)[member][1] for member in members]
             parts = each.dequantize().split(sizes, dim=1)
-            self.matrix |= dict(zip(members, parts, strict=True))
+            names = [f"{member}{dot}{number}" for member in members]
+            self.matrix |= dict(zip(names, parts, strict=True))
 
     def linear(self, name: str, value: Tensor) -> Tensor:
         """A linear layer with its bias and its norm."""
         weights, gamma = self.weights, self.weights.norm.get(name)
-        made = value @ self.matrix[name] / self.factor.get(name, 1.0)
+        made = value @ self.matrix[name] / self.factor.get(kind_of(name), 1.0)
         scaling = weights.scaling if name == "q" else 1.0
         if name in weights.bias:
             made = made + weights.bias[name] * (1.0 if gamma is not None else scaling)
@@ -102,17 +107,30 @@ class Plain:
 
     def network(self, post: Tensor) -> Tensor:
         """The vector that the feed-forward network adds."""
-        u, function = self.normed("post", post), _FUNCTIONS[self.shape.activation]
+        u = self.normed("post", post)
+        if not self.shape.experts:
+            return self.inner(u)
+        share, index = self.linear(ROUTER, u).softmax(-1).topk(self.shape.active)
+        if self.shape.router_norm:
+            share = share / share.sum()
+        pairs = zip(share.tolist(), index.tolist(), strict=True)
+        return sum(
+            (by * self.inner(u, f".{expert}") for by, expert in pairs), start=torch.zeros_like(post)
+        )
+
+    def inner(self, u: Tensor, own: str = "") -> Tensor:
+        """The network of a normed vector, or that of an expert such as ``.3``."""
+        function = _FUNCTIONS[self.shape.activation]
         is_index = self.quantized.options.glu == "index"
         names = ("gate", "up") if self.shape.gated else ("up",)
-        first, *others = (self.linear(name, u) for name in names)
+        first, *others = (self.linear(f"{name}{own}", u) for name in names)
         if self.shape.activation == "gpt_oss":
             first, others = first.clamp(max=7), [others[0].clamp(-7, 7) + 1]
         if is_index:
             first = self.parted(names[0], first)
             others = [self.parted("up", each) for each in others]
         h = function(first) * (others[0] if others else 1)
-        return self.linear("down", self.parted("h", h))
+        return self.linear(f"down{own}", self.parted("h", h))
 
 
 def plain(

@@ -392,7 +392,7 @@ def test_every_text_comes_back(commands: list[list[int]]) -> None:
 def test_refuses_what_the_machine_refuses(command: tuple[Opcode, dict[str, int]]) -> None:
     """Operands that the table alone refuses have the status RANGE in the golden machine."""
     opcode, operands = command
-    places = {"rows": SMALL.vector_rows, "slots": SMALL.slots}
+    places = {"rows": SMALL.vector_rows, "slots": SMALL.slots, "choices": SMALL.batch}
     if opcode in OPCODES and COMMANDS[opcode].refusal(operands, SMALL, places):
         result = Machine(SMALL, bytearray(32)).step(encode(opcode, 0, {}, operands))
         assert result.status & CommandStatus.RANGE

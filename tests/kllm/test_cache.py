@@ -401,9 +401,11 @@ def test_trims_of_engines_meet_again() -> None:
 
 
 def test_engines_of_a_machine() -> None:
-    """One engine keeps the word that a machine had without the field."""
-    said = repr(MACHINES["small"]).replace(", engines=1", "")
+    """One engine, and no experts, keep the word that a machine had without the field."""
+    said = repr(MACHINES["small"]).replace(", engines=1", "").replace(", experts=0", "")
     assert "engines" not in said
+    assert "experts" not in said
+    assert dataclasses.replace(PAGED, experts=2).word != PAGED.word
     assert MACHINES["small"].word == zlib.crc32(said.encode())
     assert dataclasses.replace(PAGED, engines=2).word != PAGED.word
     with pytest.raises(ConfigError, match=r"engines must be a divisor of cache.kv.heads = 2"):

@@ -39,8 +39,12 @@ REFUSED = [
      "final_logit_softcapping must be above 0 and 1 more than an FP16 word, not 30.01"),
     ("starcoder2", {"head_dim": None, "hidden_act": "gelu_pytorch_tanh"},
      f"{PROGRAM} this norm: norm must be RMSNorm, not LayerNorm"),
-    ("mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2},
-     f"{PROGRAM} experts: num_local_experts must be 1, not 4"),
+    ("qwen2_moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+                   "shared_expert_intermediate_size": 48},
+     f"{PROGRAM} shared experts: shared_expert_intermediate_size must be 0, not 48"),
+    ("qwen3_moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+                   "mlp_only_layers": [0]},
+     f"{PROGRAM} plain networks among experts: mlp_only_layers or decoder_sparse_step must be suc"),
     ("llama", {"head_dim": 48}, "LayerShape.head_size must be a multiple of 32, not 48"),
 ]  # fmt: skip
 RUNS = [
@@ -241,6 +245,48 @@ def test_a_machine_without_caps(tmp_path, monkeypatch, capsys):
                             "final_logit_softcapping": None})  # fmt: skip
     with pytest.raises(ConfigError, match=r"LayerShape.cap must be 0 or 0.000976562..16384, not"):
         chip_layer(made, 1)
+MIXED = {"num_local_experts": 4, "num_experts_per_tok": 2}
+
+
+@pytest.mark.parametrize(("kind", "fields", "shape"), [
+    ("mixtral", MIXED, (4, 2, True)),
+    ("qwen3_moe", {"num_experts": 5, "num_experts_per_tok": 3, "norm_topk_prob": False,
+                   "moe_intermediate_size": 32}, (5, 3, False)),
+])  # fmt: skip
+def test_experts_of_a_configuration(kind, fields, shape):
+    """Experts, those of a token, and whether their weights have a sum of 1."""
+    layer = chip_layer(Decoder.of("x", {**SIZES, **fields, "model_type": kind}), 1)
+    assert (layer.experts, layer.active, layer.router_norm) == shape
+
+
+@pytest.mark.parametrize(("change", "line"), [
+    ({"router": "sigmoid"}, "this router: router must be softmax or topk_softmax, not sigmoid"),
+    ({"router": "sigmoid_input"}, "this router: router must be softmax or topk_softmax, not sigm"),
+    ({"expert_groups": 2}, "groups of experts: n_group must be 1, not 2"),
+    ({"router_scale": 2.5}, "factors of experts: routed_scaling_factor must be 1, not 2.5"),
+    ({"shared": 32}, "shared experts: shared_expert_intermediate_size must be 0, not 32"),
+])  # fmt: skip
+def test_experts_that_are_refused(change, line):
+    made = Decoder.of("x", {**SIZES, **MIXED, "model_type": "mixtral"})
+    with pytest.raises(ConfigError, match=f"^{PROGRAM} {line}"):
+        chip_layer(dataclasses.replace(made, **change), 1)
+
+
+def test_a_machine_without_experts(tmp_path, monkeypatch, capsys):
+    """Refused for a layer and for the model; with them both are packed, and the simulator refuses.
+    """
+    own_load(monkeypatch)
+    model = str(folder(tmp_path / "model", "mixtral", MIXED))
+    output = ["--model", model, *MACHINE]
+    line = "MachineConfig.experts must be 2 for this layer, not 0"
+    for n, more in enumerate((["--layer", "1", "--context", "39"], ["--all", "--context", "40"])):
+        assert pack.main([*output, *more, "-o", str(tmp_path / "out")]) == 2
+        assert last_line(capsys) == f"golden.llm.pack: {line}"
+        assert pack.main([*output, *more, "--set", "experts=2", "-o", str(tmp_path / f"{n}")]) == 0
+    assert not (tmp_path / "out").exists()
+    capsys.readouterr()
+    assert run.main(["--hw", "kllm-a4", "--model", model, "--prompt", "30", "--out", "10"]) == 2
+    assert "no cycles are known of experts: num_local_experts must be 1, not 4" in last_line(capsys)
 
 
 def test_the_window_is_that_of_the_longest_sequence():

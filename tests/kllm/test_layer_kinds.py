@@ -12,7 +12,9 @@ Each of these fails ``test_machine_computes_the_layer``:
 - gate without its limit, up without its least or without its 1;
 - the cap of scores left out, or that of twice its size; sinks left out, in another order, or
   with the scale of scores;
-- the factor of what a layer adds left out, or that of down alone.
+- the factor of what a layer adds left out, or that of down alone;
+- with experts: weights that are not divided by their sum, or are where the model does not;
+- with experts: the weight, the packet or the base of another rank.
 
 The last ones stop at the comparison with transformers.
 """
@@ -27,6 +29,7 @@ from golden.config import ConfigError
 from golden.fp16.ops import add, bits_from_float, float_from_bits, mul
 from golden.kllm.cache import Place
 from golden.kllm.config import MACHINES, FunctionShape, MachineConfig
+from golden.kllm.flow import kind_of
 from golden.kllm.functional import axpy, function
 from golden.kllm.isa import COMMAND_WORDS, Function, Opcode
 from golden.kllm.layer.compiler import compile_layer, sink_rows
@@ -60,6 +63,7 @@ CACHED = MachineConfig.parse(
         "cache.pages=512",
         "cache.page_bytes=512",
         "cache.max_tokens=160",
+        "experts=4",
         *(f"cache.{name}=true" for name in ("windows", "caps", "sinks")),
         *(f"extra.{name}=true" for name in ("tanh", "gelu_erf", "quick_gelu", "bounds")),
     ],
@@ -79,10 +83,18 @@ def quantized_example(name: str, options: LayerOptions) -> QuantizedLayer:
     return quantize_layer(found.weights, found.seen, options=options)
 
 
-@pytest.mark.parametrize(
-    ("options", "tokens"), OPTIONS, ids=["usual", "not fused", "three parts", "two parts"]
-)
-@pytest.mark.parametrize("name", KINDS)
+# Networks of experts have no parts.
+CASES = {
+    f"{name}-{what}": (name, options, tokens)
+    for name in KINDS
+    for what, (options, tokens) in zip(
+        ("usual", "not fused", "three parts", "two parts"), OPTIONS, strict=True
+    )
+    if not (options.parts and "experts" in name)
+}
+
+
+@pytest.mark.parametrize(("name", "options", "tokens"), CASES.values(), ids=CASES)
 def test_machine_computes_the_layer(name: str, options: LayerOptions, tokens: int) -> None:
     """Roundings to FP16 are all that is left: 0.003, unless one of them moves an index.
 
@@ -116,11 +128,12 @@ def test_weights_have_their_factors(name: str) -> None:
     factor = norm_factors(weights, options, found.seen)
     made = Plain(quantized, weights, factor).matrix
     before = dict.fromkeys("qkv", weights.input_norm)
-    before |= dict.fromkeys(("gate", "up"), weights.post_norm)
+    before |= dict.fromkeys(("gate", "up", "router"), weights.post_norm)
     for linear, real in weights.linear.items():
-        wanted = real.t() * factor.get(linear, 1.0)
-        if linear in before and weights.shape.norm_places != "after":
-            wanted = wanted * before[linear][:, None]
+        kind = kind_of(linear)
+        wanted = real.t() * factor.get(kind, 1.0)
+        if kind in before and weights.shape.norm_places != "after":
+            wanted = wanted * before[kind][:, None]
         if linear == "q" and linear not in weights.norm:
             wanted = wanted * weights.scaling
         assert float((made[linear] - wanted).norm() / wanted.norm()) < 0.15, linear

@@ -21,7 +21,7 @@ from golden.fp16.ops import float_from_bits
 from golden.kllm.assembler import Assembler, AssemblyError, assemble, disassemble
 from golden.kllm.cache import Place
 from golden.kllm.config import MACHINES, VectorShape
-from golden.kllm.isa import CommandStatus, Index, Opcode, Unit, encode
+from golden.kllm.isa import COMMANDS, CommandStatus, Index, Opcode, Unit, encode
 from golden.kllm.layer.layout import Job
 from golden.kllm.machine import Machine
 from golden.kllm.model.host import ModelHost
@@ -51,7 +51,8 @@ def loaded(places, *, faults=(), **operands) -> tuple[Machine, CommandStatus]:
     machine.cache.batch[: len(places)] = places
     wanted = {"address": 7, "rows": 3, "index": Index.TOKEN, "limit": 6, "dst": 20, "stride": 5}
     wanted |= {"tokens": len(places)} | operands
-    return machine, machine.step(encode(Opcode.LOAD_AT, 9, {}, wanted)).status
+    operands = COMMANDS[Opcode.LOAD_AT].defaults | wanted
+    return machine, machine.step(encode(Opcode.LOAD_AT, 9, {}, operands)).status
 
 
 def row(number: int) -> int:

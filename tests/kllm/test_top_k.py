@@ -25,7 +25,7 @@ from golden.kllm.cache import Place
 from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.engines import Sampling
 from golden.kllm.format import FURTHEST, POWER_BITS, POWERS
-from golden.kllm.isa import NOBODY, CommandStatus, Opcode, encode
+from golden.kllm.isa import COMMANDS, NOBODY, CommandStatus, Opcode, encode
 from golden.kllm.machine import Machine
 from golden.kllm.top_k import chosen, draw, fold, ids, keys, threefry, values, weights
 
@@ -254,7 +254,7 @@ def taken(operands: dict[str, int], vectors: Tensor, machine=None, batch=(), con
     machine.vector[3 : 3 + tokens * rows] = vectors.reshape(-1, 16)
     wanted = {"src": 3, "stride": rows, "tokens": tokens, "length": 16 * rows, "first": 0}
     wanted |= {"place": 0, "begin": 1, "end": 1}
-    command = encode(Opcode.TOP_K, 1, {}, wanted | operands)
+    command = encode(Opcode.TOP_K, 1, {}, COMMANDS[Opcode.TOP_K].defaults | wanted | operands)
     return machine.step(command).status, machine.readback, machine
 
 

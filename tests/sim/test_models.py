@@ -83,8 +83,10 @@ REFUSALS = {
     ("DeepSeek-V3", "million-4b"): "kv_lora_rank must be absent, not 512",
     ("DeepSeek-V3", "a100-qserve"): "kv_bits must be 16 with latent attention (kv_lora_rank 512)",
     ("DeepSeek-V3", "tender"): "kv_bits must be 16 with latent attention (kv_lora_rank 512)",
-    ("DeepSeek-V3", "kllm-a4"): "no program for experts: num_local_experts must be 1, not 256",
-    ("Mixtral-8x7B-v0.1", "kllm-a4"): "no program for experts: num_local_experts must be 1, not 8",
+    ("DeepSeek-V3", "kllm-a4"):
+        "no program for this router: router must be softmax or topk_softmax, not sigmoid",
+    ("Mixtral-8x7B-v0.1", "kllm-a4"):
+        "no cycles are known of experts: num_local_experts must be 1, not 8",
     ("Phi-3-mini-4k-instruct", "oaken-lpddr"): "head_dim must be",
 }
 

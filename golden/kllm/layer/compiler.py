@@ -14,7 +14,15 @@ from golden.kllm.config import MachineConfig
 from golden.kllm.flow import FUSED, site_of
 from golden.kllm.image import weight_image
 from golden.kllm.isa import ROW_ELEMENTS
-from golden.kllm.layer.layout import MEAN, part_name, parts_of, used_sites
+from golden.kllm.layer.layout import (
+    BASE,
+    MEAN,
+    expert_bases,
+    packet_of,
+    part_name,
+    parts_of,
+    used_sites,
+)
 from golden.kllm.layer.program import LayerProgram, check_widths, layer_program
 from golden.kllm.layer.quantized import QuantizedLayer
 from golden.kllm.layer.shape import network_parts
@@ -108,8 +116,11 @@ def constants(quantized: QuantizedLayer, config: MachineConfig) -> dict[str, lis
         codebook = quantized.codebook[name]
         made[f"codebook.{name}"] = [codebook, midpoints(codebook)]
     for name, weight in quantized.weight.items():
+        own = packet_of(name, quantized.shape)
         a = quantized.codebook[site_of(name).name]
-        made[f"packet.{name}"] = [codebook_packet(a, weight.codebook, *words)]
+        made[f"packet.{own}"] = [codebook_packet(a, weight.codebook, *words)]
+    for expert, base in enumerate(expert_bases(quantized.shape, quantized.options, config)):
+        made[f"{BASE}.{expert}"] = [[base & 0xFFFF, base >> 16]]
     if quantized.offset is not None:
         made["key_offset"] = [quantized.offset.flatten()]
     made |= {name: [words] for name, words in quantized.vector.items()}

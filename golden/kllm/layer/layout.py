@@ -1,11 +1,11 @@
 """The places in the memories of what a layer's programs name. Pure Python."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from golden.config import ConfigError
 from golden.kllm.config import MachineConfig
-from golden.kllm.flow import FUSED, LINEARS, SITES, matmuls
+from golden.kllm.flow import FUSED, LINEARS, ROUTER, SITES, kind_of, matmuls
 from golden.kllm.isa import ROW_ELEMENTS, row_count
 from golden.kllm.layer.shape import CLAMPED_LIMIT, LayerOptions, LayerShape, network_parts
 from golden.kllm.layer.vector_norm import vector_norms
@@ -39,7 +39,9 @@ class Job:
 # Rows of equal elements, of a clamped network: the greatest, the least, and what up gets.
 LIMITS = (CLAMPED_LIMIT, -CLAMPED_LIMIT, 1.0)
 MEAN = "mean."  # begins the name of an image that sums a row
-_NETWORK = ("gate", "up", "gate_up", "down")  # matmuls that have parts
+_NETWORK = ("gate", "up", "gate_up", "down")  # matmuls that have parts, or one for each expert
+BASE = "base"  # begins the name of a row that has the first word of an expert's images
+ROUTER_IMAGES = 3  # of the router, each of what those before it leave
 
 
 def parts_of(matmul: str, parts: int) -> int:
@@ -54,7 +56,44 @@ def part_name(matmul: str, part: int, parts: int) -> str:
 
 def matmul_of(image: str) -> str:
     """``down`` of ``down.1``"""
-    return image.partition(".")[0]
+    return kind_of(image)
+
+
+def router_image(number: int) -> str:
+    """The image of the router of which ``number`` others come before."""
+    return f"{ROUTER}.{number}"
+
+
+def in_tables(names: Iterable[str]) -> list[str]:
+    """The names, each once, those of a matmul one after the other, as LOAD_AT takes a table."""
+    found = dict.fromkeys(names)
+    kinds = dict.fromkeys(matmul_of(name) for name in found)
+    return [name for kind in kinds for name in found if matmul_of(name) == kind]
+
+
+def expert_of(name: str) -> int:
+    """3 of ``gate.3``, -1 of a name without a number"""
+    number = name.partition(".")[2]
+    return int(number) if number else -1
+
+
+def layer_matmuls(shape: LayerShape, options: LayerOptions) -> dict[str, tuple[str, ...]]:
+    """Matmuls of a layer, of all experts, and the linear layers in each; the router is the last."""
+    made = {}
+    for name, members in matmuls(options.fuse, shape.intermediate, shape.gated).items():
+        if not shape.experts or name not in _NETWORK:
+            made[name] = members
+    for expert in range(shape.experts):
+        for name, members in matmuls(options.fuse, shape.intermediate, shape.gated).items():
+            if name in _NETWORK:
+                made[f"{name}.{expert}"] = tuple(f"{member}.{expert}" for member in members)
+    return made | ({ROUTER: (ROUTER,)} if shape.experts else {})
+
+
+def packet_of(image: str, shape: LayerShape) -> str:
+    """The matmul whose packet the lanes hold for an image: parts have one together."""
+    kind = matmul_of(image)
+    return image if shape.experts and kind in _NETWORK else kind
 
 
 def used_sites(shape: LayerShape) -> tuple[str, ...]:
@@ -74,6 +113,7 @@ def linear_sizes(shape: LayerShape) -> dict[str, tuple[int, int]]:
         "gate": (shape.hidden, shape.intermediate),
         "up": (shape.hidden, shape.intermediate),
         "down": (shape.intermediate, shape.hidden),
+        ROUTER: (shape.hidden, shape.experts),
     }
     return {name: sizes[name] for name in shape.linears}
 
@@ -91,7 +131,7 @@ def vector_lengths(shape: LayerShape, options: LayerOptions) -> dict[str, int]:
         lengths["bias.qkv"] = sum(sizes[name][1] for name in _PROJECTED)
     for name in shape.biases:
         if name not in _PROJECTED:
-            lengths[f"bias.{name}"] = sizes[name][1]
+            lengths |= {f"bias.{own}": sizes[name][1] for own in shape.layers_of(name)}
     if shape.sinks:
         lengths["sinks"] = shape.heads
     if shape.clamped:
@@ -137,9 +177,11 @@ class Rows:
         """Rows for the codebooks of a layer, the packets of its matmuls, and its vectors."""
         for name in used_sites(shape):
             self.add(f"codebook.{name}", ROW_ELEMENTS, 2)
-        names = (matmul_of(name) for name in images if not name.startswith(MEAN))
-        for name in dict.fromkeys(names):
+        names = (packet_of(name, shape) for name in images if not name.startswith(MEAN))
+        for name in in_tables(names):
             self.add(f"packet.{name}", config.kmeans_words)
+        for expert in range(shape.experts):
+            self.add(f"{BASE}.{expert}", ROW_ELEMENTS)
         for name, length in vector_lengths(shape, options).items():
             if name == "sinks":
                 length = ROW_ELEMENTS * config.sink_rows(length)
@@ -152,27 +194,38 @@ def images(
     """The weight images from word ``first`` on, and the word after them.
 
     Images of single linear layers come first, those that sum rows last. A part of the network has
-    the outputs of its elements in gate and up, and their inputs in down.
+    the outputs of its elements in gate and up, and their inputs in down. The images of an expert
+    follow each other, in the same order, and so do the experts.
     """
     parts = network_parts(shape.intermediate, options.parts)
     sizes, address = linear_sizes(shape), first
-    made = matmuls(options.fuse, shape.intermediate, shape.gated)
+    made = layer_matmuls(shape, options)
     image = {}
-    for name in sorted(made, key=lambda name: len(made[name]) > 1):
-        length = sizes[made[name][0]][0]
-        outputs = sum(sizes[each][1] for each in made[name])
-        many = parts_of(name, parts)
+    for name in sorted(made, key=lambda name: (expert_of(name), len(made[name]) > 1)):
+        length = sizes[kind_of(made[name][0])][0]
+        outputs = sum(sizes[kind_of(each)][1] for each in made[name])
+        many = ROUTER_IMAGES if name == ROUTER else parts_of(name, parts)
         if name == "down":
             length //= many
-        else:
+        elif name != ROUTER:
             outputs //= many
         for part in range(many):
-            image[part_name(name, part, many)] = address, length, outputs
+            own = router_image(part) if name == ROUTER else part_name(name, part, many)
+            image[own] = address, length, outputs
             address += config.image_words(length, outputs)
     for name in vector_norms(shape, options.fuse):
         image[MEAN + name] = address, ROW_ELEMENTS, ROW_ELEMENTS
         address += config.image_words(ROW_ELEMENTS, ROW_ELEMENTS)
     return image, address
+
+
+def expert_bases(
+    shape: LayerShape, options: LayerOptions, config: MachineConfig
+) -> list[int]:
+    """Words from the images of expert 0 to those of each expert."""
+    made, _ = images(shape, options, config)
+    firsts = [made[f"down.{expert}"][0] for expert in range(shape.experts)]
+    return [first - firsts[0] for first in firsts]
 
 
 def layer_layout(

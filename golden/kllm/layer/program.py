@@ -12,29 +12,34 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from golden.config import ConfigError
+from golden.index.format import K_MAX
 from golden.kllm.assembler import Assembler, Slots, Vector
 from golden.kllm.config import FunctionShape, MachineConfig, outlier_count
-from golden.kllm.flow import SITES, site_of
+from golden.kllm.flow import ROUTER, SITES, site_of
 from golden.kllm.isa import (
     ROW_ELEMENTS,
     Binary,
     Function,
+    Index,
     Norm,
     Outliers,
     Statistics,
     row_count,
 )
 from golden.kllm.layer.layout import (
+    BASE,
     LIMITS,
     MEAN,
+    ROUTER_IMAGES,
     Job,
     LayerLayout,
     layer_layout,
     linear_sizes,
     part_name,
+    router_image,
 )
 from golden.kllm.layer.shape import LayerOptions, LayerShape, network_parts
-from golden.kllm.layer.vector_norm import emit_norm, vector_norms
+from golden.kllm.layer.vector_norm import emit_norm, scale_rows, vector_norms
 from golden.paging.format import Kv
 
 __all__ = [
@@ -113,6 +118,7 @@ class LayerCommands:
         self.number, self.angles, self.first = number, group.angles, group.first
         self.norms = vector_norms(shape, "qkv" in self.image)
         self.parts = network_parts(shape.intermediate, options.parts)
+        self.choice: tuple[int, int] | None = None  # place and rank, while an expert works
         self.inner = shape.intermediate // self.parts  # elements of the network at a time
 
     # Pieces.
@@ -123,9 +129,19 @@ class LayerCommands:
         return vector
 
     def _load_into(self, name: str, vector: Vector) -> None:
-        address, rows = self.place[name]
+        """Rows of the data memory; while an expert works, those that it has of its own."""
+        if self.choice is None or f"{name}.0" not in self.place:
+            address, rows = self.place[name]
+            assert vector.rows == rows, name
+            self.asm.load(address=address, dst=vector)
+            return
+        address, rows = self.place[f"{name}.0"]
         assert vector.rows == rows, name
-        self.asm.load(address=address, dst=vector)
+        place, rank = self.choice
+        self.asm.load_at(
+            address=address, rows=rows, index=Index.CHOICE, limit=self.shape.experts, dst=vector,
+            place=place, rank=rank,
+        )  # fmt: skip
 
     def _clustering(self, name: str) -> None:
         rows = self._load(f"codebook.{name}", 2 * ROW_ELEMENTS)
@@ -165,14 +181,17 @@ class LayerCommands:
         The pieces are the outputs of ``name`` in order. All but the last piece end with a group.
         """
         fold_norm = site_of(name).norm and self.shape.normed_before
-        address, length, outputs = self.image[part_name(name, part, self.parts)]
+        based = self.choice is not None
+        own = f"{name}.0" if based else part_name(name, part, self.parts)
+        address, length, outputs = self.image[own]
         assert outputs == sum(piece.length for piece in pieces), name
         first = 0
         for piece in pieces:
             weights = address + self._group_address(length, first)
             self.asm.matmul(
-                weights=weights, dst=piece, length=length, slot=slots, fold_norm=fold_norm
-            )
+                weights=weights, dst=piece, length=length, slot=slots, fold_norm=fold_norm,
+                based=based,
+            )  # fmt: skip
             first += piece.length
 
     def _group_address(self, length: int, outputs: int) -> int:
@@ -188,10 +207,14 @@ class LayerCommands:
 
     def _add_vector(self, name: str, x: Vector, part: int = 0) -> None:
         """Adds a vector of the data memory, or a part, to each token of ``x``, if there is one."""
-        if name not in self.place:
+        own = name if self.choice is None else f"{name}.0"
+        if own not in self.place:
             return
         vector = self.asm.vector(x.length)
-        self.asm.load(address=self.place[name][0] + part * vector.rows, dst=vector)
+        if self.choice is None:
+            self.asm.load(address=self.place[name][0] + part * vector.rows, dst=vector)
+        else:
+            self._load_into(name, vector)
         self.asm.binary(op=Binary.ADD, a=x, b=vector, dst=x)
         self.asm.free(vector)
 
@@ -223,7 +246,10 @@ class LayerCommands:
         yield
         self._add(x, "o", self._quantized("attention", attention))
         yield
-        if self.parts == 1:
+        if self.shape.experts:
+            self._add_made(x, "down", self._network_of_experts(x))
+            yield
+        elif self.parts == 1:
             slots = self._network(x)
             yield
             self._add(x, "down", slots)
@@ -387,23 +413,97 @@ class LayerCommands:
                 asm.free(made)
         return total
 
+    def _network_of_experts(self, x: Vector) -> Vector:
+        """The weighted sum of what its experts give of each token, one token after the other.
+
+        No two tokens need have an expert in common. The experts of a token come in the order of
+        their ranks, each with packets, a base of weights and biases of its own.
+        """
+        asm, shape = self.asm, self.shape
+        self._clustering("post")
+        slots = self._quantize("post", x)
+        weights = self._routed(slots)
+        total = asm.vector(shape.hidden, self.tokens)
+        for t in range(self.tokens):
+            for rank in range(shape.active):
+                self.choice = self.first + t, rank
+                made = asm.vector(shape.hidden) if rank else total.token(t)
+                base = self._load(BASE, ROW_ELEMENTS)
+                asm.weight_base(src=base)
+                asm.free(base)
+                inner = self._inner(Slots(slots.first + t))
+                self._linear("down", inner, made)
+                asm.free(inner)
+                self._add_vector("bias.down", made)
+                scale_rows(asm, made, Vector(weights.row + t * shape.active + rank, ROW_ELEMENTS))
+                if rank:
+                    asm.binary(op=Binary.ADD, a=total.token(t), b=made, dst=total.token(t))
+                    asm.free(made)
+        self.choice = None
+        asm.free(slots, weights)
+        return total
+
+    def _routed(self, slots: Slots) -> Vector:
+        """Chooses the experts of each token; a row for each of them, all elements its weight."""
+        asm, shape, tokens = self.asm, self.shape, slots.tokens
+        logits = asm.vector(shape.experts, tokens)
+        self._lanes(ROUTER)
+        for number in range(ROUTER_IMAGES):
+            part = asm.vector(shape.experts, tokens) if number else logits
+            self._multiply(router_image(number), slots, (part,))
+            if number:
+                asm.binary(op=Binary.ADD, a=logits, b=part, dst=logits)
+                asm.free(part)
+        self._add_vector(f"bias.{ROUTER}", logits)
+        asm.softmax(src=logits, dst=logits)
+        asm.top_k(src=logits, place=self.first, route=shape.active)
+        asm.free(logits)
+        weights = asm.vector(ROW_ELEMENTS * shape.active, tokens)
+        ranks = [
+            Vector(weights.row + rank, ROW_ELEMENTS, tokens, shape.active)
+            for rank in range(shape.active)
+        ]
+        for rank, rows in enumerate(ranks):
+            asm.load_at(
+                address=0, rows=1, index=Index.CHOICE_VALUE, limit=shape.experts, dst=rows,
+                place=self.first, rank=rank,
+            )  # fmt: skip
+        if shape.router_norm:
+            self._renormalised(ranks)
+        return weights
+
+    def _renormalised(self, ranks: Sequence[Vector]) -> None:
+        """Divides a row of each rank, for each token, by the sum of all ranks."""
+        asm, tokens = self.asm, ranks[0].tokens
+        total = asm.vector(ROW_ELEMENTS, tokens)
+        so_far = ranks[0]  # alone, its rows follow each other as those of the sum do
+        for rows in ranks[1:]:
+            asm.binary(op=Binary.ADD, a=so_far, b=rows, dst=total)
+            so_far = total
+        flat = Vector(total.row, ROW_ELEMENTS * tokens)
+        asm.function(function=Function.RECIPROCAL, src=so_far, dst=flat)
+        for rows in ranks:
+            asm.binary(op=Binary.MULTIPLY, a=rows, b=total, dst=rows)
+        asm.free(total)
+
     def _inner(self, slots: Slots, part: int = 0) -> Slots:
         """A part of the network before down, in slots; the last part frees ``slots``."""
         h = self._gated(slots, part) if self.shape.gated else self._plain(slots, part)
         return self._quantized("h", h)
 
     def _free_after(self, slots: Slots, part: int) -> None:
-        if part == self.parts - 1:
+        if part == self.parts - 1 and self.choice is None:
             self.asm.free(slots)
 
     def _gated(self, slots: Slots, part: int) -> Vector:
         """The product of up and of the function of gate."""
-        asm, shape = self.asm, self.shape
+        asm, shape, tokens = self.asm, self.shape, slots.tokens
         half = -(-self.inner // ROW_ELEMENTS) * ROW_ELEMENTS
-        made = asm.vector(2 * half, self.tokens)
-        gate = made.part(0, self.inner, self.tokens, made.stride)
-        up = made.part(half, self.inner, self.tokens, made.stride)
-        if part_name("gate_up", 0, self.parts) in self.image:
+        made = asm.vector(2 * half, tokens)
+        gate = made.part(0, self.inner, tokens, made.stride)
+        up = made.part(half, self.inner, tokens, made.stride)
+        fused = part_name("gate_up", 0, self.parts) if self.choice is None else "gate_up.0"
+        if fused in self.image:
             # QUANTIZE of gate overlaps the product of up.
             split = self._splits(shape.hidden, half)
             self._lanes("gate_up")
@@ -416,7 +516,7 @@ class LayerCommands:
         self._add_vector("bias.up", up, part)
         if shape.clamped:
             self._clamp(gate, up)
-        h = asm.vector(self.inner, self.tokens)
+        h = asm.vector(self.inner, tokens)
         if self.options.glu == "index":
             self._clustering("gate")
             gates = self._quantize("gate", gate)
@@ -424,14 +524,14 @@ class LayerCommands:
             ups = self._quantize("up", up)
             self._table("gate", 0)
             self._table("up", 1)
-            for t in range(self.tokens):
+            for t in range(tokens):
                 asm.glu(
                     function=shape.function, slot_a=gates.first + t, slot_b=ups.first + t,
                     dst=h.token(t),
                 )  # fmt: skip
             asm.free(gates, ups)
         else:
-            for t in range(self.tokens):
+            for t in range(tokens):
                 asm.function(function=shape.function, src=gate.token(t), dst=h.token(t))
             asm.binary(op=Binary.MULTIPLY, a=h, b=up, dst=h)
         asm.free(made)
@@ -458,8 +558,8 @@ class LayerCommands:
 
     def _plain(self, slots: Slots, part: int) -> Vector:
         """The function of up."""
-        asm, shape = self.asm, self.shape
-        up = asm.vector(self.inner, self.tokens)
+        asm, shape, tokens = self.asm, self.shape, slots.tokens
+        up = asm.vector(self.inner, tokens)
         self._linear("up", slots, up, part)
         self._free_after(slots, part)
         self._add_vector("bias.up", up, part)
@@ -467,11 +567,11 @@ class LayerCommands:
             self._clustering("up")
             ups = self._quantize("up", up)
             self._table("up", 0)
-            for t in range(self.tokens):
+            for t in range(tokens):
                 asm.activate(function=shape.function, slot=ups.first + t, dst=up.token(t))
             asm.free(ups)
         else:
-            for t in range(self.tokens):
+            for t in range(tokens):
                 asm.function(function=shape.function, src=up.token(t), dst=up.token(t))
         return up
 
@@ -540,12 +640,20 @@ def check_layer(shape: LayerShape, options: LayerOptions, config: MachineConfig,
     parts = network_parts(shape.intermediate, options.parts)
     longest = max(shape.hidden, shape.intermediate // parts, shape.heads * shape.head_size)
     # Of a network in parts the tokens stay in their slots to the last part.
-    quantized = (2 if options.glu == "index" and shape.gated else 1) + (parts > 1)
-    sizes = {
-        "batch": job.tokens, "slot.elements": longest, "slot.slots": quantized * job.tokens
-    }  # fmt: skip
+    quantized = 2 if options.glu == "index" and shape.gated else 1
+    slots = (quantized + (parts > 1)) * job.tokens
+    if shape.experts:  # one token after the other
+        slots = job.tokens + quantized
+    sizes = {"batch": job.tokens, "slot.elements": longest, "slot.slots": slots}
     if vector_norms(shape, options.fuse):
         sizes["slot.outliers_max"] = ROW_ELEMENTS  # of DIRECT
+    if shape.experts:
+        if parts > 1:
+            raise ConfigError(
+                f"intermediate must be at most {K_MAX} for a layer with experts, and parts 1, "
+                f"not {shape.intermediate} in {parts} parts"
+            )
+        sizes |= {"experts": shape.active, "softmax_elements": shape.experts}
     _check_sizes(config, sizes)
     _check_functions(config, shape.extra, "layer")
     _check_pages(shape, config, job)

@@ -13,9 +13,17 @@ from torch import Tensor
 from golden.config import ConfigError
 from golden.fp16.ops import add, bits_from_float, float_from_bits
 from golden.kllm import conditioning
-from golden.kllm.flow import FUSED, LINEARS, SITES, matmuls
+from golden.kllm.flow import FUSED, ROUTER, SITES, kind_of, norm_of
 from golden.kllm.isa import ROW_ELEMENTS
-from golden.kllm.layer.layout import LIMITS, linear_sizes, used_sites, vector_lengths
+from golden.kllm.layer.layout import (
+    LIMITS,
+    ROUTER_IMAGES,
+    layer_matmuls,
+    linear_sizes,
+    router_image,
+    used_sites,
+    vector_lengths,
+)
 from golden.kllm.layer.shape import PARTED, LayerOptions, LayerShape, network_parts
 from golden.kllm.layer.vector_norm import vector_norms
 from golden.kllm.layer.weights import LayerWeights
@@ -93,7 +101,7 @@ class QuantizedLayer:
             elif kind in ("codebook", "vector"):
                 (codebook if kind == "codebook" else vector)[rest] = torch.from_numpy(array)
             else:
-                matmul, _, field = rest.partition(".")
+                matmul, _, field = rest.rpartition(".")
                 weight.setdefault(matmul, {})[field] = torch.from_numpy(array)
         return cls(
             shape=LayerShape(**parts["shape"]),
@@ -125,11 +133,11 @@ def quantize_layer(
     if "q" not in weights.norm:
         w["q"] = w["q"] * weights.scaling
     gamma = {"input_layernorm": weights.input_norm, "post_attention_layernorm": weights.post_norm}
-    for name in shape.linears:
-        norm = LINEARS[name].norm
+    for name in w:
+        norm = norm_of(name)
         if norm is not None:
             w[name] = fold(w[name].t(), gamma[norm]).weight.t()
-    made = matmuls(options.fuse, shape.intermediate, shape.gated)
+    made = layer_matmuls(shape, options)
     half = Training(antisymmetric=antisymmetric)
     weight = {}
     for name in sorted(made, key=lambda name: len(made[name]) > 1):  # single layers come first
@@ -137,6 +145,8 @@ def quantize_layer(
         codebook_b = train_weight_codebook(real, bits_b, training=half)
         quantized = quantize_weight(real, codebook=codebook_b)
         weight[name] = multiplied(quantized, made[name], shape, factor)
+    if shape.experts:
+        weight |= router_weights(w[ROUTER], weight.pop(ROUTER))
     offset = conditioning.offset(seen["k"]) if options.center else None
     if offset is not None and not shape.may_shift_keys:
         offset = torch.zeros_like(offset)
@@ -153,6 +163,18 @@ def quantize_layer(
         shape, options, weight, codebook, thresholds, offset,
         constant_vectors(weights, options, factor),
     )  # fmt: skip
+
+
+def router_weights(real: Tensor, first: QuantizedWeight) -> dict[str, QuantizedWeight]:
+    """The images of the router: each, of one codebook, is what those before it leave of ``real``.
+
+    A choice of experts has no tolerance, so they are as near to the weights as FP16 logits are.
+    """
+    made, left = {router_image(0): first}, real - first.dequantize().t()
+    for number in range(1, ROUTER_IMAGES):
+        each = quantize_weight(left, codebook=first.codebook)
+        made[router_image(number)], left = each, left - each.dequantize().t()
+    return made
 
 
 def in_parts(site: str, x: Tensor, wanted: int = 0) -> Tensor:
@@ -185,10 +207,12 @@ def multiplied(
 
     Codebook and indices stay, so a factor makes no channel more important than another.
     """
-    if not factor.keys() & set(linears):
+    if not factor.keys() & {kind_of(name) for name in linears}:
         return weight
     sizes = linear_sizes(shape)
-    by = [torch.full((sizes[name][1],), factor.get(name, 1.0)) for name in linears]
+    by = [
+        torch.full((sizes[kind][1],), factor.get(kind, 1.0)) for kind in map(kind_of, linears)
+    ]
     scale = bits_from_float(float_from_bits(weight.scale) * torch.cat(by).double())
     return dataclasses.replace(weight, scale=scale)
 
@@ -204,8 +228,9 @@ def constant_vectors(
         gamma["q"] = gamma["q"] * weights.scaling
     else:
         scale["q"] = weights.scaling
-    zeros = {name: torch.zeros(sizes[name][1]) for name in shape.linears}
-    bias = {name: (zeros | dict(weights.bias))[name] * scale[name] for name in shape.linears}
+    own = [each for name in shape.linears for each in shape.layers_of(name)]
+    zeros = {name: torch.zeros(sizes[kind_of(name)][1]) for name in own}
+    bias = {name: (zeros | dict(weights.bias))[name] * scale[kind_of(name)] for name in own}
     bias["qkv"] = torch.cat([bias[name] for name in FUSED["qkv"]])
     norms, words = vector_norms(shape, options.fuse), {}
     for place in vector_lengths(shape, options):

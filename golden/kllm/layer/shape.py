@@ -6,7 +6,7 @@ from golden.attention.format import CAP_RANGE
 from golden.config import Config, ConfigError, Range, bounded, choice, declared, flag
 from golden.index.format import K_MAX
 from golden.kllm.config import FunctionShape
-from golden.kllm.flow import GLU, members
+from golden.kllm.flow import GLU, NETWORK, ROUTER, members
 from golden.kllm.isa import ROW_ELEMENTS, Function
 
 CLAMPED = "gpt_oss"  # the activation of gpt-oss, as golden.llm.decoder calls it
@@ -59,6 +59,9 @@ class LayerShape(Config):
     sinks: bool = flag(False, "softmax has a score more for each query head, without a value")
     gated: bool = flag(True, "gate and up, or up alone")
     activation: str = choice("silu", ACTIVATIONS, "of gate, or of up alone")
+    experts: int = bounded(0, 0, 4096, "networks of which a token passes some; 0: one, of all")
+    active: int = 0  # experts that a token passes, those with the largest softmax of the router
+    router_norm: bool = flag(True, "their weights are scaled to a sum of 1")
 
     def __post_init__(self) -> None:
         self._check_range("kv_heads", 1, self.heads)
@@ -68,6 +71,7 @@ class LayerShape(Config):
             self._refuse("head_size", "a multiple of 32")
         if self.cap and not CAP_RANGE[0] <= self.cap <= CAP_RANGE[1]:
             self._refuse("cap", f"0 or {CAP_RANGE[0]:g}..{CAP_RANGE[1]:g}")
+        self._check_range("active", min(self.experts, 1), self.experts)
         object.__setattr__(self, "biases", tuple(self.biases))
         if not set(self.biases) <= set(self.linears):
             self._refuse("biases", f"of {', '.join(self.linears)}")
@@ -76,8 +80,14 @@ class LayerShape(Config):
 
     @property
     def linears(self) -> tuple[str, ...]:
-        """Names of the linear layers."""
-        return members(self.gated)
+        """Names of the linear layers; with experts those of the network are the same for each."""
+        return (*members(self.gated), *([ROUTER] if self.experts else []))
+
+    def layers_of(self, linear: str) -> tuple[str, ...]:
+        """The linear layers of a name: ``gate`` alone, or with experts gate.0, gate.1 and so on."""
+        if not self.experts or linear not in NETWORK:
+            return (linear,)
+        return tuple(f"{linear}.{expert}" for expert in range(self.experts))
 
     @property
     def normed_before(self) -> bool:

@@ -117,6 +117,13 @@ def _scale(asm: Assembler, x: Vector, norm: VectorNorm, scales: Vector) -> None:
             asm.binary(op=Binary.MULTIPLY, a=part, b=own, dst=part)
 
 
+def scale_rows(asm: Assembler, x: Vector, by: Vector) -> None:
+    """Multiplies each row of one vector by the row ``by``."""
+    rows = Vector(x.row, ROW_ELEMENTS, row_count(x.length), 1)
+    for part in _parts(rows):
+        asm.binary(op=Binary.MULTIPLY, a=part, b=by, dst=part)
+
+
 def _parts(x: Vector) -> Iterator[Vector]:
     """The tokens of ``x``, as many at a time as a command takes."""
     for first in range(0, x.tokens, _MOST):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from golden.config import ConfigError
-from golden.kllm.flow import LINEARS, members
+from golden.kllm.flow import LINEARS, NETWORK, ROUTER, kind_of, members
 from golden.kllm.layer.shape import CLAMPED, CLAMPED_ALPHA, CLAMPED_LIMIT, LayerShape
 
 # Of each place of the norms: modules before attention, before the network, and after each of them.
@@ -26,6 +26,7 @@ _NORMS: dict[str, tuple[str | None, ...]] = {
         "post_feedforward_layernorm",
     ),
 }
+_ROUTERS = ("gate", "router")  # names of the module that chooses experts
 _ADDED = ("o", "down")  # linear layers whose outputs a layer adds to its input
 
 
@@ -34,9 +35,9 @@ class LayerWeights:
     """Real tensors of a layer.
 
     input_norm, post_norm : before attention and before the network; ones where there is no norm
-    linear : (N, K) of each linear layer, as torch.nn.Linear
+    linear : (N, K) of each linear layer, as torch.nn.Linear; of each expert gate.0, up.0 and so on
     scaling : of the scores; 0: head_size**-0.5
-    bias : (N,) of those in ``shape.biases``
+    bias : (N,) of those in ``shape.biases``, by the same names
     norm : gamma of q, k, o, down where their outputs are normalised
     sinks : (heads,) scores of nothing, where ``shape.sinks``
     order : the model's outputs of q, k, v in the order of this layer's; none: as they are
@@ -100,12 +101,11 @@ def whole_angles(cos: Tensor, sin: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 
 def _as_they_are(layer: Any, config: Any) -> LayerWeights:
-    attention, gated = layer.self_attn, hasattr(layer.mlp, "gate_proj")
-    modules = {name: layer.get_submodule(LINEARS[name].module) for name in members(gated)}
+    attention, modules = layer.self_attn, _modules(layer)
     bias = {
         name: module.bias.detach().double()
         for name, module in modules.items()
-        if module.bias is not None
+        if getattr(module, "bias", None) is not None
     }
     places = _norm_places(layer)
     *before, after_attention, after_network = (
@@ -122,17 +122,20 @@ def _as_they_are(layer: Any, config: Any) -> LayerWeights:
         heads=config.num_attention_heads,
         kv_heads=config.num_key_value_heads,
         head_size=size,
-        intermediate=config.intermediate_size,
+        intermediate=next(
+            module.weight.shape[0] for name, module in modules.items() if kind_of(name) == "up"
+        ),
         epsilon=config.rms_norm_eps,
-        biases=tuple(bias),
+        biases=tuple(dict.fromkeys(kind_of(name) for name in bias)),
         qk_norm="" if "q" not in norm else "head" if len(norm["q"]) == size else "row",
         norm_places=places,
         rotary=bool(getattr(attention, "use_rope", True)),
         window=_window(attention, config),
         cap=float(getattr(attention, "attn_logit_softcapping", None) or 0),
         sinks=sinks is not None,
-        gated=gated,
+        gated="gate" in map(kind_of, modules),
         activation=_activation(layer.mlp, config),
+        **_routed(layer, config),
     )
     ones = torch.ones(config.hidden_size, dtype=torch.float64)
     input_norm, post_norm = (ones if gamma is None else gamma for gamma in before)
@@ -148,12 +151,45 @@ def _as_they_are(layer: Any, config: Any) -> LayerWeights:
     )
 
 
+def _modules(layer: Any) -> dict[str, Any]:
+    """The linear layers by name; with experts gate.0 and so on, and the router after all."""
+    network: Any = layer.mlp
+    experts = getattr(network, "experts", None)
+    first = network if experts is None else experts[0]
+    made = {}
+    for name in members(hasattr(first, "gate_proj")):
+        place = LINEARS[name].module
+        if experts is None or name not in NETWORK:
+            made[name] = layer.get_submodule(place)
+            continue
+        for number, expert in enumerate(experts):
+            made[f"{name}.{number}"] = expert.get_submodule(place.partition(".")[2])
+    if experts is not None:
+        made[ROUTER] = next(
+            getattr(network, name) for name in _ROUTERS if hasattr(network, name)
+        )
+    return made
+
+
+def _routed(layer: Any, config: Any) -> dict[str, Any]:
+    """Fields of LayerShape that say how experts are chosen."""
+    experts = getattr(layer.mlp, "experts", None)
+    if experts is None:
+        return {}
+    return {
+        "experts": len(experts),
+        "active": int(config.num_experts_per_tok),
+        "router_norm": bool(getattr(config, "norm_topk_prob", True)),
+    }
+
+
 def _activation(network: Any, config: Any) -> str:
     """Gemma's first configurations have two names, of which this one counts.
 
     A network of gpt-oss says its numbers itself. ConfigError: they are others.
     """
-    activate = getattr(network, "activate", None)
+    experts = getattr(network, "experts", None)
+    activate = getattr(network if experts is None else experts[0], "activate", None)
     if hasattr(activate, "limit"):
         for name, wanted in (("alpha", CLAMPED_ALPHA), ("limit", CLAMPED_LIMIT)):
             found = getattr(activate, name)
@@ -189,10 +225,11 @@ def _rotary_size(config: Any, size: int) -> int:
 def _multiplied(weights: LayerWeights, factor: float) -> LayerWeights:
     """Multiplies what the layer adds to its input: gamma, or weight and bias."""
     linear, bias, norm = dict(weights.linear), dict(weights.bias), dict(weights.norm)
-    for name in _ADDED:
-        for each in (norm,) if name in norm else (linear, bias):
-            if name in each:
-                each[name] = each[name] * factor
+    for kind in _ADDED:
+        for each in (norm,) if kind in norm else (linear, bias):
+            for name in each:
+                if kind_of(name) == kind:
+                    each[name] = each[name] * factor
     return dataclasses.replace(weights, linear=linear, bias=bias, norm=norm)
 
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 
 from golden.kllm.config import MachineConfig
+from golden.kllm.flow import NETWORK
 from golden.kllm.isa import row_count
 from golden.kllm.layer.layout import linear_sizes
 from golden.kllm.layer.program import STAGES
@@ -46,6 +47,7 @@ def _stages(shape: ModelShape, config: MachineConfig, tokens: int) -> list[_Stag
 
     def lanes(*names: str) -> float:
         products = sum(math.prod(sizes[name]) for name in names if name in sizes)
+        products *= layer.active if layer.experts and set(names) & set(NETWORK) else 1
         return (
             tokens * products / (config.lane.lanes * config.lane.columns * config.elements)
             + _MATMUL

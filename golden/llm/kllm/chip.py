@@ -1,6 +1,7 @@
 """The models that KLLM's accelerator runs, for golden.llm.pack and the simulator. Pure Python."""
 
 import dataclasses
+from typing import Any
 
 from golden.config import ConfigError
 from golden.kllm.config import MachineConfig
@@ -8,6 +9,7 @@ from golden.kllm.layer.program import cap_scalar
 from golden.kllm.layer.shape import ACTIVATIONS, QK_NORMS, QUERIES_MAX, LayerShape, served_heads
 from golden.llm.decoder import Decoder
 
+_ROUTERS = ("", "softmax", "topk_softmax")  # "": no experts
 # Types whose angles depend on the position alone, so that a table holds them.
 _ROPE = ("default", "linear", "llama3", "yarn")
 
@@ -19,7 +21,15 @@ def chip_layer(decoder: Decoder, tokens: int, number: int = 0) -> LayerShape:
     """
     window = decoder.window_of(number)
     checks = (
-        ("experts", "num_local_experts", "1", decoder.experts, decoder.experts == 1),
+        ("this router", "router", " or ".join(_ROUTERS[1:]), decoder.router,
+         decoder.router in _ROUTERS),
+        ("shared experts", "shared_expert_intermediate_size", "0", decoder.shared,
+         not decoder.shared),
+        ("groups of experts", "n_group", "1", decoder.expert_groups, decoder.expert_groups == 1),
+        ("plain networks among experts", "mlp_only_layers or decoder_sparse_step",
+         "such that no layer has one", sum(decoder.dense), not any(decoder.dense)),
+        ("factors of experts", "routed_scaling_factor", "1", decoder.router_scale,
+         decoder.router_scale == 1),
         ("this activation", "hidden_act", " or ".join(ACTIVATIONS), decoder.activation,
          decoder.activation in ACTIVATIONS),
         ("this norm", "norm", "RMSNorm", decoder.norm, decoder.norm == "RMSNorm"),
@@ -59,12 +69,32 @@ def chip_layer(decoder: Decoder, tokens: int, number: int = 0) -> LayerShape:
         sinks=decoder.sinks,
         gated=decoder.gated,
         activation=decoder.activation,
+        **_experts(decoder),
     )
 
 
 def is_local(decoder: Decoder, number: int) -> bool:
     """Whether a layer has angles of another base than the layers without a window."""
     return decoder.rope_local is not None and decoder.window_of(number) > 0
+def _experts(decoder: Decoder) -> dict[str, Any]:
+    """Fields of LayerShape of a decoder with experts."""
+    if decoder.experts == 1:
+        return {}
+    # Of the best logits alone, softmax gives what it gives of all, scaled to a sum of 1.
+    of_best = decoder.router == "topk_softmax"
+    return {
+        "experts": decoder.experts,
+        "active": decoder.active,
+        "router_norm": decoder.router_norm or of_best,
+    }
+
+
+def check_no_experts(decoder: Decoder) -> None:
+    """ConfigError: a layer has several networks."""
+    if decoder.experts > 1:
+        raise ConfigError(
+            f"no cycles are known of experts: num_local_experts must be 1, not {decoder.experts}"
+        )
 
 
 def check_no_windows(decoder: Decoder, tokens: int) -> None:

@@ -78,6 +78,17 @@ KINDS = {
          "logits_scaling": 2.0},
         embedding=0.33,
     ),
+    "experts": Kind("mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    "experts, norms of heads": Kind(
+        "qwen3_moe",
+        {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 64,
+         "norm_topk_prob": True},
+    ),
+    "experts by their own weights": Kind(
+        "qwen3_moe",
+        {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 48,
+         "norm_topk_prob": False},
+    ),
     "one KV head": Kind("llama", {"num_key_value_heads": 1}, kv_heads=2),
     "exact GELU": Kind("llama", {"hidden_act": "gelu"}),
     "quick GELU, no gate": Kind("arcee", {"hidden_act": "quick_gelu"}),

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from golden.config import ConfigError
+from golden.kllm.flow import ROUTER
 from golden.kllm.isa import Function
 from golden.kllm.layer.shape import CLAMPED_ALPHA, CLAMPED_LIMIT
 from golden.kllm.layer.weights import LayerWeights, whole_angles
@@ -88,16 +89,37 @@ def reference(weights: LayerWeights, x: Tensor, cos: Tensor, sin: Tensor) -> dic
     attention = torch.einsum("hts,shd->thd", p, v[:, of_head]).reshape(len(x), -1)
     post = x + linear("o", attention)
     u, function = normed(post, weights.post_norm), _FUNCTIONS[shape.function]
-    up = linear("up", u)
-    if shape.gated:
-        made["gate"] = linear("gate", u)
-    if shape.clamped:
-        made["gate"] = made["gate"].clamp(max=CLAMPED_LIMIT)
-        up = up.clamp(-CLAMPED_LIMIT, CLAMPED_LIMIT) + 1
-    h = function(made["gate"]) * up if shape.gated else function(up)
-    y = post + linear("down", h)
-    return made | {
-        "q": q, "k": k, "v": v, "attention": attention, "post": post, "up": up, "h": h, "y": y,
+
+    def network(value: Tensor, own: str = "") -> tuple[dict[str, Tensor], Tensor]:
+        """The network, or that of an expert such as ``.3``: its sites, and what it gives."""
+        inner = {"up": linear(f"up{own}", value)}
+        if shape.gated:
+            inner["gate"] = linear(f"gate{own}", value)
+        if shape.clamped:
+            inner["gate"] = inner["gate"].clamp(max=CLAMPED_LIMIT)
+            inner["up"] = inner["up"].clamp(-CLAMPED_LIMIT, CLAMPED_LIMIT) + 1
+        inner["h"] = function(inner["gate"]) * inner["up"] if shape.gated else function(inner["up"])
+        return inner, linear(f"down{own}", inner["h"])
+
+    def of_experts() -> tuple[dict[str, Tensor], Tensor]:
+        """The same of the experts of each token; their sites one after the other."""
+        share, index = linear(ROUTER, u).softmax(-1).topk(shape.active)
+        if shape.router_norm:
+            share = share / share.sum(-1, keepdim=True)
+        total, sites = torch.zeros_like(post), []
+        for expert in range(shape.experts):
+            token, rank = torch.where(index == expert)
+            inner, given = network(u[token], f".{expert}")
+            sites.append(inner)
+            total = total.index_add(0, token, given * share[token, rank, None])
+        if "down" in weights.norm:
+            made["down.raw"] = total
+            total = norm(total, weights.norm["down"])
+        return {name: torch.cat([each[name] for each in sites]) for name in sites[0]}, total
+
+    inner, given = of_experts() if shape.experts else network(u)
+    return made | inner | {
+        "q": q, "k": k, "v": v, "attention": attention, "post": post, "y": post + given,
     }  # fmt: skip
 
 

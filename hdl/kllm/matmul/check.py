@@ -17,7 +17,8 @@ class KllmMatmulCheck(Block):
     """``range_fault`` = the command's operands are outside the ranges of golden.kllm.isa.
 
     ``words``, ``rows`` and ``beats`` are the sizes of a token of MATMUL, and of the packet of
-    LANE_CODEBOOK. A row is 16 words. A beat is ``lane.elements`` words.
+    LANE_CODEBOOK. With the field ``based`` WEIGHT_BASE has 2 words. A row is 16 words. A beat is
+    ``lane.elements`` words.
 
     Latency: 1 cycle from ``command`` to every output. ``command`` must not change meanwhile.
     The outputs of an unknown opcode have no meaning. Golden: golden.kllm.issue.is_outside.
@@ -63,16 +64,23 @@ class KllmMatmulCheck(Block):
         def packet(kmeans, integers):
             return Mux(is_kmeans, kmeans, integers)
 
+        packet_words = packet(kmeans_words, integer_words)
+        packet_rows = packet(row_count(kmeans_words), row_count(integer_words))
+        if config.based:
+            is_base = command.opcode == Opcode.WEIGHT_BASE
+            is_codebook = is_codebook | is_base
+            packet_words = Mux(is_base, 2, packet_words)
+            packet_rows = Mux(is_base, 1, packet_rows)
+
         out_rows = Signal(13)
         # rows from the first token to the last one
         span = Signal(24)
         src_span = Signal(24)
         last_token = Signal(8)
         token_rows = (length + (ROW_ELEMENTS - 1)) // ROW_ELEMENTS
-        packet_rows = packet(row_count(kmeans_words), row_count(integer_words))
         m.d.comb += last_token.eq(tokens - 1)
         m.d.sync += [
-            self.words.eq(Mux(is_codebook, packet(kmeans_words, integer_words), length)),
+            self.words.eq(Mux(is_codebook, packet_words, length)),
             self.rows.eq(Mux(is_codebook, packet_rows, token_rows)),
             self.beats.eq((length + (lane.elements - 1)) // lane.elements),
             out_rows.eq((outputs + (ROW_ELEMENTS - 1)) // ROW_ELEMENTS),
@@ -101,6 +109,7 @@ class KllmMatmulCheck(Block):
                 )
                 | ((tokens > 1) & (self.beats > config.replay_beats))
                 | (integer & no_integers)
+                | (of("based") & int(not config.based))
             ),
             self.range_fault.eq(
                 Mux(

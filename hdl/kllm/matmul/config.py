@@ -42,6 +42,7 @@ class KllmMatmulConfig(Config):
         256, 1, K_MAX, "longest tokens that several may share weights, in beats"
     )
     front: bool = flag(False, "the engine tells which rows of a certain command are still to come")
+    based: bool = flag(False, "WEIGHT_BASE, whose base is added to weights' addresses")
 
     def __post_init__(self) -> None:
         if self.lane.columns % ROW_ELEMENTS:

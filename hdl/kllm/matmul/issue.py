@@ -3,7 +3,7 @@
 from fractions import Fraction
 from typing import NamedTuple
 
-from amaranth import Const, Module, Mux, Signal, Value
+from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream
 
 from golden.kllm.isa import Codebook, CommandStatus, MatmulMode, Opcode
@@ -41,6 +41,7 @@ class KllmMatmulIssue(Block):
         ================  =========================================================================
         LANE_CODEBOOK     wait for ``release`` and ``is_idle``; range; the command is taken; packet
                           from ``packet`` to ``codebook``; ticket
+        WEIGHT_BASE       with the field ``based``: as LANE_CODEBOOK, but two words become the base
         MATMUL, DIRECT    range and codebook; groups; supply; wait for ``release`` and ``is_idle``;
                           ticket; walks
         MATMUL            range and codebook; groups; supply; wait for ``release``; descriptors;
@@ -159,7 +160,7 @@ class KllmMatmulIssue(Block):
             reader.first.eq(of("slot")),
             reader.tokens.eq(of("tokens")),
             factors.i.p.word.eq(reader.o.p.rms_reciprocal),
-            self.supply.p.address.eq(of("weights")),
+            self.supply.p.address.eq(self._address(m)),
             self.supply.p.beats.eq(check.beats),
             self.supply.p.fold.eq(of("fold_norm")),
             self.ticket.p.dst.eq(of("dst")),
@@ -191,6 +192,21 @@ class KllmMatmulIssue(Block):
         self._control(m, check, reader, factors, groups)
         return m
 
+    @property
+    def _is_short(self) -> bool:
+        """Whether a packet may have come when the next command is offered."""
+        return self.config.lane.packet_words > 1 or self.config.based
+
+    def _address(self, m: Module) -> Value:
+        """First word of the weights of a MATMUL."""
+        if not self.config.based:
+            return self._of("weights")
+        self.base = Signal(32, name="base")
+        self.loads_base = Signal(name="loads_base")  # the packet at hand is a base
+        address = Signal(32, name="weight_address")
+        m.d.comb += address.eq(self._of("weights") + Mux(self._of("based"), self.base, 0))
+        return address
+
     def _control(self, m: Module, check, reader, factors, groups: Signal) -> None:
         """The steps of a command."""
         work = self.work
@@ -208,10 +224,14 @@ class KllmMatmulIssue(Block):
         wanted_kind = Mux(work.integer, int(Codebook.INTEGER), int(Codebook.KMEANS))
         mismatch = Signal()
         loads = Signal()
+        is_packet = self.command.p.opcode == Opcode.LANE_CODEBOOK
+        if self.config.based:
+            is_base = self.command.p.opcode == Opcode.WEIGHT_BASE
+            is_packet = is_packet | is_base
         codebook_kind = operand(self.command.p, Opcode.LANE_CODEBOOK, "kind")
         group_outputs = Signal(17)
         # The ticket may be a packet's meanwhile.
-        of_ticket = self.config.lane.packet_words == 1
+        of_ticket = not self._is_short
         outputs = self.ticket.p.outputs if of_ticket else self._of("outputs")
 
         def end(status) -> None:
@@ -238,7 +258,7 @@ class KllmMatmulIssue(Block):
                 with m.If(self.command.valid):
                     m.next = "SIZE"
             with m.State("SIZE"):
-                with m.If(self.command.p.opcode == Opcode.LANE_CODEBOOK):
+                with m.If(is_packet):
                     with m.If(aborted):
                         end(int(CommandStatus.ABORTED))
                     with m.Elif(released & self.is_idle):
@@ -252,12 +272,14 @@ class KllmMatmulIssue(Block):
                     end(int(CommandStatus.RANGE))
                 with m.Else():
                     m.d.comb += self.row_start.eq(1)
-                    m.d.sync += [
-                        loads.eq(1),
-                        loaded.eq(1),
-                        loaded_kind.eq(codebook_kind),
-                        is_bad.eq(0),
-                    ]
+                    m.d.sync += loads.eq(1)
+                    replaced = [loaded.eq(1), loaded_kind.eq(codebook_kind), is_bad.eq(0)]
+                    if self.config.based:
+                        m.d.sync += self.loads_base.eq(is_base)
+                        with m.If(~is_base):
+                            m.d.sync += replaced
+                    else:
+                        m.d.sync += replaced
                     m.next = "END"
             with m.State("CHECK"):
                 with m.If(check.range_fault):
@@ -275,8 +297,14 @@ class KllmMatmulIssue(Block):
                 with m.Else():
                     m.next = "SUPPLY"
             with m.State("SUPPLY"):
-                m.d.comb += self.supply.valid.eq(1)
-                with m.If(self.supply.ready):
+                is_taken: Value = self.supply.ready
+                if self.config.based:  # a base that is on its way counts
+                    is_known = ~(self._of("based") & self.is_codebook & self.loads_base)
+                    m.d.comb += self.supply.valid.eq(is_known)
+                    is_taken = is_known & is_taken
+                else:
+                    m.d.comb += self.supply.valid.eq(1)
+                with m.If(is_taken):
                     m.next = "RELEASE"
             self._turn(m, reader, factors, _Turn(released, aborted, is_bad, fault, mismatch))
             with m.State("RUN"):
@@ -371,6 +399,11 @@ class KllmMatmulIssue(Block):
             ]
             if counts:
                 m.d.sync += products.eq(lane.bins)
+        is_refused = is_bad
+        if self.config.based:
+            is_refused = is_bad & ~self.loads_base
+            with m.Elif(self.loads_base & ~is_whole):
+                self._take_base(m, is_whole)
         with m.Elif(~is_whole):
             link(m, self.packet, self.codebook)
             with m.If(self.codebook.valid & self.codebook.ready):
@@ -379,15 +412,26 @@ class KllmMatmulIssue(Block):
                 if counts:
                     m.d.sync += products.eq(products - (products != 0))
         with m.Else():
-            if lane.packet_words > 1:  # the next command may be offered meanwhile
+            if self._is_short:  # the next command may be offered meanwhile
                 m.d.comb += self.ticket.p.as_value().eq(0)
             m.d.comb += [
-                self.ticket.p.fault.eq(Mux(is_bad, int(CommandStatus.RANGE), 0)),
+                self.ticket.p.fault.eq(Mux(is_refused, int(CommandStatus.RANGE), 0)),
                 self.ticket.p.done.eq(1),
                 self.ticket.valid.eq(1),
             ]
             with m.If(self.ticket.ready):
                 m.d.sync += loads.eq(0)
+
+    def _take_base(self, m: Module, is_whole: Signal) -> None:
+        """The two words of a base, the lower one first, or the row that begins with them."""
+        word = self.packet.p.word
+        if self.config.lane.packet_words > 1:
+            base = Cat(word[0], word[1])
+        else:
+            base = Cat(self.base[16:], word)
+        m.d.comb += self.packet.ready.eq(1)
+        with m.If(self.packet.valid):
+            m.d.sync += [self.base.eq(base), is_whole.eq(self.packet.p.last)]
 
 
 class _Turn(NamedTuple):

@@ -14,6 +14,7 @@ from golden.timing import Timing
 from hdl.block import Block, Tier
 from hdl.children import add
 from hdl.kllm.engine import command_stream, operand, row_write_layout, status_stream
+from hdl.kllm.slots.choices import choice_reader
 from hdl.kllm.slots.load_at import (
     KllmLoadAt,
     KllmLoadAtConfig,
@@ -32,18 +33,26 @@ class KllmLoadConfig(Config):
     vectors: VectorShape = nested(VectorShape, "the vector memory")
     address_bits: int = bounded(40, 32, 64, "bits of a byte address of the data memory")
     batch: int = bounded(0, 0, 64, "places of the batch; 0: no LOAD_AT")
+    experts: int = bounded(0, 0, 16, "most choices of a place; 0, as without batch: none")
 
     @property
     def at(self) -> KllmLoadAtConfig:
         return KllmLoadAtConfig(
-            vectors=self.vectors, address_bits=self.address_bits, places=max(self.batch, 1)
-        )
+            vectors=self.vectors, address_bits=self.address_bits, places=max(self.batch, 1),
+            experts=self.experts,
+        )  # fmt: skip
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether LOAD_AT knows choices."""
+        return self.batch > 0 and self.experts > 0
 
 
 class KllmLoad(Block):
     """LOAD of golden.kllm.isa: ``V[dst + i]`` = row ``address + i`` of the data memory, i < rows.
 
-    With ``batch`` also LOAD_AT, by ``kllm_load_at``, which has the ports ``index`` and ``entry``.
+    With ``batch`` also LOAD_AT, by ``kllm_load_at``, which has the ports ``index`` and ``entry``,
+    with ``experts`` also ``rank`` and ``choice``.
 
     Rows are ROW_BYTES bytes, little-endian, element 0 lowest. Row ``address`` begins at byte
     ``address * ROW_BYTES``. RANGE: rows is 0 or the destination leaves the vector memory; nothing
@@ -66,6 +75,7 @@ class KllmLoad(Block):
         "table1": KllmLoadConfig(),
         "small": KllmLoadConfig(vectors=VectorShape(rows=256)),
         "batch": KllmLoadConfig(vectors=VectorShape(rows=256), batch=4),
+        "experts": KllmLoadConfig(vectors=VectorShape(rows=256), batch=4, experts=3),
     }
 
     def __init__(self, config: KllmLoadConfig):
@@ -81,6 +91,7 @@ class KllmLoad(Block):
                 "data": In(stream.Signature(data_layout), "Those rows, in order."),
                 "write": Out(stream.Signature(row_write_layout), "Rows of the destination."),
                 **(place_reader() if config.batch else {}),
+                **(choice_reader() if config.has_experts else {}),
             },
         )
 
@@ -170,6 +181,8 @@ def _entries(m: Module, block: KllmLoad) -> None:
         engine.command.p.eq(block.command.p),
         engine.data.p.eq(block.data.p),
     ]
+    if block.config.has_experts:
+        m.d.comb += [block.rank.eq(engine.rank), engine.choice.eq(block.choice)]
     with m.If(is_here):
         link(m, engine.read, block.read)
         link(m, engine.write, block.write)

@@ -24,6 +24,7 @@ from hdl.kllm.engine import (
     slot_read,
     status_stream,
 )
+from hdl.kllm.slots.choices import choices_out
 from hdl.kllm.slots.top_k import KllmTopK, KllmTopKConfig
 from hdl.ports import Out, Payload
 from hdl.stream.link import link
@@ -40,15 +41,23 @@ class KllmReadbackConfig(Config):
     slot: SlotShape = nested(SlotShape, "the slots")
     batch: int = bounded(0, 0, 64, "places of TOP_K; 0: no TOP_K")
     top: int = bounded(1, 1, 64, "most elements of which TOP_K draws one")
+    experts: int = bounded(0, 0, 16, "most choices that TOP_K leaves; 0: none, as without batch")
 
     @property
     def top_k(self) -> KllmTopKConfig:
-        return KllmTopKConfig(vectors=self.vectors, places=max(self.batch, 1), top=self.top)
+        return KllmTopKConfig(
+            vectors=self.vectors, places=max(self.batch, 1), top=self.top, experts=self.experts
+        )
 
     @property
     def has_choices(self) -> bool:
         """Whether the engine reads from the batch how a place chooses."""
         return self.batch > 0 and self.top > 1
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether TOP_K leaves choices."""
+        return self.batch > 0 and self.experts > 0
 
 
 def read_slot_cycles(length: int, outliers: int) -> int:
@@ -94,6 +103,9 @@ class KllmReadback(Block):
         "batch": KllmReadbackConfig(
             vectors=VectorShape(rows=256), slot=SlotShape(slots=4), batch=4, top=6
         ),
+        "experts": KllmReadbackConfig(
+            vectors=VectorShape(rows=256), slot=SlotShape(slots=4), batch=4, top=6, experts=4
+        ),
     }
 
     def __init__(self, config: KllmReadbackConfig):
@@ -105,6 +117,7 @@ class KllmReadback(Block):
                 **row_read("row", "rows of the vector memory"),
                 **slot_read("slot", config.slot.bits_a, config.slot.integer_bits),
                 **(chooser() if config.has_choices else {}),
+                **(choices_out() if config.has_experts else {}),
                 "o": Out(
                     stream.Signature(
                         Payload(
@@ -191,6 +204,8 @@ def _choices(m: Module, block: KllmReadback) -> None:
     ]
     if block.config.has_choices:
         m.d.comb += [block.chooses.eq(engine.chooses), engine.choice.eq(block.choice)]
+    if block.config.has_experts:
+        link(m, engine.chosen, block.chosen)
     with m.If(is_here):
         link(m, engine.row_request, block.row_request)
         link(m, engine.o, block.o)

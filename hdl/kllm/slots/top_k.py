@@ -19,12 +19,13 @@ from hdl.children import add
 from hdl.kinds import BITS
 from hdl.kllm.batch import chooser
 from hdl.kllm.engine import command_stream, operand, row_read, status_stream
+from hdl.kllm.slots.choices import choices_out
 from hdl.kllm.slots.draw import KllmDraw, KllmDrawConfig, rank_layout
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.ports import Out, Payload
 
-_OPERANDS = ("src", "stride", "tokens", "length", "first", "place", "begin", "end")
+_OPERANDS = ("src", "stride", "tokens", "length", "first", "place", "begin", "end", "route")
 _MOST = (1 << rank_layout.size) - 1  # better than every element
 
 
@@ -35,6 +36,12 @@ class KllmTopKConfig(Config):
     vectors: VectorShape = nested(VectorShape, "the vector memory")
     places: int = bounded(8, 1, 64, "places of the batch")
     top: int = bounded(64, 1, 64, "most elements of which one is drawn; 1: the largest is taken")
+    experts: int = bounded(0, 0, 16, "most elements that stay as choices; 0: no choices")
+
+    @property
+    def size(self) -> int:
+        """Elements of a list."""
+        return max(self.top, self.experts)
 
     @property
     def draw(self) -> KllmDrawConfig:
@@ -43,7 +50,7 @@ class KllmTopKConfig(Config):
     @property
     def number_bits(self) -> int:
         """Bits of the number of an element in its list."""
-        return (self.top - 1).bit_length()
+        return (self.size - 1).bit_length()
 
 
 class KllmTopK(Block):
@@ -52,15 +59,17 @@ class KllmTopK(Block):
     Elements are compared as numbers, and NaN is left out. Of equal ones the lower id is better.
     Place ``chooses`` has ``choice.k`` best elements, and one without ``top`` has a single one. At
     ``end`` ``o`` is the id of one of them: the best, or where k is above 1 one that ``kllm_draw``
-    draws. RANGE: length or tokens is 0, a place is above ``places``, or a row leaves the vector
-    memory. Nothing changes then. NONFINITE: an element is NaN. After reset no token has a best one.
-    Golden: golden.kllm.top_k.
+    draws. With ``experts``, a command with ``route`` keeps so many elements of each place. At
+    ``end`` these are ``chosen``, the best one last, and ``o`` has none. RANGE: length or tokens is
+    0, a place is above ``places``, a row leaves the vector memory, or route is above ``experts``.
+    Nothing changes then. NONFINITE: an element is NaN. After reset no token has a best one. Golden:
+    golden.kllm.top_k.
 
-    One list of ``top`` elements is in registers, the best first, and the lists of all places are in
-    a RAM. A token's list comes into the registers before its rows, an element per cycle, and goes
-    back after them. Of a row the elements count that are above the worst of the list. Its best one
-    enters the list first. Where k is above 1 the others follow in their order, one per cycle, and
-    the next rows wait. Otherwise each row takes a cycle.
+    One list of ``size`` elements is in registers, the best first, and the lists of all places are
+    in a RAM. A token's list comes into the registers before its rows, an element per cycle, and
+    goes back after them. Of a row the elements count that are above the worst of the list. Its best
+    one enters the list first. Where k is above 1 the others follow in their order, one per cycle,
+    and the next rows wait. Otherwise each row takes a cycle.
 
     The first row is requested 2 cycles after its command. A row without such elements takes two
     levels of comparisons and two more, a cycle each. The delays are those of a list of k elements.
@@ -75,6 +84,7 @@ class KllmTopK(Block):
         "default": KllmTopKConfig(),
         "greedy": KllmTopKConfig(top=1),
         "small": KllmTopKConfig(vectors=VectorShape(rows=256), places=3, top=6),
+        "experts": KllmTopKConfig(vectors=VectorShape(rows=256), places=4, top=3, experts=5),
     }
 
     def __init__(self, config: KllmTopKConfig):
@@ -85,6 +95,7 @@ class KllmTopK(Block):
                 "status": status_stream(),
                 **row_read("row", "rows of the vector memory"),
                 **(chooser() if config.top > 1 else {}),
+                **(choices_out() if config.experts else {}),
                 "o": Out(
                     stream.Signature(Payload(data=(32, "an id; all ones: there is none", BITS))),
                     "An id of each token, for the host.",
@@ -123,7 +134,13 @@ class KllmTopK(Block):
         if self.config.top > 1:
             k = self.choice.k
             m.d.comb += self.chooses.eq(place)
-        work = _Work(o, token, place[:8], k, held, _Elements(m, self.config.top))
+        routes = Const(0, 1)
+        beyond_experts = o["route"] != 0
+        if self.config.experts:
+            routes = o["route"] != 0
+            beyond_experts = o["route"] > self.config.experts
+            k = Mux(routes, o["route"][: self.config.experts.bit_length()], k)
+        work = _Work(o, token, place[:8], k, held, _Elements(m, self.config.size), routes)
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += [
@@ -139,7 +156,7 @@ class KllmTopK(Block):
                 m.next = "STATUS"
                 with m.If(self.command.p.opcode != Opcode.TOP_K):
                     m.d.sync += faults.eq(int(CommandStatus.MALFORMED))
-                with m.Elif(is_none | beyond | (end > self.config.vectors.rows)):
+                with m.Elif(is_none | beyond | beyond_experts | (end > self.config.vectors.rows)):
                     m.d.sync += faults.eq(int(CommandStatus.RANGE))
                 with m.Else():
                     m.d.comb += begin.eq(1)
@@ -165,7 +182,7 @@ class _Held:
 def _held(m: Module, config: KllmTopKConfig) -> _Held:
     depth = config.places << config.number_bits
     ram = add(m, "lists", Memory1R1W(MemoryConfig(depth=depth, width=rank_layout.size)))
-    counts = [Signal(range(config.top + 1), name=f"count_{n}") for n in range(config.places)]
+    counts = [Signal(range(config.size + 1), name=f"count_{n}") for n in range(config.places)]
     return _Held(counts, ram)
 
 
@@ -200,6 +217,7 @@ class _Elements:
 class _Work:
     """A token of a command: its operands, number, place and k; its list in RAM and in registers.
 
+    routes : its list are choices of the place
     takes : rows come now; ends: all of them have come; comes: the RAM shows an element of the list
     """
 
@@ -209,6 +227,7 @@ class _Work:
     k: Value
     held: _Held
     elements: _Elements
+    routes: Value
     takes: Signal = dataclasses.field(default_factory=lambda: Signal(name="takes_rows"))
     ends: Signal = dataclasses.field(default_factory=lambda: Signal(name="rows_end"))
     comes: Signal = dataclasses.field(default_factory=lambda: Signal(name="stored_comes"))
@@ -225,8 +244,8 @@ def _done(m: Module, work: _Work) -> None:
 def _list_states(m: Module, block: KllmTopK, work: _Work) -> None:
     """States LIST, ROWS, DRAIN, STORE, GIVE and DRAW of a token."""
     config, elements, ram, k = block.config, work.elements, work.held.ram, work.k
-    number = Signal(range(max(config.top, 2)), name="list_number")
-    count = Signal(range(config.top + 1), name="list_count")
+    number = Signal(range(max(config.size, 2)), name="list_number")
+    count = Signal(range(config.size + 1), name="list_count")
     best = Signal(rank_layout, name="best_element", reset_less=True)
     address = Cat(number[: config.number_bits], work.place)
     m.d.comb += [
@@ -250,15 +269,21 @@ def _list_states(m: Module, block: KllmTopK, work: _Work) -> None:
     with m.State("DRAIN"):
         m.d.sync += number.eq(k - 1)
         m.next = "STORE"
+    stores = Const(1)
+    if config.experts:
+        stores = _choose(m, block, work, number)
     with m.State("STORE"):
-        m.d.comb += [ram.write_en.eq(1), elements.leaves.eq(1)]
-        m.d.sync += [number.eq(number - 1), best.eq(elements.worst)]
-        with m.If(number == 0):
+        m.d.comb += [ram.write_en.eq(stores), elements.leaves.eq(stores)]
+        if config.experts:
+            m.d.comb += block.chosen.valid.eq(work.routes & work.o["end"])
+        with m.If(stores):
+            m.d.sync += [number.eq(number - 1), best.eq(elements.worst)]
+        with m.If(stores & (number == 0)):
             m.d.sync += number.eq(0)
             for n, each in enumerate(work.held.counts):
                 with m.If(work.place == n):
                     m.d.sync += each.eq(k)
-            with m.If(~work.o["end"]):
+            with m.If(~work.o["end"] | work.routes):
                 _done(m, work)
             with m.Elif((k == 1) | (elements.worst.as_value() == 0)):
                 m.next = "GIVE"
@@ -274,6 +299,20 @@ def _list_states(m: Module, block: KllmTopK, work: _Work) -> None:
     with m.State("DRAW"):
         if config.top > 1:
             _draw(m, block, work, number)
+
+
+def _choose(m: Module, block: KllmTopK, work: _Work, number: Signal) -> Value:
+    """Offers a choice with each element that is stored; 1 when the element may leave its list."""
+    chosen = block.chosen
+    stores = Signal(name="element_is_stored")
+    m.d.comb += [
+        chosen.p.place.eq(work.place),
+        chosen.p.rank.eq(number),
+        chosen.p.count.eq(work.k),
+        chosen.p.element.eq(work.elements.worst),
+        stores.eq(~(work.routes & work.o["end"]) | chosen.ready),
+    ]
+    return stores
 
 
 def _draw(m: Module, block: KllmTopK, work: _Work, number: Signal) -> None:
