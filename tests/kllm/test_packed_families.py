@@ -27,6 +27,7 @@ FIELDS = [
     "cache.page_bytes=512",
     "cache.max_tokens=160",
     "cache.layers=2",
+    "experts=4",
     *(f"cache.{name}=true" for name in ("windows", "caps", "sinks")),
     *(f"extra.{name}=true" for name in ("tanh", "gelu_erf", "quick_gelu", "bounds")),
 ]
@@ -36,7 +37,12 @@ SAVED = [
     for name, kind in MODELS.items()
     if kind.model_type != "arcee" and not kind.sinks and not kind.clamped
 ]
-WINDOWS = {"a window": (7, 7), "a cap of scores": (7, 0), "angles of windowed layers": (0, 7)}
+WINDOWS = {
+    "a window": (7, 7),
+    "a cap of scores": (7, 0),
+    "angles of windowed layers": (0, 7),
+    "experts of gpt-oss": (7, 0),
+}
 
 
 def letters() -> PreTrainedTokenizerFast:

@@ -89,6 +89,15 @@ KINDS = {
         {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 48,
          "norm_topk_prob": False},
     ),
+    "experts of gpt-oss": Kind(
+        "gpt_oss",
+        {"num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 48,
+         "sliding_window": 7,
+         "rope_parameters": {
+             "rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "truncate": False,
+             "original_max_position_embeddings": 32,
+         }},
+    ),
     "one KV head": Kind("llama", {"num_key_value_heads": 1}, kv_heads=2),
     "exact GELU": Kind("llama", {"hidden_act": "gelu"}),
     "quick GELU, no gate": Kind("arcee", {"hidden_act": "quick_gelu"}),
@@ -184,12 +193,12 @@ def random_model(kind: Kind, seed: int = 0, unified: bool = True) -> Any:
         for name, parameter in model.named_parameters():
             if name.endswith("embed_tokens.weight"):
                 parameter.normal_(0, kind.embedding)
-            elif parameter.ndim == 2:
-                parameter *= 4
             elif name.endswith("sinks"):  # near the largest scores of a token
                 parameter.normal_(3, 1.5)
             elif name.endswith("bias"):
                 parameter.normal_(0, 0.5)
+            elif parameter.ndim > 1:  # 3: the matrices of all experts
+                parameter *= 4
             else:
                 parameter.uniform_(0.5, 2)
     return model

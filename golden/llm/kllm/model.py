@@ -9,7 +9,7 @@ from torch import Tensor
 from golden.fp16.ops import bits_from_float
 from golden.kllm.config import MachineConfig
 from golden.kllm.layer.shape import LayerShape, served_heads
-from golden.kllm.layer.weights import LayerWeights, layer_weights, whole_angles
+from golden.kllm.layer.weights import LayerWeights, layer_weights
 from golden.kllm.model.layout import HEAD_SHARE, ModelShape
 from golden.kllm.model.quantized import Head
 from golden.kllm.norms import fold
@@ -20,7 +20,7 @@ from golden.kllm.quantize import (
     train_weight_codebook,
 )
 from golden.llm.checkpoint import check_tokens
-from golden.llm.kllm.reference import layer_inputs
+from golden.llm.kllm.reference import angles_of_pairs, layer_inputs
 from golden.llm.patch import Patch
 
 
@@ -55,11 +55,9 @@ def angles(model: Any, context: int, local: bool = False) -> tuple[Tensor, Tenso
     types = getattr(rotary, "layer_types", ())
     wanted = "sliding_attention" if local else "full_attention"
     kind = {"layer_type": wanted if wanted in types else types[0]} if types else {}
-    cos, sin = rotary(torch.zeros(1, context, 1), positions, **kind)
-    half = cos.shape[-1] // 2
-    size = model.model.layers[0].self_attn.head_dim
-    made = whole_angles(cos[0, :, :half].double(), sin[0, :, :half].double(), size)
-    return bits_from_float(made[0]), bits_from_float(made[1])
+    made = angles_of_pairs(model, *rotary(torch.zeros(1, context, 1), positions, **kind))
+    cos, sin = (bits_from_float(each.double()) for each in made)
+    return cos, sin
 
 
 def _before_norm(model: Any, windows: list[Tensor], after: int) -> Tensor:

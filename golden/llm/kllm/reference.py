@@ -157,10 +157,20 @@ def layer_inputs(model: Any, ids: Tensor, layer: int) -> LayerInputs:
     with Patch(model) as patch, torch.no_grad():
         patch.watch(layers[layer], before, after)
         model(ids[None], use_cache=False)
-    cos, sin = (angles[0, :, : angles.shape[-1] // 2] for angles in seen["angles"])
-    cos, sin = whole_angles(cos, sin, layers[layer].self_attn.head_dim)
+    cos, sin = angles_of_pairs(model, *seen["angles"])
     hidden = seen["x"].shape[-1]
     return LayerInputs(seen["x"][0], seen["y"].reshape(-1, hidden), cos, sin)
+
+
+def angles_of_pairs(model: Any, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """(T, head_size / 2) of what the model's attention gets, (1, T, n).
+
+    Most models repeat the angles for the second half of a head; those of gpt-oss do not.
+    """
+    kind = getattr(model.config, "model_type", "")
+    pairs = cos.shape[-1] // (1 if kind == "gpt_oss" else 2)
+    size = model.model.layers[0].self_attn.head_dim
+    return whole_angles(cos[0, :, :pairs], sin[0, :, :pairs], size)
 
 
 def check_reference(y: Tensor, inputs: LayerInputs, layer: int) -> None:
