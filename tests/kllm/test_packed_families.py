@@ -1,7 +1,10 @@
 """``golden.llm.pack --all`` on a folder of each family: the golden machine runs what it writes.
 
-Shown to fail: all layers rotated; layers without their windows; embeddings or logits without their
-factor; q without its scale of scores; the biases of q, k and v left out.
+Shown to fail:
+
+- all layers rotated; layers without their windows;
+- embeddings or logits without their factor, q without its scale of scores;
+- the biases of q, k and v left out.
 """
 
 from pathlib import Path
@@ -46,7 +49,7 @@ WINDOWS = {
 
 
 def letters() -> PreTrainedTokenizerFast:
-    """A tokenizer of letters, which all stand for words of a model of ``MODELS``."""
+    """A tokenizer of letters, whose ids are below the vocabulary of ``MODELS``."""
     words = {chr(97 + n): n for n in range(26)} | {" ": 26, "?": 27}
     model = Tokenizer(models.WordLevel(words, unk_token="?"))
     model.pre_tokenizer = pre_tokenizers.Split("", "isolated")
