@@ -42,11 +42,6 @@ def weights() -> Timing:
 CAP_STAGES = (2, 4, 3, 6)  # of a cap: product, exponential, sums, quotient
 
 
-def cap() -> Timing:
-    """Scores at one per cycle."""
-    return Timing(latency=sum(CAP_STAGES))
-
-
 _PRODUCT = 9  # cycles from a product to its score, without the levels of the tree
 _WEIGHT = 11  # from the last score to the first weight
 _NEXT_ROW = 3  # from the last score to a softmax's next row

@@ -179,6 +179,20 @@ def _row(place: "Vector | int") -> int:
     return place.row if isinstance(place, Vector) else place
 
 
+@dataclasses.dataclass(frozen=True)
+class Attending:
+    """The rules by which an ATTEND weighs tokens.
+
+    window : most tokens that it sees, the latest; 0: all
+    cap : of its scores; 0: none
+    sinks : of all query heads, as ``MachineConfig.sink_rows`` has them; None: none
+    """
+
+    window: int = 0
+    cap: float = 0.0
+    sinks: Vector | None = None
+
+
 class Assembler:
     """Commands, one method each; operands by keyword, a row or a ``Vector`` where rows are meant.
 
@@ -442,19 +456,17 @@ class Assembler:
         )  # fmt: skip
 
     def attend(
-        self, *, src: Vector, dst: Vector, layer: int, heads: int, place: int = 0, window: int = 0,
-        cap: float = 0.0, sinks: Vector | None = None,
+        self, *, src: Vector, dst: Vector, layer: int, heads: int, place: int = 0,
+        rules: Attending = Attending(),
     ) -> int:  # fmt: skip
-        """``src`` gives tokens; ``place``: that of the first token; ``window``: 0 for all.
-
-        cap: of the scores, 0 for none; sinks: as ``MachineConfig.sink_rows`` has them
-        """
+        """``src`` gives tokens; ``place``: that of the first token."""
+        sinks = rules.sinks
         return self.emit(
             Opcode.ATTEND,
             {
                 "src": src.row, "stride": src.stride, "dst": dst.row, "dst_stride": dst.stride,
                 "tokens": src.tokens, "layer": layer, "heads": heads, "place": place,
-                "window": window, "cap": cap_operand(cap),
+                "window": rules.window, "cap": cap_operand(rules.cap),
                 "sinks": sinks.row if sinks else 0, "has_sinks": int(sinks is not None),
             },
         )  # fmt: skip

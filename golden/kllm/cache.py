@@ -25,7 +25,8 @@ from golden.attention.stream import attend
 from golden.fp16.format import FP16
 from golden.kllm.engines import Sampling
 from golden.kllm.isa import CACHE_STATUS, CommandStatus
-from golden.oaken.attention_array import undo_fork
+from golden.oaken.attention import PLAIN, Rules
+from golden.oaken.attention_array import rules_of_parts, undo_fork
 from golden.oaken.config import CacheConfig
 from golden.oaken.kv_engine import Answer, KvEngine, Request
 from golden.paging.format import Kv, Op, Status
@@ -42,15 +43,6 @@ class Place:
     position: int
     token: int = 0
     sampling: Sampling | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Rules:
-    """The rules by which an engine weighs the tokens of an ATTEND: of its heads alone."""
-
-    window: int = 0
-    cap: int = 0
-    sinks: Tensor | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,28 +126,25 @@ class CacheUnit:
         return status
 
     def attend(
-        self, q: Sequence[Tensor], layer: int, place: int = 0, window: int = 0, cap: int = 0,
-        sinks: Tensor | None = None,
-    ) -> tuple[list[list[Tensor | None]], CommandStatus]:  # fmt: skip
+        self, q: Sequence[Tensor], layer: int, place: int = 0, rules: Rules = PLAIN
+    ) -> tuple[list[list[Tensor | None]], CommandStatus]:
         """(o, status) of the queries of the places from ``place`` on, (query heads * head_dim,).
 
-        window: most tokens that a query sees, the latest, its own among them; 0: all.
-        cap: of golden.attention.format.cap_operand; sinks: (query heads,) words, None: none.
+        rules: a window has the query's own token in it; sinks: (query heads,) words.
         o: of each place its parts, one of each engine. None: the engine refused before it read
         memory, and nothing is to be written.
         """
         made: list[list[Tensor | None]] = []
         status = CommandStatus(0)
         count = len(self.engines)
-        own = [None] * count if sinks is None else sinks.chunk(count)
-        rules = [Rules(window, cap, some) for some in own]
+        own = rules_of_parts(rules, count)
         for at, queries in zip(self.batch[place:], q, strict=False):
             parts = queries.chunk(count)
             if at is None:
                 made.append([torch.zeros_like(part) for part in parts])
                 continue
             found = [
-                self._attend_part(n, at, part, layer, rules[n]) for n, part in enumerate(parts)
+                self._attend_part(n, at, part, layer, own[n]) for n, part in enumerate(parts)
             ]
             made.append([each.words for each in found])
             fault = first_fault([each.status for each in found])
@@ -165,7 +154,7 @@ class CacheUnit:
         return made, status
 
     def _attend_part(
-        self, number: int, place: Place, queries: Tensor, layer: int, rules: "Rules"
+        self, number: int, place: Place, queries: Tensor, layer: int, rules: Rules
     ) -> "Part":
         """Attends to the queries of the heads of engine ``number``."""
         kv = self.part.kv

@@ -69,6 +69,7 @@ from golden.kllm.issue import (
 from golden.kllm.matmul import integer_matmul, matmul
 from golden.kllm.records import Packet, Tokens, Weight
 from golden.kllm.top_k import draw, fold, ids, word_of
+from golden.oaken.attention import Rules
 
 _MAGNITUDE = FP16.sign_bit - 1
 
@@ -488,10 +489,9 @@ class Machine:
         if any(o[name] and not getattr(self.config.cache, flag) for name, flag in options):
             return CommandStatus.RANGE
         q = self._tokens(o["src"], o["stride"], o["tokens"], o["heads"] * kv.head_dim)
-        made, status = self.cache.attend(
-            list(q), o["layer"], o["place"], o["window"], o["cap"],
-            self._sinks(o["sinks"], o["heads"]) if o["has_sinks"] else None,
-        )  # fmt: skip
+        sinks = self._sinks(o["sinks"], o["heads"]) if o["has_sinks"] else None
+        rules = Rules(o["window"], o["cap"], sinks)
+        made, status = self.cache.attend(list(q), o["layer"], o["place"], rules)
         rows = row_count(o["heads"] * kv.head_dim // len(self.cache.engines))  # of a part
         for t, parts in enumerate(made):
             for n, words in enumerate(parts):

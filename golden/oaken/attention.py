@@ -26,6 +26,23 @@ from golden.paging.format import Kv, Op, Status
 SOUND: Mapping[tuple[int, int], Status] = {}
 
 
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """The rules by which an attend weighs tokens.
+
+    window : most tokens that it sees, the latest; 0: all
+    cap : of golden.attention.format.cap_operand; 0: none
+    sinks : (KV heads, L) words; None: none
+    """
+
+    window: int = 0
+    cap: int = 0
+    sinks: Tensor | None = None
+
+
+PLAIN = Rules()
+
+
 class Attended(typing.NamedTuple):
     """The end of an attend. Words are NaN where a group has none, and ``void`` if refused."""
 
@@ -43,9 +60,7 @@ class Begun:
     read: Request
     memory: Mapping[tuple[int, int], Status]
     answers: dict[tuple[int, int], Answer]  # by (K or V, group)
-    window: int = 0
-    cap: int = 0
-    sinks: Tensor | None = None
+    rules: Rules = PLAIN
 
 
 class Attention(KvEngine):
@@ -63,17 +78,13 @@ class Attention(KvEngine):
         layer: int,
         token: int,
         memory: Mapping[tuple[int, int], Status] = SOUND,
-        window: int = 0,
-        cap: int = 0,
-        sinks: Tensor | None = None,
+        rules: Rules = PLAIN,
     ) -> Attended:
-        """Attention of ``q`` on the tokens start..``token`` - 1, or the last ``window`` of them.
+        """Attention of ``q`` on the tokens start..``token`` - 1, or the last ones of them.
 
         q : (KV heads, L, head_dim) words; memory: by (K or V, group), what memory does to the READ
-        window : 0: all tokens
-        cap : of golden.attention.format.cap_operand; sinks: (KV heads, L) words, None: none
         """
-        return self.finish(self.begin(q, sequence, layer, token, memory, window, cap, sinks))
+        return self.finish(self.begin(q, sequence, layer, token, memory, rules))
 
     def begin(
         self,
@@ -82,13 +93,11 @@ class Attention(KvEngine):
         layer: int,
         token: int,
         memory: Mapping[tuple[int, int], Status] = SOUND,
-        window: int = 0,
-        cap: int = 0,
-        sinks: Tensor | None = None,
+        rules: Rules = PLAIN,
     ) -> Begun:
         """READs of all but V of the last group, which waits for the K that comes next."""
         read = Request(Op.READ, sequence, layer, token=token)
-        begun = Begun(torch.as_tensor(q), read, memory, {}, window, cap, sinks)
+        begun = Begun(torch.as_tensor(q), read, memory, {}, rules)
         for group in range(self.config.kv.groups):
             self._read_side(begun, Kv.K, group)
             if group:
@@ -131,9 +140,10 @@ class Attention(KvEngine):
         k, v = (self._rows(answer) for answer in (key, value))
         if len(k) != len(v):
             return nothing, False, JobStatus.DATA
-        sinks = None if begun.sinks is None else begun.sinks[heads]
-        latest = slice(-begun.window, None)
-        found = attend(q, k[latest], v[latest], self.config.max_tokens, cap=begun.cap, sinks=sinks)
+        rules = begun.rules
+        sinks = None if rules.sinks is None else rules.sinks[heads]
+        latest = slice(-rules.window, None)
+        found = attend(q, k[latest], v[latest], self.config.max_tokens, cap=rules.cap, sinks=sinks)
         return found.words, False, found.status
 
     def _rows(self, answer: Answer) -> Tensor:

@@ -7,13 +7,14 @@ A FORK that fails in some engines is undone in the others, by a FREE of the chil
 always have the same sequences, and a child has one number.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from golden.attention.format import Status as JobStatus
-from golden.oaken.attention import SOUND, Attended, Attention, Begun
+from golden.oaken.attention import PLAIN, SOUND, Attended, Attention, Begun, Rules
 from golden.oaken.config import CacheConfig
 from golden.oaken.kv_engine import Answer, KvEngine, Request
 from golden.paging.format import Op, Status
@@ -52,23 +53,22 @@ class AttentionArray:
 
     def attend(
         self, q: Tensor, sequence: int, layer: int, token: int, memories: Memories = (),
-        window: int = 0, cap: int = 0, sinks: Tensor | None = None,
+        rules: Rules = PLAIN,
     ) -> Attended:  # fmt: skip
         """Attends with the KV heads of all engines: Attention.attend."""
-        begun = self.begin(q, sequence, layer, token, memories, window, cap, sinks)
-        return self.finish(begun)
+        return self.finish(self.begin(q, sequence, layer, token, memories, rules))
 
     def begin(
         self, q: Tensor, sequence: int, layer: int, token: int, memories: Memories = (),
-        window: int = 0, cap: int = 0, sinks: Tensor | None = None,
+        rules: Rules = PLAIN,
     ) -> list[Begun]:  # fmt: skip
         """Begins an attend of each engine: Attention.begin; memories: of each."""
         count = len(self.engines)
         given = memories or [SOUND] * count
-        own = [None] * count if sinks is None else sinks.chunk(count)
+        own = rules_of_parts(rules, count)
         parts = zip(self.engines, torch.as_tensor(q).chunk(count), given, own, strict=True)
         return [
-            engine.begin(part, sequence, layer, token, each, window, cap, some)
+            engine.begin(part, sequence, layer, token, each, some)
             for engine, part, each, some in parts
         ]
 
@@ -81,6 +81,13 @@ class AttentionArray:
         result = JobStatus.OK if status else min(results, default=JobStatus.OK)
         words, void = [each.words for each in found], [each.void for each in found]
         return Attended(torch.cat(words), torch.cat(void), status, result)
+
+
+def rules_of_parts(rules: Rules, engines: int) -> list[Rules]:
+    """The rules of each engine, with the sinks of its heads."""
+    if rules.sinks is None:
+        return [rules] * engines
+    return [dataclasses.replace(rules, sinks=part) for part in rules.sinks.chunk(engines)]
 
 
 def undo_fork(engines: Sequence[KvEngine], answers: Sequence[Answer]) -> None:

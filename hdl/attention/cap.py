@@ -6,7 +6,7 @@ from typing import ClassVar
 from amaranth import Cat, Module, Mux
 from amaranth.lib import stream
 
-from golden.attention.timing import CAP_STAGES, cap
+from golden.attention.timing import CAP_STAGES
 from golden.config import Config, bounded
 from golden.fp16.format import FP16, FP32
 from golden.timing import Timing
@@ -50,7 +50,7 @@ class AttentionCap(Block):
     golden = "golden.attention.caps:cap_scores"
     default = AttentionCapConfig()
     configs: ClassVar = {"default": AttentionCapConfig(), "tagged": AttentionCapConfig(tag_bits=1)}
-    timing: Timing = cap()
+    timing = Timing(latency=sum(CAP_STAGES))
 
     def __init__(self, config: AttentionCapConfig):
         tag = {"tag": (config.tag_bits, "passes with the score", BITS)} if config.tag_bits else {}

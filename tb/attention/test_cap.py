@@ -2,11 +2,11 @@
 
 Shown to fail:
 
-- the sign of the score left out, or taken for that of c;
+- the sign of the score left out;
 - c in the place of its negative, or the other half of ``cap``;
 - a cap of -0, or a factor of 0, taken as none; no cap taken as one of 0;
-- the score of the cycle before as the word that has no cap, or as the one that gives its sign;
-- the sum of the cycle after.
+- a score without a cap that is the one at the input;
+- the sum below a cycle late.
 """
 
 import numpy as np

@@ -20,6 +20,9 @@ Shown to fail with:
 - a fault of K that spares a query, NaN in V not seen, an overflow of one query not reported
 - bad data before a wrong length, a bad word of q not reported
 - a status before the last output; sums, or a total, taken for a refused job
+- sinks left out; those of the other job held; sinks of three jobs taken
+- a sink of NaN not reported, or +infinity taken as any, or -infinity as a fault
+- the cap of the first job for all; that of a stretch of V for the scores under way
 """
 
 import numpy as np

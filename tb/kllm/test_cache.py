@@ -18,10 +18,9 @@ Shown to fail:
 - the queries of a head in the order of memory;
 - a range check of src, dst, tokens, place, layer, heads or window that is left out or off by one;
 - a window that does not reach the attend;
-- a cap that does not; has_sinks that is ignored, or taken from the command before;
-- a check of cap, has_sinks or the end of sinks that is left out or off by one;
-- the sinks of the first job for all, or those of the first token once only; a row of sinks that is
-  taken for queries;
+- a cap that does not; has_sinks that is ignored;
+- a check of has_sinks that is left out, or of the end of sinks that is off by one;
+- the sinks of the first job for all; those of the token before read on;
 - the place of the first token left out, in ``index`` or in ``present``;
 - an APPEND of the host that reaches the cache;
 - a status of the host that counts for a command.

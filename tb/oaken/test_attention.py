@@ -129,7 +129,7 @@ def test_windows(name, seed):
 def test_caps_and_sinks(name, seed):
     """Attends with caps and sinks, or without them, and with windows; each job has its own sinks.
 
-    Shown to fail: PLANTED.
+    Shown to fail: a cap that does not reach the job; that of the next attend.
     """
     config = with_rules(CONFIGS[name], windows=True, caps=True, sinks=True)
     check_scripts(config, seed, LENGTHS[name], KEPT_UP[name])

@@ -8,7 +8,7 @@ import torch
 from golden.attention.format import Status as JobStatus
 from golden.attention.stream import attend
 from golden.fp16.format import FP16
-from golden.oaken.attention import Attention
+from golden.oaken.attention import Attention, Rules
 from golden.oaken.config import CacheConfig, KvShape
 from golden.oaken.kv_engine import Request
 from golden.oaken.quantize import decode, encode
@@ -74,7 +74,7 @@ def test_attention_follows_its_definition(groups):
         if trimmed:
             cache.request(Request(Op.TRIM, token=trimmed))
         start = max(trimmed, token - window) if window else trimmed
-        found = cache.attend(q, 0, 0, token, window=window)
+        found = cache.attend(q, 0, 0, token, rules=Rules(window))
         assert (found.status, found.result) == (Status.OK, JobStatus.OK)
         assert not found.void.any()
         for head in range(HEADS):

@@ -13,7 +13,7 @@ from typing import Any
 
 from golden.config import ConfigError
 from golden.index.format import K_MAX
-from golden.kllm.assembler import Assembler, Slots, Vector
+from golden.kllm.assembler import Assembler, Attending, Slots, Vector
 from golden.kllm.config import FunctionShape, MachineConfig, outlier_count
 from golden.kllm.flow import ROUTER, SITES, site_of
 from golden.kllm.isa import (
@@ -349,10 +349,10 @@ class LayerCommands:
         sinks = None
         if shape.sinks:
             sinks = self._load("sinks", ROW_ELEMENTS * self.config.sink_rows(shape.heads))
+        window = shape.window if is_short and self.config.cache.windows else 0
         asm.attend(
             src=q, dst=attention, layer=self.number, heads=shape.heads, place=self.first,
-            window=shape.window if is_short and self.config.cache.windows else 0,
-            cap=shape.cap, sinks=sinks,
+            rules=Attending(window, shape.cap, sinks),
         )  # fmt: skip
         asm.free(rotated, *([sinks] if sinks else []))
         return attention

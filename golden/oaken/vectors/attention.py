@@ -14,7 +14,7 @@ import torch
 from golden.attention.stream import NO_SINK
 from golden.attention.vectors.stream import draw_cap, draw_sinks, sink_beats
 from golden.fp16.format import FP16
-from golden.oaken.attention import SOUND, Attended, Attention, Begun
+from golden.oaken.attention import SOUND, Attended, Attention, Begun, Rules
 from golden.oaken.vectors.kv_script import Script, fp16, some_thresholds, vector
 from golden.paging.format import Kv, Status
 from golden.words import layout_word
@@ -104,7 +104,8 @@ class AttentionScript(Script):
         words = [layout_word(config.q_layout, word=beat) for beat in beats]
         self.phases[-1]["attends"].append({"payload": payload, "q": words})
         given = None if sinks is None else torch.tensor(sinks)
-        begun = self.golden.begin(q, sequence, layer, token, memory, window, cap, given)
+        rules = Rules(window, cap, given)
+        begun = self.golden.begin(q, sequence, layer, token, memory, rules)
         return Pending(begun, tag)
 
     def window(self, token: int) -> int:
