@@ -135,8 +135,8 @@ def output_rows() -> list[dict]:
 @pytest.mark.telling("half", "based")
 @pytest.mark.parametrize("packets", ["whole", "half", "based"])
 def test_matmul_check(packets, seed):
-    """Shown to fail: the words of a whole packet for half of one, or for a base; a fault of ``based``
-    with bases, or none without them.
+    """Shown to fail: the words of a whole packet for half of one, or for a base; a fault of
+    ``based`` with bases.
     """
     rng = np.random.default_rng([seed, 101])
     steps = []
