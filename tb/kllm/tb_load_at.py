@@ -49,11 +49,11 @@ class Commands(Served, Followed):
             self.choose(bench, place)
 
     def choose(self, bench, place: int) -> None:
-        """The choice that was requested in the cycle before; without one anything."""
+        """The choice that was requested in the cycle before; without one an id below 16."""
         choices = self.steps[min(self.done, len(self.steps) - 1)]["choices"]
         at, rank = self.asked
         held = choices[at] if at < len(choices) else []
-        found = held[rank] if rank < len(held) else bench.rng("choice").getrandbits(41) << 1
+        found = held[rank] if rank < len(held) else bench.rng("choice").getrandbits(20) << 1
         bench.dut.choice.value = found
         self.asked = place, int(bench.dut.rank.value)
 

@@ -2,11 +2,9 @@
 
 Shown to fail:
 
-- a choice of the place or of the rank before; a rank as high as the count that is a choice;
-- a place beyond the configuration taken modulo a power of two, in reads or in writes, or such a
-  rank in reads;
-- choices that a reset leaves; a count that only the last element sets;
-- the word of a key below that of 0 without its sign, or -0; an id that is not inverted.
+- a rank as high as the count that is a choice;
+- a place beyond the configuration taken modulo a power of two in writes;
+- the word of a key below that of 0 without its sign; an id that is not inverted.
 """
 
 import numpy as np

@@ -14,8 +14,7 @@ Shown to fail:
 - LOAD that begins with a LOAD_AT, in KllmLoad;
 - the choice of place t in the place of place + t, of rank 0 for all, or a cycle too early;
 - a choice that needs a token at its place; one beyond the place's choices that has an entry;
-- the word of the choice of the token before; CHOICE_VALUE that reads its entry;
-- without experts, a place, a rank or a choice that is no RANGE.
+- CHOICE_VALUE that reads its entry; without experts, a rank that is no RANGE.
 """
 
 import numpy as np

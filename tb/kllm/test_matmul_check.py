@@ -137,7 +137,7 @@ def output_rows() -> list[dict]:
 def test_matmul_check(packets, seed):
     """Shown to fail: the words of a whole packet for half of one, or for a base.
 
-    So are a fault of ``based`` with bases, and none without them.
+    So is a fault of ``based`` with bases.
     """
     rng = np.random.default_rng([seed, 101])
     steps = []

@@ -14,8 +14,7 @@ Shown to fail:
 - the choice of the place before;
 - a row that is requested only when the one before it has come;
 - a route of the sampling's k, above ``experts``, or one that gives the host an id;
-- choices of the place before, of a command without ``end``, or of which one leaves its list while
-  nobody takes it.
+- choices of the place before, of a command without ``end``, or ones that nobody has taken.
 """
 
 import numpy as np
