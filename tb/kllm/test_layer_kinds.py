@@ -1,7 +1,7 @@
 """Layers of all kinds that the compiler serves on KllmAccelerator, equal to golden in every bit.
 
-A kind is another program: there is one accelerator for all, that of tb.kllm.test_layer, and its
-comparisons.
+A kind is another program. One accelerator is that of tb.kllm.test_layer, with its comparisons. One
+has windows, and one has all that a machine may have.
 
 Shown to fail:
 
@@ -29,18 +29,27 @@ from tb.simulate.run import simulate
 SMALL = BLOCKS["kllm_accelerator"].configs["small_cache"]
 
 
+def machine_with(rules: tuple[str, ...], **fields):
+    """The accelerator whose cache has some ``rules``, with other ``fields`` of its machine."""
+    cache = dataclasses.replace(SMALL.machine.cache, **dict.fromkeys(rules, True))
+    return dataclasses.replace(
+        SMALL, machine=dataclasses.replace(SMALL.machine, cache=cache, **fields)
+    )
+
+
+WINDOWED = machine_with(("windows",))
+EVERY = machine_with(
+    ("windows", "caps", "sinks"),
+    extra=FunctionShape(tanh=True, gelu_erf=True, quick_gelu=True, bounds=True),
+    experts=3,
+)
+
+
 def machine_of(shape: LayerShape):
-    """The accelerator with what a layer needs: rules of attention, functions, experts."""
-    rules = {"windows": shape.window, "caps": shape.cap, "sinks": shape.sinks}
-    machine = SMALL.machine
-    given = {name: bool(value) for name, value in rules.items()}
-    cache = dataclasses.replace(machine.cache, **given)
-    extra = FunctionShape()
-    if shape.extra != extra:  # all that the functional unit may have
-        extra = FunctionShape(tanh=True, gelu_erf=True, quick_gelu=True, bounds=True)
-    experts = 3 if shape.experts else 0
-    wanted = dataclasses.replace(machine, cache=cache, extra=extra, experts=experts)
-    return dataclasses.replace(SMALL, machine=wanted)
+    """One of three accelerators: with nothing beside the command set, with windows, with all."""
+    if shape.cap or shape.sinks or shape.experts or shape.extra != FunctionShape():
+        return EVERY
+    return WINDOWED if shape.window else SMALL
 
 
 CONTEXT = 9
