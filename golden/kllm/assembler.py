@@ -91,6 +91,13 @@ class Slots:
     tokens: int = 1
 
 
+@dataclasses.dataclass(frozen=True)
+class Based:
+    """An address of weights to which the base of WEIGHT_BASE is added."""
+
+    address: int
+
+
 def accesses(opcode: Opcode, operands: Mapping[str, int], config: MachineConfig) -> Access:
     """Rows and slots that a command reads and writes when nothing is wrong with it."""
     return COMMANDS[opcode].access(operands, config)
@@ -343,19 +350,20 @@ class Assembler:
     def matmul(
         self,
         *,
-        weights: int,
+        weights: int | Based,
         dst: Vector,
         length: int,
         slot: Slots | int = 0,
         src: Vector | None = None,
         mode: MatmulMode = MatmulMode.KMEANS,
         fold_norm: bool = False,
-        based: bool = False,
     ) -> int:
         """``dst`` gives outputs, tokens and stride; ``src`` the tokens of DIRECT."""
+        based = isinstance(weights, Based)
+        address = weights.address if isinstance(weights, Based) else weights
         operands = {
             "mode": mode, "slot": _slot(slot, dst.tokens), "tokens": dst.tokens, "length": length,
-            "outputs": dst.length, "weights": weights, "dst": dst.row, "stride": dst.stride,
+            "outputs": dst.length, "weights": address, "dst": dst.row, "stride": dst.stride,
             "fold_norm": int(fold_norm), "based": int(based),
         }  # fmt: skip
         if src is not None:

@@ -334,9 +334,7 @@ class Machine:
         return fault
 
     def _weight_base(self, src: int) -> CommandStatus:
-        if not self.config.experts:
-            return CommandStatus.MALFORMED
-        if src + base_rows(src).rows > self.config.vector_rows:
+        if not self.config.experts or src + base_rows(src).rows > self.config.vector_rows:
             return CommandStatus.RANGE
         low, high = self.vector[src, :2].tolist()
         self.base = low | high << 16

@@ -110,7 +110,7 @@ class Author:
                                bits_b=lane.bits_b),
                 slot=dataclasses.replace(config.slot, integer_bits=lane.integer_bits or 8),
                 vectors=config.vectors, ports=PortShape(ports=1, bits=32),
-                replay_beats=config.replay_beats, batch=int(config.based),
+                replay_beats=config.replay_beats, batch=1,
                 experts=int(config.based),
             )
         )  # fmt: skip
@@ -532,7 +532,7 @@ def refused(config, rng):
         assert not author.weight_base(rows - 1)
         assert not author.matmul(odd=0, based=1, **fits)
     else:
-        assert author.unknown(Opcode.WEIGHT_BASE)
+        assert author.weight_base(0) == R
         assert author.matmul(based=1, **fits) == R
     if lane.integer_bits:
         integer = MatmulMode.INTEGER

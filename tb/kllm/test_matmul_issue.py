@@ -330,7 +330,7 @@ def program(rng, machine: MachineConfig, config: KllmMatmulConfig) -> Program:
     assert not made.matmul(D)
     if not config.based:
         assert made.matmul(K, based=1) == R
-        made._step(Opcode.WEIGHT_BASE, {"src": 0}, CommandStatus.MALFORMED)
+        made._step(Opcode.WEIGHT_BASE, {"src": 0}, R)
         return made
     based(made, rows)
     return made

@@ -13,7 +13,7 @@ from typing import Any
 
 from golden.config import ConfigError
 from golden.index.format import K_MAX
-from golden.kllm.assembler import Assembler, Attending, Slots, Vector
+from golden.kllm.assembler import Assembler, Attending, Based, Slots, Vector
 from golden.kllm.config import FunctionShape, MachineConfig, outlier_count
 from golden.kllm.flow import ROUTER, SITES, site_of
 from golden.kllm.isa import (
@@ -189,8 +189,8 @@ class LayerCommands:
         for piece in pieces:
             weights = address + self._group_address(length, first)
             self.asm.matmul(
-                weights=weights, dst=piece, length=length, slot=slots, fold_norm=fold_norm,
-                based=based,
+                weights=Based(weights) if based else weights, dst=piece, length=length,
+                slot=slots, fold_norm=fold_norm,
             )  # fmt: skip
             first += piece.length
 

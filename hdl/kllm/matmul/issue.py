@@ -41,7 +41,8 @@ class KllmMatmulIssue(Block):
         ================  =========================================================================
         LANE_CODEBOOK     wait for ``release`` and ``is_idle``; range; the command is taken; packet
                           from ``packet`` to ``codebook``; ticket
-        WEIGHT_BASE       with the field ``based``: as LANE_CODEBOOK, but two words become the base
+        WEIGHT_BASE       with the field ``based``: as LANE_CODEBOOK, but two words become the base;
+                          without it: refused with RANGE
         MATMUL, DIRECT    range and codebook; groups; supply; wait for ``release`` and ``is_idle``;
                           ticket; walks
         MATMUL            range and codebook; groups; supply; wait for ``release``; descriptors;
@@ -249,7 +250,7 @@ class KllmMatmulIssue(Block):
             with m.If(aborted):
                 end(int(CommandStatus.ABORTED))
             with m.Elif(released):
-                end(int(status))
+                end(status if isinstance(status, Value) else int(status))
 
         with m.FSM(name="issue") as fsm:
             with m.State("IDLE"):
@@ -266,7 +267,11 @@ class KllmMatmulIssue(Block):
                 with m.Elif(self.command.p.opcode == Opcode.MATMUL):
                     m.next = "CHECK"
                 with m.Else():
-                    refuse(CommandStatus.MALFORMED)
+                    is_absent = self.command.p.opcode == Opcode.WEIGHT_BASE
+                    refuse(
+                        CommandStatus.MALFORMED if self.config.based
+                        else Mux(is_absent, int(CommandStatus.RANGE), int(CommandStatus.MALFORMED))
+                    )  # fmt: skip
             with m.State("CODEBOOK"):
                 with m.If(check.range_fault):
                     end(int(CommandStatus.RANGE))
