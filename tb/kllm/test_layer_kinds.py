@@ -46,7 +46,7 @@ EVERY = machine_with(
 
 
 def machine_of(shape: LayerShape):
-    """One of three accelerators: with nothing beside the command set, with windows, with all."""
+    """One of three accelerators: with nothing optional, with windows, with all."""
     if shape.cap or shape.sinks or shape.experts or shape.extra != FunctionShape():
         return EVERY
     return WINDOWED if shape.window else SMALL
