@@ -43,6 +43,7 @@ SAVED = [
 WINDOWS = {
     "a window": (7, 7),
     "a cap of scores": (7, 0),
+    "both caps and windows": (7, 0),
     "angles of windowed layers": (0, 7),
     "experts of gpt-oss": (7, 0),
 }
@@ -71,7 +72,8 @@ def packed(name: str, folder: Path) -> model_pack.ModelPack:
 
 # Least correlation with the model. Codebooks of 4 bits lose more where weights of norms are large.
 LEAST = {"a window": 0.95, "no RoPE": 0.97, "factors": 0.97} | dict.fromkeys(
-    ("norms before and after", "a cap of scores", "a cap of logits", "angles of windowed layers"),
+    ("norms before and after", "a cap of scores", "a cap of logits", "both caps and windows",
+     "angles of windowed layers"),
     0.8,
 )
 

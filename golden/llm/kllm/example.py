@@ -121,6 +121,12 @@ MODELS = KINDS | {
          "query_pre_attn_scalar": 20},
         embedding=0.11,
     ),
+    "both caps and windows": Kind(
+        "gemma2",
+        {"attn_logit_softcapping": 4.0, "final_logit_softcapping": 3.0, "sliding_window": 7,
+         "query_pre_attn_scalar": 20},
+        embedding=0.11,
+    ),
 }  # fmt: skip
 
 
