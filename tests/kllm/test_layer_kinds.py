@@ -327,14 +327,15 @@ def test_caps_of_logits() -> None:
 @pytest.mark.parametrize(
     "name",
     ["biases of q, k, v", "a window", "a cap of scores", "norms of heads",
-     "norms of rows, norms after", "norms before and after", "a part of a head rotated", "factors"],
+     "norms of rows, norms after", "norms before and after", "a part of a head rotated", "factors",
+     "clamped SwiGLU", "experts", "experts, norms of heads", "experts of gpt-oss"],
 )  # fmt: skip
 def test_a_calibrated_layer_is_what_the_method_measures(name: str) -> None:
     """golden.llm.eval's codebooks and weights in a program, against the model with the method.
 
     K and V are Oaken's in both. A rounding may move an index: so, some token. Shown to fail:
     without the factor of what a layer adds; without the order of a head's elements; q's norm with
-    another epsilon than k's.
+    another epsilon than k's; without the images of the router.
     """
     model = random_model(KINDS[name])
     method = KllmPlain(glu="exact", center=True, rotate=True, tokens=64)
@@ -364,6 +365,29 @@ def test_a_calibrated_layer_is_what_the_method_measures(name: str) -> None:
         if errors[-1] < 0.003:
             return
     raise AssertionError(errors)
+
+
+def test_a_calibrated_layer_with_limits_has_its_gate_exact() -> None:
+    """The method quantizes gate and up before their limits, the machine after these.
+
+    Shown to fail: a layer of another flow, without a word.
+    """
+    model = random_model(KINDS["clamped SwiGLU"])
+    ids = torch.randint(0, 50, (80,), generator=torch.Generator().manual_seed(2))
+    kllm = KllmPlain(glu="index", center=True, tokens=64, cache_bits=16, integer_bits=16)
+    states = calibrate([kllm, Oaken()], CalibrationData(model, [ids]))
+    both = Calibrated([kllm, Oaken()], [states[0], states[1]], {}, lambda: ids)
+    with pytest.raises(ConfigError, match="glu must be exact for a clamped network of the accel"):
+        both.layer(model, 0)
+
+
+def test_a_layer_without_its_router_is_refused() -> None:
+    """Shown to fail: zeros in the place of what is missing, by which the first experts are chosen.
+    """
+    quantized = quantized_example("experts", LayerOptions())
+    weight = {name: each for name, each in quantized.weight.items() if name != "router.1"}
+    with pytest.raises(ConfigError, match=r"weight must have .*, router\.1, router\.2 for this"):
+        dataclasses.replace(quantized, weight=weight)
 
 
 def _in_order(x: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:

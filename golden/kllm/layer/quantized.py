@@ -41,7 +41,7 @@ from golden.oaken.thresholds import intervals_of, window_bounds
 
 @dataclasses.dataclass(frozen=True)
 class QuantizedLayer:
-    """weight: by matmul (fused or not); codebook: of each activation in ``used_sites``.
+    """weight: by matmul (fused or not), and images of the router; codebook: of each activation in ``used_sites``.
 
     thresholds: (2, 4) FP16 words, Oaken's for K and for V.
     offset: (kv_heads, head_size) FP16 words that K gets after RoPE, with ``options.center``; +0
@@ -64,6 +64,13 @@ class QuantizedLayer:
             )
         if self.offset is not None and not self.shape.may_shift_keys and self.offset.any():
             raise ConfigError("offset must be 0 for a layer with a cap of scores or with sinks")
+        names = set(layer_matmuls(self.shape, self.options)) - {ROUTER}
+        names |= {router_image(n) for n in range(ROUTER_IMAGES if self.shape.experts else 0)}
+        if names != set(self.weight):
+            found_names = ", ".join(sorted(self.weight))
+            raise ConfigError(
+                f"weight must have {', '.join(sorted(names))} for this layer, not {found_names}"
+            )
         wanted = vector_lengths(self.shape, self.options)
         wanted.pop("key_offset", None)
         found = {name: len(words) for name, words in self.vector.items()}
@@ -140,13 +147,14 @@ def quantize_layer(
     made = layer_matmuls(shape, options)
     half = Training(antisymmetric=antisymmetric)
     weight = {}
+    made.pop(ROUTER, None)
     for name in sorted(made, key=lambda name: len(made[name]) > 1):  # single layers come first
         real = torch.cat([w[each] for each in made[name]])
         codebook_b = train_weight_codebook(real, bits_b, training=half)
         quantized = quantize_weight(real, codebook=codebook_b)
         weight[name] = multiplied(quantized, made[name], shape, factor)
     if shape.experts:
-        weight |= router_weights(w[ROUTER], weight.pop(ROUTER))
+        weight |= router_images(weights, bits_b, antisymmetric)
     offset = conditioning.offset(seen["k"]) if options.center else None
     if offset is not None and not shape.may_shift_keys:
         offset = torch.zeros_like(offset)
@@ -165,14 +173,18 @@ def quantize_layer(
     )  # fmt: skip
 
 
-def router_weights(real: Tensor, first: QuantizedWeight) -> dict[str, QuantizedWeight]:
-    """The images of the router: each, of one codebook, is what those before it leave of ``real``.
+def router_images(
+    weights: LayerWeights, bits: int, antisymmetric: bool = False
+) -> dict[str, QuantizedWeight]:
+    """The images of a layer's router: each, of one codebook, is what those before it leave.
 
     A choice of experts has no tolerance, so they are as near to the weights as FP16 logits are.
     """
-    made, left = {router_image(0): first}, real - first.dequantize().t()
-    for number in range(1, ROUTER_IMAGES):
-        each = quantize_weight(left, codebook=first.codebook)
+    left = fold(weights.linear[ROUTER].double().t(), weights.post_norm).weight.t()
+    half, made = Training(antisymmetric=antisymmetric), {}
+    codebook = train_weight_codebook(left, bits, training=half)
+    for number in range(ROUTER_IMAGES):
+        each = quantize_weight(left, codebook=codebook)
         made[router_image(number)], left = each, left - each.dequantize().t()
     return made
 

@@ -31,6 +31,7 @@ from golden.kllm.layer.quantized import (
     constant_vectors,
     multiplied,
     norm_factors,
+    router_images,
 )
 from golden.kllm.layer.shape import LayerOptions
 from golden.kllm.layer.weights import LayerWeights, layer_weights, residual_factor
@@ -391,6 +392,8 @@ class Kllm(Method):
             layer = site.layers[i]
             self.install_conditioning(site, state)
             real = layer_weights(layer, model.config, kv_heads)
+            if real.shape.clamped and self.glu == "index":  # the machine does so after the limits
+                self._refuse("glu", "exact for a clamped network of the accelerator")
             weights = self.quantized(state, i, layer)
             groups = self.groups(layer)
         norms = norm_factors(real, options, {} if seen is None else seen)
@@ -403,6 +406,8 @@ class Kllm(Method):
         for group, members in groups.items():
             joined = _side_by_side([_ordered(weights[name], real, name) for name in members])
             weight[group] = multiplied(joined, members, real.shape, factor)
+        if real.shape.experts:  # whose router this method leaves as it is
+            weight |= router_images(real, self.weight_bits, self.antisymmetric)
         codebook = {name: state[f"{i}.{name}"].long() for name in self.sites()}
         unused = {name: codebook["x"] for name in used_sites(real.shape) if name not in codebook}
         found = state[f"{i}.k.offset"].long() if self.center else None
