@@ -40,7 +40,8 @@ assert isinstance(MACHINE, MachineConfig)
 LARGE = MachineConfig.parse(
     MACHINES["small_cache"],
     ["cache.pages=512", "cache.page_bytes=512", "cache.max_tokens=160", "experts=4",
-     "slot.slots=8", "vectors.rows=512"],
+     "slot.slots=8", "vectors.rows=512", "cache.windows=true", "cache.sinks=true",
+     "extra.quick_gelu=true", "extra.bounds=true"],
 )  # fmt: skip
 assert isinstance(LARGE, MachineConfig)
 PLAIN = MACHINES["small_cache"]
