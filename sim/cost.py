@@ -42,7 +42,7 @@ class Cost:
     """A pass, or many: ``spent`` by operation in order, ``energy`` in joules by part.
 
     The parts are ENERGY, or those of ``sim.energy.kllm`` where events are counted.
-    events : how often each event of the chip's units happened; empty where nothing counts them
+    events : counts of events in the chip's units; empty where nothing counts them.
     extrapolated: why the prediction lies outside what was measured; empty where it does not.
     """
 

@@ -297,7 +297,7 @@ def _print(made: Run) -> None:
 
 
 def _print_energy(console: Any, made: Run) -> None:
-    """Where the joules of the whole request go, and where each part's figures are from."""
+    """Prints joules of the whole request by part, and the source of each part's figures."""
     from rich.table import Table
 
     whole = made.cost.joules.value
@@ -353,7 +353,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--list", action="store_true", help="print the known names, and end")
     parser.add_argument(
-        "--energy", choices=("paper", "events"),
+        "--energy",
+        choices=("paper", "events"),
         help="of kllm: watts and areas of the file, or events of our netlists; default: the file's",
     )
     parser.add_argument("--exact", action="store_true", help="compute every step of decoding")

@@ -55,7 +55,7 @@ Made = tuple[Any, str, dict[str, Any], dict[str, Any]]  # block, test module, ve
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """What is counted, on which block.
+    """Operations that are counted, and the block that does them.
 
     unit : the operation
     make : seed -> the block and its bench
@@ -63,6 +63,7 @@ class Event:
     stream : stream whose transfers are counted, or a port of one bit
     each : operations of a transfer
     why : that the block's configuration, smaller than a chip's, has the same event
+    less : another event, and how many of it come with each operation: their energy is taken off
     """
 
     unit: str
@@ -71,6 +72,7 @@ class Event:
     stream: str
     each: int
     why: str
+    less: tuple[str, float] | None = None
 
 
 def _recording(made: Made, seed: int) -> Recording:
@@ -255,11 +257,6 @@ EVENTS: dict[str, Event] = {
         "beat of 16 elements, 32 columns",
         functools.partial(_look_up, 32), "full_rate", "i", 1, f"{_SAME}without integer mode",
     ),
-    "row look-up, 8 columns": Event(
-        "beat of 16 elements, 8 columns",
-        functools.partial(_look_up, 8), "full_rate", "i", 1,
-        "the difference to 32 columns is that of the weight indices carried along",
-    ),
     "outlier product": Event(
         "outlier times a weight", _outlier, "full_rate", "i", 2,
         "2 columns of 32: each has its own multiplier and sum",
@@ -284,6 +281,7 @@ EVENTS: dict[str, Event] = {
     "tree pop": Event(
         "outlier popped from Orizuru's trees", functools.partial(_orizuru, 40), "full_rate",
         "pop_max", 2, "as tree word; without the energy of the words that went in",
+        ("tree word", 256 / 80),
     ),
     **{
         f"lanes {name}": Event(
@@ -294,8 +292,8 @@ EVENTS: dict[str, Event] = {
     },
     **{
         f"function {name}": Event(
-            f"word of {name}", functools.partial(_function, name), "every_word_at_full_rate",
-            "o", 1, _SAME + "one of ``functions``",
+            f"word of {name}", functools.partial(_function, name), "full_rate", "o", 1,
+            _SAME + "one of ``functions``",
         )
         for name in _FUNCTIONS
     },
@@ -377,6 +375,20 @@ def measure_event(name: str, libraries: Libraries, seed: int = 1) -> dict[str, A
     }
 
 
+def settled(figures: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """``figures`` without the energy of the events that come with theirs; none lacks that one."""
+    known = {(each["event"], each["library"]): each["pj"] for each in figures}
+    made = []
+    for each in figures:
+        less = EVENTS[each["event"]].less
+        if less is None:
+            made.append(each)
+        elif (less[0], each["library"]) in known:
+            pj = each["pj"] - less[1] * known[less[0], each["library"]]
+            made.append(each | {"pj": round(pj, 6)})
+    return made
+
+
 def event_table(figures: list[dict[str, Any]]) -> str:
     """A row for each event and library."""
     rows = [
@@ -456,6 +468,7 @@ def main(arguments: list[str] | None = None) -> int:
     except AssertionError as error:
         print(f"senbazuru.runs.event_power: {str(error).splitlines()[0]}", file=sys.stderr)
         return 1
+    figures = settled(figures)
     made = event_table(figures)
     print(made)
     write_page(options.page, {"event_power": made})

@@ -1,4 +1,4 @@
-"""What the programs of KLLM count, and the energy of it. Pure Python.
+"""Counts of KLLM's programs, and their energy. Pure Python.
 
     energy of a pass = sum of count * pJ + (clock * flip-flops + leakage) * time + DRAM
 
@@ -21,8 +21,11 @@ A count is named ``PART: WHAT``. The parts are PARTS, and their sum is the total
 | sram: read ..., write ... | words of a RAM, by ``sim.energy.area.rams`` |
 | links: ... | bits that go half the side of the chip |
 
-Not counted: norm statistics, codebooks on their way to the lanes, words to the host, the unit that
-draws tokens, and RAMs of queues, of page tables and of attention.
+NEAREST has the events that are taken where the table lacks one: estimates, not measured. The row
+look-up of 32 columns is taken for any number: it carries the weight indices of all.
+
+Nothing counts norm statistics, codebooks that go to the lanes, words to the host, and the unit that
+draws tokens. Nor does it count RAMs of queues, of page tables and of attention.
 """
 
 import dataclasses
@@ -74,6 +77,23 @@ _FUNCTION_EVENTS = {
 WIRE_PJ = Interval(0.296 * 0.8**2 / 8, 0.296 * 0.9**2 / 4, 0.296 / 2)
 
 Counts = dict[str, float]
+# Events, and how many of each, that are taken in the place of one that the table lacks. An element
+# of K or V is multiplied by a step, or by its inverse. A row look-up has 150 kGE that select, where
+# 16 products of a lane have 15.6 (docs/area.md, kllm_modules).
+NEAREST: dict[str, tuple[tuple[float, str], ...]] = {
+    "row look-up": ((154.0, "lane product"),),
+    "lanes ROTATE": ((1.0, "lanes PRODUCT"), (1.0, "lanes SUM")),
+    "attention product": ((1.0, "outlier product"),),  # exact, of FP16 words, and its sum
+    "record element": ((1.0, "lanes PRODUCT"),),
+    "element of a record": ((1.0, "lanes PRODUCT"),),
+    **{f"function {name}": ((1.0, "exponential"),) for name in ("SILU", "GELU", "EXP", "RSQRT")},
+}
+
+
+def events_of(what: str, table: EventTable) -> tuple[tuple[float, str], ...]:
+    """The event that is counted, or those of NEAREST, and how many of each."""
+    own = ((1.0, what),)
+    return own if what in table.names else NEAREST.get(what, own)
 
 
 def _add(counts: Counts, name: str, number: float) -> None:
@@ -227,21 +247,10 @@ class KllmEnergy:
         if part == "links":
             low, value, high = dataclasses.astuple(self._distance)
             return Interval(WIRE_PJ.low * low, WIRE_PJ.value * value, WIRE_PJ.high * high)
-        if what == "row look-up":
-            return self._look_up
-        return self.table.pj(what)
-
-    @functools.cached_property
-    def _look_up(self) -> Interval:
-        """A beat's look-up: what it takes with 32 columns, and with 8, on a line."""
-        share = (self.chip.machine.columns - 8) / 24
-        few, many = (self.table.pj(f"row look-up{of}") for of in (", 8 columns", ""))
-        return Interval(
-            *(
-                max(0.0, a + share * (b - a))
-                for a, b in zip(dataclasses.astuple(few), dataclasses.astuple(many), strict=True)
-            )
-        )
+        made = Interval.of(0.0)
+        for number, event in events_of(what, self.table):
+            made = made + self.table.pj(event) * number
+        return made
 
     @functools.cached_property
     def watts_static(self) -> dict[str, Interval]:
@@ -256,7 +265,7 @@ class KllmEnergy:
     def joules(
         self, counts: Mapping[str, float], seconds: float, clock: float
     ) -> dict[str, Interval]:
-        """By PARTS, clock and leakage. clock: of the chip, in hertz."""
+        """Gives joules by PARTS, clock and leakage. clock: of the chip, in hertz."""
         made = dict.fromkeys(PARTS, Interval.of(0.0))
         for name, number in counts.items():
             part = name.partition(": ")[0]

@@ -54,13 +54,17 @@ class EventTable:
         """Figures of an event by library. ConfigError: no such event."""
         found = {each.library: each for each in self.figures if each.event == event}
         if not found:
-            names = sorted({each.event for each in self.figures})
-            raise ConfigError(f"event must be one of {', '.join(names)}, not {event!r}")
+            raise ConfigError(f"event must be one of {', '.join(self.names)}, not {event!r}")
         return found
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Events, in the order of the file."""
+        return tuple(dict.fromkeys(each.event for each in self.figures))
 
     @functools.cached_property
     def ratios(self) -> Mapping[str, Interval]:
-        """By library: energy at 28 nm by it, over that by FIRST; its spread over all events."""
+        """Gives, by library, energy at 28 nm over that by FIRST, and its spread over all events."""
         made = {}
         for library in NODES:
             both = [
@@ -77,7 +81,7 @@ class EventTable:
         return node_of(library).to_28 * self.of(event)[library].pj
 
     def estimates(self, event: str) -> dict[str, Interval]:
-        """By library; what a library lacks comes from FIRST and ``ratios``."""
+        """Gives estimates by library; those that one lacks come from FIRST and ``ratios``."""
         found = self.of(event)
         made = {library: self.estimate(event, library) for library in NODES if library in found}
         for library, ratio in self.ratios.items():
