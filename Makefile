@@ -24,7 +24,7 @@ ARGS ?=
 # Options of golden.llm.eval.accuracy in the place of the standard ones, such as --tokens 4096.
 ACCURACY ?=
 
-.PHONY: demo layer talk serve kv million vq qet test test-all tests tb sweep soak formal mutate lint bench area timing power synth-diff accuracy build-report docs site clean help
+.PHONY: demo layer talk serve kv million vq qet test test-all tests tb sweep soak formal mutate lint bench area timing power events synth-diff accuracy build-report docs site clean help
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -95,6 +95,10 @@ timing: $(READY)  ## frequencies in libraries with delays: LIBERTY="NAME=FILE[,F
 
 power: $(READY)  ## energy per MAC of lanes in libraries with power tables: LIBERTY="NAME=FILE[,FILE...] ..."
 	@$(PYTHON) -m senbazuru.runs.lane_power $(foreach set,$(LIBERTY),--set $(set)) $(PAGE_OPTION)
+
+events: $(READY)  ## energy of each event of the simulator, what is missing: LIBERTY="NAME=FILE[,FILE...] ..." COMMIT=...
+	@$(PYTHON) -m senbazuru.runs.event_power $(foreach set,$(LIBERTY),--set $(set)) \
+		$(if $(COMMIT),--write $(COMMIT)) $(PAGE_OPTION)
 
 synth-diff: $(READY)  ## areas and depths that differ from synth/baselines; ALL=1: the large blocks too
 	@$(PYTHON) -m synth.baseline $(if $(ALL),--all)

@@ -39,14 +39,17 @@ class Spent:
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """A pass, or many: ``spent`` by operation in order, ``energy`` in joules by ENERGY.
+    """A pass, or many: ``spent`` by operation in order, ``energy`` in joules by part.
 
+    The parts are ENERGY, or those of ``sim.energy.kllm`` where events are counted.
+    events : counts of events in the chip's units; empty where nothing counts them.
     extrapolated: why the prediction lies outside what was measured; empty where it does not.
     """
 
     spent: tuple[Spent, ...]
     energy: Mapping[str, Interval] = dataclasses.field(default_factory=dict)
     extrapolated: tuple[str, ...] = ()
+    events: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -97,11 +100,14 @@ def total(costs: Iterable[tuple[float, Cost]]) -> Cost:
     spent: dict[str, Spent] = {}
     energy: dict[str, Interval] = {}
     reasons: dict[str, None] = {}
+    events: dict[str, float] = {}
     for factor, cost in costs:
         for each in cost.spent:
             scaled = _scaled(each, factor)
             spent[each.name] = _plus(spent[each.name], scaled) if each.name in spent else scaled
         for name, joules in cost.energy.items():
             energy[name] = energy.get(name, Interval.of(0.0)) + joules * factor
+        for name, number in cost.events.items():
+            events[name] = events.get(name, 0.0) + number * factor
         reasons |= dict.fromkeys(cost.extrapolated)
-    return Cost(tuple(spent.values()), energy, tuple(reasons))
+    return Cost(tuple(spent.values()), energy, tuple(reasons), events)

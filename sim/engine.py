@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import sim.engines
 from golden.config import Config, ConfigError
-from sim.constant import KINDS, UNITS
+from sim.constant import KINDS, UNITS, Interval
 from sim.cost import Cost
 from sim.hardware import MEMORY_FIELDS, Hardware, changed, check_ranges, fields_of, hardware_of
 from sim.model import Model
@@ -156,6 +156,11 @@ class Engine(abc.ABC):
         """Square millimetres by whose figure they are, or NOT_SCALED."""
         left = self.not_scaled
         return {n: NOT_SCALED if n in left else area * 1e6 for n, area in self.area.items()}
+
+    @property
+    def area_range(self) -> Mapping[str, Interval]:
+        """``area``, each with the least and the most that it may be, where a formula says so."""
+        return {}
 
     @property
     def area(self) -> Mapping[str, float]:

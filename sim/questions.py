@@ -5,6 +5,7 @@ with what its steps of decoding leave out: the whole request, the cache, and wha
 """
 
 import argparse
+import dataclasses
 import itertools
 import sys
 from collections.abc import Callable, Sequence
@@ -14,6 +15,10 @@ from golden import command
 from golden.config import ConfigError
 from golden.markers import rewrite, table
 from sim.claims.measure import served
+from sim.constant import Interval
+from sim.energy.kllm import NEAREST, ORIGINS
+from sim.energy.nodes import NODES
+from sim.energy.table import event_table
 from sim.engine import NOT_SCALED, Engine, check_fits, engine_of, shown_error
 from sim.model import Model, find_model
 from sim.run import UNKNOWN, Run
@@ -126,7 +131,10 @@ def lanes_and_ports() -> str:
         for count in ports:
             changes = {
                 "settings.set": [
-                    *_TOKENS, "engines=8", f"lane.lanes={lanes}", f"ports.ports={count}"
+                    *_TOKENS,
+                    "engines=8",
+                    f"lane.lanes={lanes}",
+                    f"ports.ports={count}",
                 ],
                 "memory.channels": count,
             }
@@ -244,6 +252,96 @@ def windows() -> str:
     return table(["chip", "cached tokens", "batch", "long bursts", *headings], rows)
 
 
+def _events(name: str, **settings: object) -> Engine:
+    changes = {f"settings.{field}": value for field, value in settings.items()}
+    return engine_of(name, {"settings.energy": "events", **changes})
+
+
+def _plain(value: float) -> str:
+    """Three digits, without a power of ten from 100 on."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _range(found: Interval, scale: float = 1.0) -> str:
+    low, value, high = (each * scale for each in dataclasses.astuple(found))
+    return " ".join((_plain(value), f"({_plain(low)} to {_plain(high)})"))
+
+
+def events_at_28() -> str:
+    """Picojoules of each event at 28 nm: by each library, and as the simulator takes it."""
+    events, rows = event_table(), []
+    for event in events.names:
+        found, estimates = events.of(event), events.estimates(event)
+        rows.append(
+            [
+                event,
+                next(iter(found.values())).unit,
+                *(
+                    (_range(estimates[library]) if library in found else
+                     f"by ratio: {estimates[library].value:.3g}")
+                    for library in NODES
+                ),
+                _range(events.pj(event)),
+            ]
+        )  # fmt: skip
+    for event, others in NEAREST.items():
+        if event not in events.names:
+            text = " + ".join(f"{number:g} {name}" for number, name in others)
+            rows.append([event, f"not measured: {text}", "", "", ""])
+    rows.append(["flip-flop, idle cycle", "clock", "", "", _range(events.clock_pj)])
+    head = ("event, pJ at 28 nm", "of", *(f"by {each}" for each in NODES), "taken")
+    return table(head, rows)
+
+
+def energy_by_part() -> str:
+    """Millijoules of a step of decoding by part, next to the paper's watts."""
+    model = find_model(_7B)
+    engine, paper = _events("kllm-a4"), engine_of("kllm-a4")
+    contexts = (128, 1024, 4096)
+    made = [engine.cost(model, Pass.decode(1, each)) for each in contexts]
+    stated = [paper.cost(model, Pass.decode(1, each)) for each in contexts]
+    rows = [
+        [name, ORIGINS[name], *(_range(each.energy[name], 1e3) for each in made)]
+        for name in made[0].energy
+    ]
+    rows.append(["**total**", "", *(_range(each.joules, 1e3) for each in made)])
+    rows.append(["total, by the paper's watts", "paper", *(_range(c.joules, 1e3) for c in stated)])
+    head = ("part, mJ per token", "from", *(f"after {each}" for each in contexts))
+    return table(head, rows)
+
+
+def energy_by_lanes() -> str:
+    """Energy of a token and area of the chip by lanes, engines and clock."""
+    model, rows = find_model(_7B), []
+    for lanes, engines, clock in (
+        (4, 8, 500), (8, 8, 500), (16, 8, 500), (32, 8, 500), (64, 8, 500), (16, 2, 500),
+        (16, 8, 250), (16, 8, 1000),
+    ):  # fmt: skip
+        changes = {
+            "settings.energy": "events",
+            "settings.set": [*_TOKENS, f"engines={engines}", f"lane.lanes={lanes}"],
+            "constants.clock.value": clock,
+        }
+        engine = engine_of("kllm-a4", changes)
+        cost = engine.cost(model, Pass.decode(1, 1024))
+        chip = sum(each.value for name, each in cost.energy.items() if not name.startswith("dram"))
+        rows.append(
+            [
+                str(lanes),
+                str(engines),
+                str(clock),
+                f"({1 / cost.seconds:.0f})",
+                _range(cost.joules, 1e3),
+                f"{chip * 1e3:.3g}",
+                _range(engine.area_range["netlists"], 1e6),
+            ]
+        )
+    head = (
+        "lanes", "engines", "MHz", "tokens/s", "mJ per token", "of them on the chip", "area, mm2",
+    )  # fmt: skip
+    return table(head, rows)
+
+
 QUESTIONS: dict[str, Callable[[], str]] = {
     "sim_batch": batch_and_context,
     "sim_lanes": lanes_and_ports,
@@ -254,6 +352,9 @@ QUESTIONS: dict[str, Callable[[], str]] = {
     "sim_attention": attention,
     "sim_pair": pair,
     "sim_windows": windows,
+    "sim_events": events_at_28,
+    "sim_energy": energy_by_part,
+    "sim_energy_lanes": energy_by_lanes,
 }
 
 

@@ -24,6 +24,7 @@ from golden.config import ConfigError
 from golden.files import claimed, replacing
 from sim.constant import Interval
 from sim.cost import Cost, total
+from sim.energy.kllm import ORIGINS
 from sim.engine import NOT_SCALED, Engine, check_fits, engine_of, shown_error, template
 from sim.hardware import fields_of
 from sim.hardware import known as chips
@@ -131,7 +132,12 @@ class Run:
         energy, whole = self.joules_per_token, self.cost.joules
         k_bits, v_bits = self.engine.kv_bits(self.model, self.prompt + self.out)
         held = self.engine.sram_bytes(self.model)
-        areas = {f"area_{kind}_mm2": area for kind, area in self.engine.shown_area.items()}
+        areas: dict[str, Any] = {
+            f"area_{kind}_mm2": area for kind, area in self.engine.shown_area.items()
+        }
+        for kind, each in self.engine.area_range.items():
+            areas |= {f"area_{kind}_mm2_low": each.low * 1e6}
+            areas |= {f"area_{kind}_mm2_high": each.high * 1e6}
         joules = {
             "joules_per_token": energy.value,
             "joules_per_token_low": energy.low,
@@ -190,6 +196,7 @@ class Run:
             else {
                 name: [each.low, each.value, each.high] for name, each in self.cost.energy.items()
             },
+            **({"events": dict(self.cost.events)} if self.cost.events else {}),
             "operations": self.operations(),
         }
 
@@ -281,10 +288,26 @@ def _print(made: Run) -> None:
             row["binds"], shown(row["slack_seconds"], "s"), shown(row["bytes"], "B"),
         )  # fmt: skip
     console.print(table)
+    if made.cost.events:
+        _print_energy(console, made)
     for figure, why in engine.not_scaled.items():
         console.print(f"{NOT_SCALED}: {figure}: {why}")
     for reason in made.cost.extrapolated:
         console.print(f"extrapolated: {reason}")
+
+
+def _print_energy(console: Any, made: Run) -> None:
+    """Prints joules of the whole request by part, and the source of each part's figures."""
+    from rich.table import Table
+
+    whole = made.cost.joules.value
+    table = Table(title=f"energy of the request: {shown(whole, 'J')}", title_justify="left")
+    for name in ("part", "J", "low", "high", "share", "from"):
+        table.add_column(name, justify="left" if name in ("part", "from") else "right")
+    for name, each in made.cost.energy.items():
+        joules = (shown(x, "J") for x in (each.value, each.low, each.high))
+        table.add_row(name, *joules, f"{100 * each.value / whole:.1f} %", ORIGINS[name])
+    console.print(table)
 
 
 def _list() -> None:
@@ -329,6 +352,11 @@ def main(arguments: list[str] | None = None) -> int:
         "--template", metavar="ENGINE", help="print a file of hardware with every field, and end"
     )
     parser.add_argument("--list", action="store_true", help="print the known names, and end")
+    parser.add_argument(
+        "--energy",
+        choices=("paper", "events"),
+        help="of kllm: watts and areas of the file, or events of our netlists; default: the file's",
+    )
     parser.add_argument("--exact", action="store_true", help="compute every step of decoding")
     parser.add_argument("--strict", action="store_true", help="refuse what is extrapolated")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -350,7 +378,8 @@ def main(arguments: list[str] | None = None) -> int:
         if options.context and options.out < 2:
             raise ConfigError("--out must be 2 or more with --context, which has no prefill")
         made = Run(
-            engine_of(options.hw), find_model(options.model), options.batch,
+            engine_of(options.hw, {"settings.energy": options.energy} if options.energy else None),
+            find_model(options.model), options.batch,
             options.context or options.prompt, options.out,
         ).compute(options.exact, options.context is None)  # fmt: skip
         if options.strict and made.cost.extrapolated:

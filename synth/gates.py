@@ -20,6 +20,7 @@ from synth.netlist import Netlist
 from synth.timing import Times
 
 RECORD = "record.hex"  # in the folder of a run
+_PART = 256  # bits that are written at a time, a multiple of 4
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -88,6 +89,7 @@ def verilog(design: Design, top: dict[str, Any], netlist: Netlist, energies: Ene
             wires |= {b for bits in entry["connections"].values() for b in bits if type(b) is int}
     recorded = [f"n{net}" for net, _, _ in netlist.sources] + [f"s{n}" for n in sorted(states)]
     clock = f"n{clock_of(netlist)}"
+    *parts, last = _in_digits(recorded)
     texts = module_texts(design.verilog)
     return "\n".join(
         [
@@ -102,11 +104,24 @@ def verilog(design: Design, top: dict[str, Any], netlist: Netlist, energies: Ene
             "end",
             "integer record;",
             f'initial record = $fopen("{RECORD}", "w");',
-            f'always @(posedge {clock}) $fwrite(record, "%x\\n", {{{", ".join(recorded)}}});',
+            f"always @(posedge {clock}) begin",
+            *(f'$fwrite(record, "%x", {{{", ".join(part)}}});' for part in parts),
+            f'$fwrite(record, "%x\\n", {{{", ".join(last)}}});',
+            "end",
             "endmodule",
             "",
         ]
     )
+
+
+def _in_digits(bits: list[str]) -> list[list[str]]:
+    """Parts of at most _PART bits, whose digits joined are those of all bits.
+
+    g++ takes gigabytes for a word of 10,000 bits, each of a variable of its own.
+    """
+    first = len(bits) % _PART
+    parts = [bits[:first]] if first else []
+    return parts + [bits[at : at + _PART] for at in range(first, len(bits), _PART)]
 
 
 @dataclasses.dataclass(frozen=True)

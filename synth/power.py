@@ -309,12 +309,14 @@ def measure(
     clock_ns: float,
     name: str,
     steps: Sequence[str] = (),
+    times: Times | None = None,
 ) -> Power:
     """Power of ``netlist`` over ``recorded``. ``steps``: further ports whose cycles are counted.
 
-    A transition counts where ``rst`` is 0 before and after it.
+    A transition counts where ``rst`` is 0 before and after it. times: those of ``netlist``, if
+    they are known.
     """
-    times = Times(netlist, fo4)
+    times = times or Times(netlist, fo4)
     every = (1 << recorded.cycles) - 1
     reset = 0
     if "rst" in top["ports"]:

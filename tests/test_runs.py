@@ -38,17 +38,20 @@ from golden.llm.million.example import Seen
 from golden.million.config import PqShape, RateShape
 from golden.vqllm.config import NAMED, AttendShape, MatrixShape, Plan, Work
 from hdl.back.verilog import convert
+from hdl.kllm.dispatcher import KllmDispatcher, KllmDispatcherConfig
 from hdl.million.decode_engine import MillionDecodeEngineConfig
 from hdl.registry import find
 from hdl.vqllm.attend.attention import VqAttentionConfig
 from hdl.vqllm.plan_search import Estimate, resources
-from senbazuru.runs import cycles, vq, vq_kv
+from senbazuru.runs import cycles, event_power, vq, vq_kv
 from senbazuru.runs import vq_plans_other as others
+from senbazuru.runs.power import BenchError
 from senbazuru.runs.soak.check import Mismatch
 from senbazuru.runs.soak.faults import FAULTS
 from senbazuru.runs.soak.run import Figures, constants, soak_config
 from synth.modules import Mapped, MappedDesign
 from synth.power import GROUPS
+from tb.faults.mutate import Recording
 from tb.kllm.test_layer import packed
 from tb.million import test_example
 from tb.million.support import trains
@@ -751,6 +754,86 @@ def test_lane_power(command, monkeypatch, tmp_path, page):
     assert command.main([*options, "--kept-only"]) == 0
     assert tables[1] == tables[0]
     assert len(measured) == len(wanted) + 2
+
+
+@PAGE
+def test_event_power(command, monkeypatch, tmp_path, page):
+    """Each event once per library; a later run measures what is missing alone.
+
+    Shown to fail: a kept figure measured again; an event measured without ``--event``; a pop with
+    its words' energy; no commit in the file.
+    """
+    measured = []
+
+    def measure_event(name, libraries, seed):
+        measured.append(name)
+        return {
+            "event": name, "unit": "u", "block": "b", "pj": 40.0, "idle_pj": 8.0, "flip_flops": 4,
+            "leakage_mw": 1e-3, "kge": 2.0,
+        }  # fmt: skip
+
+    module = command.module
+    monkeypatch.setattr(module, "library_sets", lambda sets: dict.fromkeys(sets, "libraries"))
+    monkeypatch.setattr(module, "delays_of", lambda libraries: None)
+    monkeypatch.setattr(module, "measure_event", measure_event)
+    monkeypatch.setattr(module, "FILE", tmp_path / "events.json")
+    options = ["--set", "first", "--set", "second", "--keep", str(tmp_path / "keep")]
+    assert command.main([*options, "--event", "index"]) == 0
+    assert measured == ["index"] * 2
+    assert not module.FILE.exists()
+    assert command.main([*options, "--write", "abc", *page]) == 0
+    assert sorted(measured) == sorted([*module.EVENTS] * 2)
+    found = json.loads(module.FILE.read_text())
+    assert found["commit"] == "abc"
+    assert len(found["events"]) == len(measured)
+    pj = {each["event"]: each["pj"] for each in found["events"]}
+    assert pj["index"] == 40
+    assert pj["tree pop"] == pytest.approx(40 - 40 * 256 / 80)
+    assert command.main([*options, "--event", "index", "--again"]) == 0
+    assert measured[-2:] == ["index"] * 2
+    count = len(measured)
+    assert command.main([*options, "--kept-only"]) == 0
+    assert len(measured) == count
+
+
+def test_an_event_is_what_work_adds(monkeypatch):
+    """(20 - 8) pJ in each of 50 cycles, for 2 x 30 operations: 10 pJ. Idle cycles have no test.
+
+    Shown to fail: the energy of the busy run alone; transfers in the place of operations; plain
+    inputs that the idle run does not drive.
+    """
+    module = event_power
+    runs = []
+
+    def power(self, recording, clock_ns, test="", steps=()):
+        runs.append((recording.module, test, dict(recording.arguments)))
+        is_idle = recording.module == "tb.idle"
+        stream = types.SimpleNamespace(name="o", transfers=30)
+        return types.SimpleNamespace(
+            dynamic_pj=8.0 if is_idle else 20.0, cycles=50, streams=(stream,), volts=1.0,
+            leakage_mw=0.1, group_pj=lambda group: 7.5,
+        )  # fmt: skip
+
+    def mapped(name, block, libraries):
+        gates = types.SimpleNamespace(netlist=types.SimpleNamespace(flip_flops=3), kge=1.5)
+        gates.power = types.MethodType(power, gates)
+        return gates
+
+    monkeypatch.setattr(module, "_mapped", mapped)
+    block = KllmDispatcher(KllmDispatcherConfig())
+    block._MustUse__silence = True
+    recording = Recording("t", block, "tb.x", {"config": block.config, "vectors": 1, "params": 2})
+    event = module.Event("u", lambda seed: recording, "full_rate", "o", 2, "w")
+    monkeypatch.setitem(module.EVENTS, "e", event)
+    found = module.measure_event("e", None)
+    assert found["pj"] == 10.0
+    assert (found["idle_pj"], found["clock_pj"], found["flip_flops"]) == (8.0, 7.5, 3)
+    assert runs[0] == ("tb.x", "full_rate", recording.arguments)
+    assert runs[1][:2] == ("tb.idle", "")
+    assert runs[1][2]["params"]["plain"] == ["abort_pulse"]
+    monkeypatch.setitem(module.EVENTS, "e", dataclasses.replace(event, stream="x"))
+    with pytest.raises(BenchError, match="e: full_rate has moved no word of x"):
+        module.measure_event("e", None)
 
 
 @pytest.mark.parametrize("arguments", [["--lanes", "8", "64"], ["--page"]])

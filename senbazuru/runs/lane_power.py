@@ -46,7 +46,7 @@ FIGURES = ROOT / "docs" / "power" / "lanes.json"  # those of the page, for other
 ELEMENTS, COLUMNS, BEATS, PACKETS = 16, 2, 16, 12
 SIZE = {"elements": ELEMENTS, "columns": COLUMNS, "k_max": 11008}
 # A look-up serves all columns of a lane of area.md. Its table is filled once for all its beats.
-LOOK_UP_COLUMNS, LOOK_UP_BEATS = 32, 4096
+LOOK_UP_COLUMNS, LOOK_UP_BEATS = 32, 512
 LOOK_UP = "row look-up: "
 PHASE = "kmeans"  # the name by which the benches of selecting blocks find their phase
 
@@ -75,7 +75,7 @@ def _integers(numbers: np.ndarray, bits: int) -> np.ndarray:
     return np.rint(numbers / np.abs(numbers).max() * ((1 << bits - 1) - 1)).astype(np.int64)
 
 
-def _codebook(seed: int) -> tuple[np.ndarray, np.ndarray]:
+def codebook(seed: int) -> tuple[np.ndarray, np.ndarray]:
     """16 intervals of equal probability: (their 15 edges, their means)."""
     drawn = np.sort(np.random.default_rng([seed, 285]).normal(size=1 << 14)).reshape(16, -1)
     return drawn[1:, 0], drawn.mean(1)
@@ -87,7 +87,7 @@ def _products(seed: int, shape: KllmSelectConfig) -> np.ndarray:
 
     from golden.kllm.products import codebook_words
 
-    _, means = _codebook(seed)
+    _, means = codebook(seed)
     means = (means - means[::-1]) / 2  # what they are but for the draw
     centroids = torch.as_tensor(_fp16(means / means[-1]))
     words = codebook_words(centroids, centroids, shape.product, shape.antisymmetric)
@@ -111,7 +111,7 @@ def _select(product: str, antisymmetric: bool, seed: int) -> tuple[Any, str, dic
     every = torch.as_tensor(words)
     if antisymmetric:
         every = mirrored(fixed_values(every.reshape(-1, shape.codes))).reshape(-1) & 0xFFFF
-    edges, _ = _codebook(seed)
+    edges, _ = codebook(seed)
     packets = []
     for a, w in _numbers(seed):
         value = np.searchsorted(edges, a.reshape(-1), side="right")
@@ -127,21 +127,23 @@ def _select(product: str, antisymmetric: bool, seed: int) -> tuple[Any, str, dic
     return KllmLaneSelect(config), "tb.kllm.tb_lane_select", vectors, params
 
 
-def _look_up(product: str, antisymmetric: bool, seed: int) -> tuple[Any, str, dict, dict]:
+def look_up(
+    product: str, antisymmetric: bool, seed: int, columns: int = LOOK_UP_COLUMNS
+) -> tuple[Any, str, dict, dict]:
+    """A row look-up that carries the weight indices of ``columns`` columns."""
     from golden.kllm.select import look_up_rows, word_table  # imports torch, slowly
 
     config = KllmSelectConfig(
-        **SIZE | {"columns": LOOK_UP_COLUMNS}, integer_bits=0, product=product,
-        antisymmetric=antisymmetric,
+        **SIZE | {"columns": columns}, integer_bits=0, product=product, antisymmetric=antisymmetric,
     )  # fmt: skip
     words = _products(seed, config)
     rows = word_table(words.tolist(), config.bits_a, config.row_index_bits, config.product)
-    edges, _ = _codebook(seed)
+    edges, _ = codebook(seed)
     rng = np.random.default_rng([seed, 286])
     count = LOOK_UP_BEATS
     value = np.searchsorted(edges, rng.normal(size=(count, ELEMENTS)), side="right")
     index = np.searchsorted(
-        edges, rng.normal(size=(count, LOOK_UP_COLUMNS, ELEMENTS)), side="right"
+        edges, rng.normal(size=(count, columns, ELEMENTS)), side="right"
     )
     inlier = np.ones((count, ELEMENTS), dtype=bool)
     passed = {"index": index, "last": np.arange(count) % BEATS == BEATS - 1}
@@ -179,7 +181,7 @@ def _w4a16_lane(seed: int) -> tuple[Any, str, dict, dict]:
     from golden.lanes.sums import w4a16_packet  # imports torch, slowly
 
     config = LaneW4a16Config(**SIZE)
-    edges, means = _codebook(seed)
+    edges, means = codebook(seed)
     words = _fp16(means)
     packets = [(_fp16(a), np.searchsorted(edges, w, side="right")) for a, w in _numbers(seed)]
     packet_of = functools.partial(w4a16_packet, table=words.tolist(), guard_bits=config.guard_bits)
@@ -223,10 +225,10 @@ LANES: dict[str, Callable[[int], tuple[Any, str, dict, dict]]] = {
 }
 # The same, of the row look-up that the lane of this label needs.
 LOOK_UPS = {
-    f"{LOOK_UP}select, no integer mode": functools.partial(_look_up, "rounded", False),
-    f"{LOOK_UP}select, fixed16, no integer mode": functools.partial(_look_up, "fixed16", False),
+    f"{LOOK_UP}select, no integer mode": functools.partial(look_up, "rounded", False),
+    f"{LOOK_UP}select, fixed16, no integer mode": functools.partial(look_up, "fixed16", False),
     f"{LOOK_UP}select, fixed16, antisymmetric, no integer mode": functools.partial(
-        _look_up, "fixed16", True
+        look_up, "fixed16", True
     ),
 }
 

@@ -9,9 +9,11 @@ Exit status: 0; 1 if the gates fail the bench; 2 for bad input; 130 if interrupt
 
 import contextlib
 import dataclasses
+import functools
 import json
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ from synth.energy import Energies
 from synth.liberty import LibraryError
 from synth.netlist import map_for_speed, netlist_of
 from synth.power import GROUPS, Power, measure
-from synth.timing import delays_of, estimate
+from synth.timing import Times, delays_of, estimate
 from synth.yosys import YosysError, default_tool
 from tb.faults.mutate import Recording, collect, test_file
 
@@ -106,6 +108,49 @@ def bench_of(name: str, case: str, seed: int = 1) -> Recording:
     raise BenchError(f"{where} has no case {case!r} that simulates; it has: {', '.join(cases)}")
 
 
+class MappedGates:
+    """A block mapped once, on whose gates any number of benches run.
+
+    LibraryError: no power tables.
+    """
+
+    def __init__(self, name: str, block: Any, libraries: Libraries, tool: str | None = None):
+        delays, self.fo4 = delays_of(libraries)
+        self.energies = Energies(delays)
+        self.energies[self.fo4.cell]  # refused before the mapping
+        self.design = convert(block, name)
+        self.top = map_for_speed(self.design, libraries, self.fo4, tool or default_tool())
+        self.netlist = netlist_of(self.design, self.top, libraries, delays)
+        self.kge = self.netlist.um2 / libraries.library.nand2.area / 1000
+        text = gates.verilog(self.design, self.top, self.netlist, self.energies)
+        self.model = tb.simulate.run.build_model(
+            block, name=name, transform=lambda _: text, statements=_STATEMENTS
+        )
+
+    @functools.cached_property
+    def times(self) -> Times:
+        return Times(self.netlist, self.fo4)
+
+    def power(
+        self, recording: Recording, clock_ns: float, test: str = "", steps: Sequence[str] = ()
+    ) -> Power:
+        """Runs a bench and adds up the energies.
+
+        steps: ports of one bit whose cycles are counted. AssertionError: a check of it fails.
+        """
+        arguments = recording.arguments | ({"testcase": test} if test else {})
+        folder = tb.simulate.run.run_model(self.model, recording.module, **arguments)
+        file = folder / gates.RECORD
+        try:
+            recorded = gates.read_record(file.read_text(), self.netlist, self.energies)
+        finally:
+            file.unlink(missing_ok=True)
+        return measure(
+            self.top, self.netlist, self.energies, self.fo4, recorded, clock_ns, self.design.name,
+            steps, self.times,
+        )  # fmt: skip
+
+
 def power_of(
     name: str,
     recording: Recording,
@@ -119,27 +164,11 @@ def power_of(
 
     AssertionError: the gates fail a check of the bench. LibraryError: no power tables.
     """
-    delays, fo4 = delays_of(libraries)
-    energies = Energies(delays)
-    energies[fo4.cell]  # refused before the mapping
-    design = convert(recording.block, name)
-    top = map_for_speed(design, libraries, fo4, tool or default_tool())
-    netlist = netlist_of(design, top, libraries, delays)
-    text = gates.verilog(design, top, netlist, energies)
-    model = tb.simulate.run.build_model(
-        recording.block, name=name, transform=lambda _: text, statements=_STATEMENTS
-    )
-    arguments = recording.arguments | ({"testcase": test} if test else {})
-    folder = tb.simulate.run.run_model(model, recording.module, **arguments)
-    file = folder / gates.RECORD
-    try:
-        recorded = gates.read_record(file.read_text(), netlist, energies)
-    finally:
-        file.unlink(missing_ok=True)
+    mapped = MappedGates(name, recording.block, libraries, tool)
     operations = recording.block.operations
     steps = (operations.port,) if operations else ()
-    power = measure(top, netlist, energies, fo4, recorded, clock_ns, design.name, steps)
-    library = libraries.library
+    power = mapped.power(recording, clock_ns, test, steps)
+    netlist, fo4, library = mapped.netlist, mapped.fo4, libraries.library
     paths = (each.ns for each in estimate(netlist, fo4) if each.kind == "register to register")
     return PowerReport(
         name, _case(recording), test, library.name, recording.block.config.describe(), power,

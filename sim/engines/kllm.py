@@ -35,6 +35,10 @@ from golden.oaken.config import CacheConfig, KvShape
 from golden.oaken.format import record_bytes
 from sim.constant import Interval
 from sim.cost import Cost, Spent, total
+from sim.energy.area import Chip
+from sim.energy.area import area as netlist_area
+from sim.energy.kllm import KllmEnergy, counts_of
+from sim.energy.table import event_table
 from sim.engine import Engine
 from sim.hardware import Hardware
 from sim.kllm.schedule import Placed, Timeline, timeline
@@ -74,6 +78,7 @@ class KllmSettings(Config):
     attention_macs: the same, but 0: as many as take a beat of K or V in each cycle.
     glu, fuse, share: of golden.kllm.layer.shape.LayerOptions
     chunk: most tokens of a program, but 0: as many as fit.
+    energy: paper, the file's watts and areas; events, sim.energy: events of our netlists
     """
 
     machine: str = choice("table1", MACHINES)
@@ -95,6 +100,7 @@ class KllmSettings(Config):
     fuse: bool = True
     share: float = 0.005
     chunk: int = bounded(0, 0, 256)
+    energy: str = choice("paper", ("paper", "events"))
 
     def __post_init__(self) -> None:
         if isinstance(self.set, list):
@@ -166,7 +172,7 @@ class Kllm(Engine):
         "attention_macs",
         "clock",
     )
-    free_fields: ClassVar[Collection[str]] = ("glu", "fuse", "share", "chunk")
+    free_fields: ClassVar[Collection[str]] = ("glu", "fuse", "share", "chunk", "energy")
     energies: ClassVar[Collection[str]] = ("core_power", "sram_power")
     areas: ClassVar[Mapping[str, Collection[str]]] = {"paper": ("area",), "ours": ("area_ours",)}
     follows: ClassVar[Mapping[str, Collection[str]]] = {
@@ -191,6 +197,7 @@ class Kllm(Engine):
         self._cycles = functools.lru_cache(4096)(self._cycles_of)
         self._room = functools.lru_cache(4096)(self._check_room)
         self._options = functools.lru_cache(64)(self._options_of)
+        self._energy_table = functools.lru_cache(64)(self._energy_of)
         self._layer = functools.lru_cache(4096)(self._run_layer)
         self._head = functools.lru_cache(64)(self._run_head)
 
@@ -299,7 +306,29 @@ class Kllm(Engine):
 
     @property
     def area(self) -> Mapping[str, float]:
+        if self.counts_events:
+            return {name: each.value for name, each in self.area_range.items()}
         return {"paper": self.base("area"), "ours": self.base("area_ours")}
+
+    @property
+    def area_range(self) -> Mapping[str, Interval]:
+        """Square metres by the configuration, the unit CACHE included."""
+        if not self.counts_events:
+            return super().area_range
+        machine = dataclasses.replace(self.machine, batch=_PLACES)
+        return {"netlists": netlist_area(Chip(machine, self.settings.units))}
+
+    @property
+    def counts_events(self) -> bool:
+        """Whether energy and area follow the configuration, by ``sim.energy``."""
+        return bool(self.settings.energy == "events")
+
+    @property
+    def not_scaled(self) -> Mapping[str, str]:
+        return {} if self.counts_events else super().not_scaled
+
+    def _energy_of(self, shape: LayerShape) -> KllmEnergy:
+        return KllmEnergy(Chip(self.machine_of(shape), self.units_of(shape)), event_table())
 
     # Programs.
 
@@ -362,11 +391,13 @@ class Kllm(Engine):
         made = timeline(program.words, cycles, dict.fromkeys(Unit, 0))
         _add(found, made, _Names(program.layout.image), self.timings.interval)
         operations = tuple((name, *amounts) for name, amounts in found.items())
-        return _Ran(operations, _loaded(program, made))  # type: ignore[arg-type]
+        events = self._events(program.words, cycles)
+        return _Ran(operations, _loaded(program, made), events)  # type: ignore[arg-type]
 
-    def _run_head(
-        self, shape: LayerShape, vocabulary: int, tokens: int, cap: float
-    ) -> tuple[tuple[str, float, float, float], ...]:
+    def _events(self, words: Sequence[int], cycles: CommandCycles) -> Mapping[str, float]:
+        return counts_of(words, cycles) if self.counts_events else {}
+
+    def _run_head(self, shape: LayerShape, vocabulary: int, tokens: int, cap: float) -> "_Ran":
         cycles = self._cycles(shape)
         machine = cycles.machine
         if cap:
@@ -378,7 +409,7 @@ class Kllm(Engine):
         made = timeline(words, cycles, dict.fromkeys(Unit, 0))
         _add(found, made, _Names({}), self.timings.interval)
         taken, port, lanes = (sum(each[n] for each in found.values()) for n in range(3))
-        return (("head", taken, port, lanes),)
+        return _Ran((("head", taken, port, lanes),), (), self._events(words, cycles))
 
     # A pass.
 
@@ -392,7 +423,7 @@ class Kllm(Engine):
             costs.append((1.0, self._logits(model, shape, step.words)))
         made = total(costs)
         return dataclasses.replace(
-            made, energy=self._energy(made), extrapolated=self._outside(model, step)
+            made, energy=self._energy(made, shape), extrapolated=self._outside(model, step)
         )
 
     def _outside(self, model: Model, step: Pass) -> tuple[str, ...]:
@@ -468,7 +499,8 @@ class Kllm(Engine):
                     float(model.layers * macs.get(name, 0)),
                 )
             )
-        return Cost(tuple(spent))
+        events = {name: model.layers * number for name, number in found.events.items()}
+        return Cost(tuple(spent), events=events)
 
     def _macs(self, shape: LayerShape, tokens: int, context: int, separate: bool) -> dict[str, int]:
         """Products that are added up, by operation, of one layer; the lanes select them."""
@@ -515,12 +547,18 @@ class Kllm(Engine):
                 {"weights": times * read},
                 float(words * model.hidden * model.vocabulary),
             )
-            for name, cycles, port, lanes in found
+            for name, cycles, port, lanes in found.operations
         ]
-        return Cost(tuple(spent))
+        return Cost(tuple(spent), events={k: times * n for k, n in found.events.items()})
 
-    def _energy(self, cost: Cost) -> dict[str, Interval]:
+    def _energy(self, cost: Cost, shape: LayerShape) -> dict[str, Interval]:
         constants = self.hardware.constants
+        if self.counts_events:
+            return {
+                **self._energy_table(shape).joules(cost.events, cost.seconds, self.clock),
+                "dram": self.memory.joules(cost.bytes),
+                "dram static": self.memory.watts * cost.seconds,
+            }
         return {
             "static": self.memory.watts * cost.seconds,
             "dram": self.memory.joules(cost.bytes),
@@ -568,10 +606,12 @@ class _Ran:
 
     operations : each with cycles, those of the ports, those of the lanes
     loaded : bytes of all LOADs, by what they are
+    events : counts of ``sim.energy.kllm``, where they are wanted
     """
 
     operations: tuple[tuple[str, float, float, float], ...]
     loaded: tuple[tuple[str, float], ...]
+    events: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 def _loaded(program: LayerProgram, line: Timeline) -> tuple[tuple[str, float], ...]:

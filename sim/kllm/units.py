@@ -302,13 +302,13 @@ class CommandCycles:
             size = self._record_bytes(o["layer"])[o["kv"]]
             return self.cache.append(o["tokens"], t.latency, size)
         if self.cache and opcode == Opcode.ATTEND:
-            return self.cache.attend(self._attended(o), t.latency, self._record_bytes(o["layer"]))
+            return self.cache.attend(self.attended(o), t.latency, self._record_bytes(o["layer"]))
         if opcode in (Opcode.READ, Opcode.READ_SLOT):
             words = read_words(opcode, o)
             return t.read + math.ceil(t.read_word * words) if words else readback().latency
         return self._function(opcode, o)
 
-    def _attended(self, o: Operands) -> list[int]:
+    def attended(self, o: Operands) -> list[int]:
         """Tokens that each place of an ATTEND attends to."""
         if self.lengths is not None:
             return list(self.lengths[o["place"] : o["place"] + o["tokens"]])

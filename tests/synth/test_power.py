@@ -459,3 +459,13 @@ def test_lane_energy_needs_a_library(capsys):
     assert capsys.readouterr().err == (
         "senbazuru.runs.lane_power: --set must be NAME=FILE[,FILE...], not 'none.lib'\n"
     )
+
+
+@pytest.mark.parametrize("count", [1, 4, 255, 256, 257, 600, 1024])
+def test_a_record_in_parts_has_the_digits_of_the_whole(count):
+    """Shown to fail: a first part of all bits; a remainder at the end, with digits of its own."""
+    bits = [f"b{n}" for n in range(count)]
+    parts = gates._in_digits(bits)
+    assert [bit for part in parts for bit in part] == bits
+    assert max(map(len, parts)) <= 256
+    assert all(len(part) % 4 == 0 for part in parts[1:])

@@ -75,8 +75,15 @@ def tokens_of(rng, config, lengths, most):
 
 def orizuru_vectors(config, lengths, most, seed):
     """(vectors, params, statuses seen)"""
-    rng = np.random.default_rng([seed, 21])
-    tokens = tokens_of(rng, config, lengths, most)
+    return _vectors(config, tokens_of(np.random.default_rng([seed, 21]), config, lengths, most))
+
+
+def sound_vectors(config, words: np.ndarray, pops: int):
+    """(vectors, params) of the rows of ``words``, ``pops`` of each popped from either end."""
+    return _vectors(config, [(row, len(row), pops, pops) for row in words])[:2]
+
+
+def _vectors(config, tokens):
     streams: dict[str, list] = {
         name: [] for name in ("job", "word", "last", "pop_max", "pop_min", "done")
     }
