@@ -13,11 +13,15 @@ from golden.markers import rewrite, table
 from sim.claims import (
     kllm,
     kllm_batches,
+    kllm_tables,
     million,
     oaken,
+    oaken_accuracy,
     oaken_motivation,
     oaken_tables,
+    oaken_throughput,
     oaken_traces,
+    vqllm,
 )
 from sim.claims.claim import STATUSES, Claim, Judged, constants_of, judge, parts_of
 from sim.claims.kllm import by_model
@@ -29,11 +33,15 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "claims.md"
 CLAIMS: list[Claim] = [
     *kllm.CLAIMS,
     *kllm_batches.CLAIMS,
+    *kllm_tables.CLAIMS,
     *oaken_motivation.CLAIMS,
     *oaken.CLAIMS,
+    *oaken_throughput.CLAIMS,
+    *oaken_accuracy.CLAIMS,
     *oaken_traces.CLAIMS,
     *oaken_tables.CLAIMS,
     *million.CLAIMS,
+    *vqllm.CLAIMS,
 ]
 
 
