@@ -28,7 +28,7 @@ _GPU = "a counter of a GPU's profiler; no GPU's caches are modelled here"
 def _share_of_memory(variant: str) -> float:
     """Per cent of the bytes in memory that weights, K and V take, all in FP16.
 
-    The rest are activations of a pass over the whole prompt: what the widest operation of a layer
+    Activations are those of a pass over the whole prompt: what the widest operation of a layer
     reads and writes.
     """
     batch, tokens = (int(each) for each in variant.split(" x "))
@@ -99,7 +99,7 @@ CLAIMS: list[Claim] = [
         claimed=1, unit="", trend=True,
         variants=["1 x 1024", "1 x 4096", "16 x 1024", "16 x 4096"],
         measure=lambda variant: float(_share_of_memory(variant) > 95),
-        reason="LLaMA-7B in FP16; the rest are activations of a pass over the whole prompt",
+        reason="LLaMA-7B in FP16; others are activations of a pass over the whole prompt",
     ),
     _claim("text", "hits of the L1 cache with codebooks in memory", 12.45, "%", _GPU),
     _claim("text", "fall of the processors' use with codebooks in shared memory", 30, "%", _GPU),

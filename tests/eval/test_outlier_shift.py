@@ -1,7 +1,10 @@
 """Two sets of tokens whose differences are known: KLLM, Figure 2.
 
-Shown to fail: outliers of one side alone left out; thresholds that are not sorted; the largest
-magnitude of a token with its outliers in the place of that without them.
+Shown to fail:
+
+- outliers of one side alone left out;
+- thresholds that are not sorted;
+- values without outliers over the largest magnitude with them.
 """
 
 import pytest
