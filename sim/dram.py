@@ -253,7 +253,7 @@ class _Bus:
             self.taken += 1
 
     def _next(self) -> tuple[int, str, int]:
-        """Finds the earliest command that the queue asks for: its time, name and read."""
+        """Finds the earliest command that the queue needs: its time, name and read."""
         best = (1 << 62, "", -1)
         now, banks, reads, groups = self.now, self.banks, self.reads, self.dram.groups
         start = max(now, self.bus)
@@ -356,7 +356,7 @@ def serve(dram: Dram, reads: Sequence[Read], *, queue: int = QUEUE, refresh: str
 
 
 class _Loop(_Bus):
-    """A bus whose reads are asked for by a port with bursts in flight."""
+    """A bus whose reads a port requests, with some bursts in flight."""
 
     def __init__(self, dram: Dram, reads: Sequence[Read], together: int, flights: int, way: int):
         super().__init__(dram, reads, max(1, together * flights), "all", False)

@@ -6,6 +6,7 @@ DRAMsim3 did, and the nanoseconds. ``sim.fit.dramsim`` measures them. Nothing is
 
 import csv
 import dataclasses
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -35,7 +36,7 @@ class Row:
     measured: float
     commit: str
 
-    @property
+    @functools.cached_property
     def predicted(self) -> float:
         kind, order = self.stream.split()
         if kind == "sequential":

@@ -44,22 +44,22 @@ def source_of(path: Path) -> Source:
     try:
         parser.read_string(path.read_text())
         structure, timing, system = (parser[n] for n in ("dram_structure", "timing", "system"))
-        cycle = round(_PS * timing.getfloat("tCK"))
+        cycle = round(_PS * float(timing["tCK"]))
         # A column of HBM is two words of the pins there.
         words = 2 if structure["protocol"].startswith("HBM") else 1
-        width, columns = system.getint("bus_width"), words * structure.getint("columns")
-        banks = structure.getint("bankgroups") * structure.getint("banks_per_group")
-        beats = structure.getint("BL")
-        devices = width // structure.getint("device_width")
-        row = columns * devices * structure.getint("device_width") // 8
+        width, columns = int(system["bus_width"]), words * int(structure["columns"])
+        banks = int(structure["bankgroups"]) * int(structure["banks_per_group"])
+        beats = int(structure["BL"])
+        devices = width // int(structure["device_width"])
+        row = columns * devices * int(structure["device_width"]) // 8
 
         def time(*names: str) -> int:
             name = next(each for each in names if each in timing)
-            return cycle * timing.getint(name)
+            return cycle * int(timing[name])
 
         dram = Dram(
             burst=beats * cycle // 2, access=beats * width // 8, row=row, banks=banks,
-            groups=structure.getint("bankgroups"), trcd=time("tRCDRD", "tRCD"), trp=time("tRP"),
+            groups=int(structure["bankgroups"]), trcd=time("tRCDRD", "tRCD"), trp=time("tRP"),
             tras=time("tRAS"), trrd=time("tRRD_S"), tfaw=time("tFAW"), tccd=time("tCCD_L"),
             trtp=time("tRTP_L", "tRTP"), tcl=time("CL"), trfc=time("tRFC"), trefi=time("tREFI"),
             trfc_bank=0,
@@ -138,7 +138,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--binary", type=Path, required=True, help="dramsim3main")
     parser.add_argument("--config", type=Path, nargs="+", required=True, help="of DRAMsim3")
     parser.add_argument("--commit", required=True, help="of DRAMsim3")
-    parser.add_argument("--cycles", type=int, default=200_000, help="of each stream")
+    parser.add_argument("--cycles", type=int, default=40_000, help="of each stream")
     options: argparse.Namespace = parser.parse_args(arguments)
     try:
         writer = csv.DictWriter(sys.stdout, FIELDS, lineterminator="\n")

@@ -233,7 +233,10 @@ def test_fitted_comes_before_all_others():
 
 
 def test_means_of_kllms_tables():
-    """A cell of each reading is computed by hand. Shown to fail: KLLM's distance to Atom, not to FP16."""
+    """A cell of each reading is computed by hand.
+
+    Shown to fail: KLLM's distance to Atom, not to FP16.
+    """
     tables = {each.what: judge(each) for each in kllm_tables.CLAIMS}
     assert tables["W4A4: accuracy below FP16"].interval == pytest.approx((1.976, 1.976), abs=1e-3)
     lost = tables["LLaMA-2-7B, W4A4: less distance to FP16 than Atom"].interval
