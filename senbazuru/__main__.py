@@ -30,6 +30,7 @@ COMMANDS = {
     "sim serve": ("sim.serve", "requests of a trace on a chip"),
     "sim claims": ("sim.claims", "the papers' claims about whole chips"),
     "sim questions": ("sim.questions", "answers of the simulator's page"),
+    "sim memory": ("sim.memory", "shares and waits of memories, and chips with them"),
     "sim validate": ("sim.validate", "predictions next to measured cycles"),
 }
 

@@ -115,7 +115,8 @@ def _read(path: Path) -> dict[str, Any]:
     return found
 
 
-def _nearest(what: str, text: str, names: Mapping[str, Path]) -> ConfigError:
+def nearest(what: str, text: str, names: Mapping[str, Path]) -> ConfigError:
+    """The error of a name that is none of ``names``, with the one that is most like it."""
     near = difflib.get_close_matches(text[:100], names, 1, 0.0)
     return ConfigError(
         f"{what} must be a known name or a file, not {text[:100]!r}; nearest: {near[0]}"
@@ -137,7 +138,7 @@ def _fields(path: Path, seen: tuple[str, ...] = ()) -> dict[str, Any]:
     if base in seen:
         raise ConfigError(f"{path.name}: base {base!r} is its own base")
     if not isinstance(base, str) or base not in known():
-        raise _nearest(f"{path.name}: base", str(base), known())
+        raise nearest(f"{path.name}: base", str(base), known())
     made = _fields(known()[base], (*seen, base))
     for name in ("settings", "constants", "memory"):
         found[name] = {**made.get(name, {}), **found.get(name, {})}
@@ -175,7 +176,7 @@ def _with_kind(where: str, found: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a memory, with those of its kind where it has none of its own."""
     kinds = {path.stem: path for path in sorted(MEMORIES.glob("*.json"))}
     if not isinstance(found.get("kind"), str) or found["kind"] not in kinds:
-        raise _nearest(f"{where}: memory.kind", str(found.get("kind")), kinds)
+        raise nearest(f"{where}: memory.kind", str(found.get("kind")), kinds)
     fields = _read(kinds[found["kind"]])
     fields.pop("about", None)
     return {**fields, **found}
@@ -187,12 +188,12 @@ def _memory(where: str, found: Mapping[str, Any]) -> Memory:
     if isinstance(channels, bool) or not isinstance(channels, int) or channels < 1:
         raise ConfigError(f"{where}: memory.channels must be 1 or more, not {channels!r}")
     units = {name: unit for name, (unit, _) in MEMORY_FIELDS.items()}
-    constants = _constants(f"{where}: memory", fields, units)
+    constants = constants_of(f"{where}: memory", fields, units)
     check_ranges(f"{where}: memory", constants, ("efficiency",), ("efficiency",))
     return Memory(kind, channels, constants)
 
 
-def _constants(
+def constants_of(
     where: str, found: Mapping[str, Any], wanted: Mapping[str, str]
 ) -> dict[str, Constant]:
     """wanted: names and their units. ConfigError: others, or one is missing or of another unit."""
@@ -245,7 +246,7 @@ def fields_of(text: str) -> tuple[str, dict[str, Any]]:
     except (OSError, ValueError):  # a name that no file can have
         is_file = False
     if not is_file:
-        raise _nearest("--hw", text, names)
+        raise nearest("--hw", text, names)
     found = _fields(path)
     if missing := sorted({"engine", "about", "memory"} - set(found)):
         raise ConfigError(f"{path.stem}: lacks {', '.join(missing)}")
@@ -288,7 +289,7 @@ def hardware_of(name: str, fields: Mapping[str, Any], units: Mapping[str, str]) 
         engine=fields["engine"],
         about=fields["about"],
         settings=fields.get("settings", {}),
-        constants=_constants(name, fields.get("constants", {}), units),
+        constants=constants_of(name, fields.get("constants", {}), units),
         memory=_memory(name, fields["memory"]),
         stated=fields.get("stated", {}),
         filed=fields.get("filed", {}),

@@ -136,6 +136,21 @@ class Walk(NamedTuple):
     bursts: int
 
 
+class Burst(NamedTuple):
+    """A burst of a train of READs: words of one page.
+
+    at : cycle of its request; kind : by KINDS; run, page : numbers of the run of this kind, and of
+    the page along its chain; position : of the first word in the page
+    """
+
+    at: int
+    kind: int
+    run: int
+    page: int
+    position: int
+    words: int
+
+
 class _Turns:
     """Round robin: offers by client, each from a cycle on. The first one seen stays chosen."""
 
@@ -175,6 +190,7 @@ class _Channel:
         self.ready = 0  # cycle from which the next run is taken
         self.left = self.position = self.words = 0
         self.ends: int | None = None  # the READ that the run ends
+        self.run, self.page = -1, 0  # their numbers, for a log
         self.is_end = self.is_page_end = False
         self.paging: int | None = None  # waits since then for the next page
         self.follower: int | None = None  # cycle from which the next page is known
@@ -236,6 +252,7 @@ class _Reader:
         self.end = self.bursts = self.skipped = 0
         self.words = [0, 0, 0]
         self.seen: dict[Any, tuple[int, list[int], int]] = {}
+        self.log: list[Burst] | None = None
 
     def run(self) -> Walk:
         self._start_front()
@@ -333,6 +350,7 @@ class _Reader:
         visible, run, channel.ends = channel.runs.popleft()
         at = max(channel.ready, visible)
         channel.left, channel.position = run
+        channel.run, channel.page = channel.run + 1, 0
         self.words[kind] += run.words
         self._size(kind, at + 1)
         if kind < 2:
@@ -352,7 +370,7 @@ class _Reader:
         assert channel.follower is not None
         at = max(channel.paging, channel.follower)
         channel.paging = channel.follower = None
-        channel.position = 0
+        channel.position, channel.page = 0, channel.page + 1
         self._size(kind, at + 1)
 
     def _burst(self, kind: int, at: int) -> None:
@@ -361,6 +379,9 @@ class _Reader:
         words = channel.words
         self.issued = max(at + 1, self.flights.popleft() + 1)
         request = self.issued + _PORT - 1
+        if self.log is not None:
+            place = channel.run, channel.page, channel.position
+            self.log.append(Burst(request, kind, *place, words))
         first = max(request + self.window.latency, self.bus_free)
         last = first + (words - 1) * each
         self.bus_free = last + each
@@ -485,6 +506,16 @@ def walk(window: Window, reads: Sequence[Read], *, skips: bool = True) -> Walk:
     if not reads or not all(read.heads for read in reads):
         raise ConfigError("reads must be READs with heads, 1 or more")
     return _Reader(window, reads, skips).run()
+
+
+def bursts_of(window: Window, reads: Sequence[Read]) -> list[Burst]:
+    """The bursts of ``walk``, in the order of their requests."""
+    if not reads or not all(read.heads for read in reads):
+        raise ConfigError("reads must be READs with heads, 1 or more")
+    reader = _Reader(window, reads, skips=False)
+    reader.log = []
+    reader.run()
+    return reader.log
 
 
 _EVENTS = 1500  # of a walk, about: a longer train is a line

@@ -139,7 +139,7 @@ def test_all_kits_of_the_wheel_need_torch_alone(wheel, tmp_path):
     assert out == f"{len(all_kits())} of {len(all_kits())} kits\n"
 
 
-@pytest.mark.parametrize("page", ["sim validate", "sim questions", "sim claims"])
+@pytest.mark.parametrize("page", ["sim validate", "sim questions", "sim claims", "sim memory"])
 def test_a_page_needs_a_checkout(wheel, tmp_path, page):
     folder, _ = wheel
     status, out, error = run("-m", "senbazuru", *page.split(), "--page", cwd=tmp_path, path=folder)

@@ -5,19 +5,23 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from golden import command
 from golden.config import ConfigError
 from golden.markers import rewrite, table
 from sim.claims import (
+    inventory,
     kllm,
     kllm_batches,
+    kllm_tables,
     million,
     oaken,
+    oaken_accuracy,
     oaken_motivation,
     oaken_tables,
+    oaken_throughput,
     oaken_traces,
+    vqllm,
 )
 from sim.claims.claim import STATUSES, Claim, Judged, constants_of, judge, parts_of
 from sim.claims.kllm import by_model
@@ -25,15 +29,20 @@ from sim.engine import shown_error
 from sim.engines.kllm import Kllm
 from sim.kllm.units import FITTED
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "claims.md"
+PAGE = inventory.DOCS / "claims.md"
+INVENTORY = inventory.DOCS / "claims-inventory.md"
 CLAIMS: list[Claim] = [
     *kllm.CLAIMS,
     *kllm_batches.CLAIMS,
+    *kllm_tables.CLAIMS,
     *oaken_motivation.CLAIMS,
     *oaken.CLAIMS,
+    *oaken_throughput.CLAIMS,
+    *oaken_accuracy.CLAIMS,
     *oaken_traces.CLAIMS,
     *oaken_tables.CLAIMS,
     *million.CLAIMS,
+    *vqllm.CLAIMS,
 ]
 
 
@@ -112,7 +121,10 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--paper", choices=sorted({claim.paper for claim in CLAIMS}))
     parser.add_argument("--json", action="store_true", help="print JSON, all variants")
-    parser.add_argument("--page", action="store_true", help="write the tables of docs/claims.md")
+    parser.add_argument(
+        "--page", action="store_true",
+        help="write the tables of docs/claims.md and docs/claims-inventory.md",
+    )  # fmt: skip
     options: argparse.Namespace = parser.parse_args(arguments)
     if options.page:
         parser.need_page(PAGE)
@@ -122,6 +134,8 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = [each for each in CLAIMS if options.paper in (None, each.paper)]
     judged = []
     try:
+        entries = inventory.entries_of()
+        inventory.check(entries, CLAIMS, inventory.DOCS if PAGE.is_file() else None)
         for number, claim in enumerate(chosen, 1):
             judged.append(judge(claim))
             if sys.stderr.isatty():
@@ -149,6 +163,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(text)
     if options.page:
         rewrite(PAGE, made)
+        rewrite(INVENTORY, inventory.sections(entries, judged))
     return 0
 
 

@@ -1,4 +1,7 @@
-"""MILLION's claims: Table IV and Figure 7, on an A40; VQ-LLM's abstract."""
+"""MILLION's claims: Table IV and Figure 7, on an A40; the cache of its introduction."""
+
+import itertools
+from collections.abc import Callable
 
 from golden.config import ConfigError
 from sim.claims.claim import Claim
@@ -63,6 +66,71 @@ def _table_4() -> list[Claim]:
     return made
 
 
+def _ahead(variant: str) -> float:
+    """1 where the first chip makes a token in less time than the second one."""
+    chips, context = variant.split(" at ")
+    ours, theirs = chips.split(" / ")
+    first, second = (_token(f"{each} at {context}") for each in (ours, theirs))
+    return float(first / second < 1)
+
+
+def _gains_more(variant: str) -> float:
+    """1 where MILLION gains more over FP16 after the longer context."""
+    chips, contexts = variant.split(" at ")
+    ours, theirs = chips.split(" / ")
+    gains = [
+        _token(f"{theirs} at {context}") / _token(f"{ours} at {context}")
+        for context in contexts.split(" < ")
+    ]
+    return float(gains[0] < gains[1])
+
+
+def _nearer(variant: str) -> float:
+    """1 where KVQuant's tokens by MILLION's are nearer 1 after the longer context."""
+    return 1.0 - _gains_more(variant)
+
+
+def _orders() -> list[Claim]:
+    """Orders of Table IV's rows by length. Their chips are fitted on the table."""
+
+    def made(
+        what: str, variants: list[str], measure: Callable[[str], float], reason: str = ""
+    ) -> Claim:
+        return Claim(
+            paper="MILLION", figure="Table IV", what=what, claimed=1, unit="", trend=True,
+            variants=variants, measure=measure, reason=reason,
+        )  # fmt: skip
+
+    steps = [f"{a} < {b}" for a, b in itertools.pairwise(_CONTEXTS)]
+    return [
+        made(
+            "MILLION is faster than KVQuant at each length",
+            [f"a40-million / a40-kvquant at {each}" for each in _CONTEXTS], _ahead,
+        ),
+        made(
+            "its lead over KVQuant falls with the length",
+            [f"a40-million / a40-kvquant at {each}" for each in steps], _nearer,
+            "75.73 by 30.36 ms at 1K, 90.16 by 63.41 ms at 32K",
+        ),
+        made(
+            "MILLION is faster than FP16 from 1K on",
+            [f"a40-million / a40 at {each}" for each in _CONTEXTS], _ahead,
+        ),
+        made(
+            "MILLION's gain over FP16 rises with the length",
+            [f"a40-million / a40 at {each}" for each in steps], _gains_more,
+        ),
+        made("KIVI is faster than FP16 at 8K", ["a40-kivi / a40 at 8192"], _ahead),
+        made("KVQuant is slower than FP16 at 8K", ["a40 / a40-kvquant at 8192"], _ahead),
+    ]  # fmt: skip
+
+
+def _palm_cache(variant: str) -> Quantity:
+    """K and V of 48 heads of 256 elements in 118 layers, an element in so many bytes."""
+    size = float(variant.split()[0])
+    return Quantity(2 * 118 * 48 * 256 * 512 * 2048 * size, "B")
+
+
 CLAIMS: list[Claim] = [
     *_table_4(),
     Claim(
@@ -81,12 +149,15 @@ CLAIMS: list[Claim] = [
         claimed=2.01,
         reason="attention speeds up less than the whole in the paper; its breakdown is a figure",
     ),
+    *_orders(),
     Claim(
-        paper="VQ-LLM",
-        figure="abstract",
-        what="latency saved by fused kernels, at least",
-        claimed=64.36,
-        unit="%",
-        reason="64.36 to 99.1 % of kernels of a GPU; docs/vqllm-claims.md has our engines' figures",
+        paper="MILLION",
+        figure="text",
+        what="a cache of PaLM 540B, batch 512 after 2048",
+        claimed=3,
+        unit="TB",
+        variants=["1 B", "2 B"],
+        measure=_palm_cache,
+        reason="118 layers, 48 heads of 256 without shared heads; PaLM's own share one KV head",
     ),
 ]

@@ -5,7 +5,7 @@ import functools
 from golden.kllm.assembler import Assembler
 from golden.kllm.config import outlier_count
 from golden.kllm.isa import ROW_ELEMENTS, Outliers, Unit
-from sim.engine import engine_of
+from sim.engine import Engine, engine_of
 from sim.engines.gpu import Gpu
 from sim.engines.kllm import Kllm
 from sim.kllm.schedule import timeline
@@ -44,7 +44,15 @@ def kllm_product_cycles(hardware: str) -> tuple[float, dict[Unit, float]]:
 
 def gpu_product_seconds(hardware: str) -> float:
     """A GPU's kernel with 4-bit weights that are looked up and multiplied in FP16."""
-    engine = engine_of(hardware, {"settings.weight_bits": 4})
+    return _seconds(engine_of(hardware, {"settings.weight_bits": 4}))
+
+
+def stored_product_seconds(hardware: str) -> float:
+    """A GPU's kernel with weights and activations as its file stores them."""
+    return _seconds(engine_of(hardware))
+
+
+def _seconds(engine: Engine) -> float:
     work = Work(
         name="product", kind=LINEAR, count=1, macs=SIZE * SIZE, inputs=SIZE, outputs=SIZE, rows=1,
         weights=SIZE * SIZE, vectors=2 * SIZE,

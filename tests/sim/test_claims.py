@@ -5,13 +5,25 @@ from types import SimpleNamespace
 import pytest
 
 from golden.config import ConfigError
-from sim.claims import kllm, kllm_batches, measure, oaken_motivation, oaken_traces
+from sim.claims import (
+    kllm,
+    kllm_batches,
+    kllm_tables,
+    measure,
+    million,
+    oaken_accuracy,
+    oaken_motivation,
+    oaken_throughput,
+    oaken_traces,
+    vqllm,
+)
 from sim.claims.__main__ import CLAIMS
 from sim.claims.claim import Claim, is_fitted, judge
 from sim.claims.kllm_table import CHIP, LANE_PARTS, LANES, TABLE_1, area_of, power_of
 from sim.constant import Quantity
 from sim.cost import Spent
 from sim.engine import engine_of
+from sim.model import find_model
 
 
 def test_waves_of_as_many_as_the_memory_holds(monkeypatch):
@@ -218,3 +230,98 @@ def test_fitted_comes_before_all_others():
 
     assert status("MILLION", 1.0) == status("MILLION", 9.0) == "fitted"
     assert status("VQ-LLM", 1.0) == "reproduced"
+
+
+def test_means_of_kllms_tables():
+    """A cell of each reading is computed by hand.
+
+    Shown to fail: KLLM's distance to Atom, not to FP16.
+    """
+    tables = {each.what: judge(each) for each in kllm_tables.CLAIMS}
+    assert tables["W4A4: accuracy below FP16"].interval == pytest.approx((1.976, 1.976), abs=1e-3)
+    lost = tables["LLaMA-2-7B, W4A4: less distance to FP16 than Atom"].interval
+    assert lost == pytest.approx((100 * (1 - 0.43 / 0.65),) * 2)
+    gained = tables["W4A3: KLLM below KLLM-S in the mean"].interval
+    assert gained == pytest.approx((1.92 / 7,) * 2)
+    assert all(
+        each.status == "reproduced" for each in tables.values() if each.claim.figure != "1"
+        and each.claim.measure
+    )  # fmt: skip
+
+
+def test_comparisons_of_orizuru_by_hand():
+    """Eight words: 7 and 3 to build. A pop of each side takes 2, as a leaf's sibling needs none.
+
+    Shown to fail: the next word of a root left out.
+    """
+    assert kllm_tables.orizuru_comparisons("8, 0") == 10
+    assert kllm_tables.orizuru_comparisons("8, 1") == 10 + 2 * 2
+    assert kllm_tables.orizuru_comparisons("4096, 20") <= 1.5 * 4096 - 2 + 2 * 20 * 11
+    assert kllm_tables.orizuru_comparisons("4096, 20") > kllm_tables.orizuru_comparisons("4096, 19")
+
+
+def test_losses_of_oakens_table_2():
+    """Three readings by hand. Shown to fail: per cent of the lower accuracy."""
+    loss = oaken_accuracy.loss
+    assert loss("Original - Oaken, points") == pytest.approx(12.69 / 9)
+    assert loss("KIVI - Oaken, points") == pytest.approx(-2.08 / 9)
+    assert loss("Oaken - QServe, points") == pytest.approx(11.75 / 9)
+    assert loss("Original - Oaken, per cent of the accuracy") == pytest.approx(1.84, abs=5e-3)
+    with pytest.raises(ConfigError, match="reading must be one of points; per cent"):
+        loss("Original - Oaken, shares")
+
+
+def test_the_last_doubling_of_a_batch(monkeypatch):
+    """Shown to fail: the smaller batch by the larger one."""
+    rates = {("ours", 128): 10.0, ("ours", 256): 18.0, ("theirs", 128): 10.0, ("theirs", 256): 10.9}
+    monkeypatch.setattr(
+        oaken_throughput, "served", lambda chip, _, batch, __, ___: rates.get((chip, batch), 99.0)
+    )
+    assert oaken_throughput._saturates("theirs with m") == 1
+    assert oaken_throughput._saturates("ours with m") == 0
+    assert oaken_throughput._scales_on("ours / theirs with m") == 1
+    assert oaken_throughput._scales_on("theirs / ours with m") == 0
+    assert oaken_throughput._ahead("ours / theirs with m at 256") == 1
+
+
+def test_grouped_heads_gain_less(monkeypatch):
+    """Shown to fail: the gain of the second model by that of the first one."""
+    gains = {"many": 2.0, "few": 1.2}
+    monkeypatch.setattr(
+        oaken_throughput,
+        "served",
+        lambda chip, model, *_: gains[model] if chip == "oaken-lpddr" else 1.0,
+    )
+    assert oaken_throughput._gains_less("many > few at 16") == 1
+    assert oaken_throughput._gains_less("few > many at 16") == 0
+
+
+def test_orders_of_millions_table_iv(monkeypatch):
+    """Shown to fail: the slower chip as the one ahead; a gain that shrinks as one that grows."""
+    ms = {"a at 1": 2.0, "b at 1": 3.0, "a at 2": 4.0, "b at 2": 12.0}
+    monkeypatch.setattr(million, "_token", lambda variant: Quantity(ms[variant], "ms"))
+    assert million._ahead("a / b at 1") == 1
+    assert million._ahead("b / a at 1") == 0
+    assert million._gains_more("a / b at 1 < 2") == 1
+    assert million._nearer("a / b at 1 < 2") == 0
+    assert million._gains_more("a / b at 2 < 1") == 0
+
+
+def test_vectors_next_to_the_time_of_their_bytes(monkeypatch):
+    """Shown to fail: twice the time as close."""
+    limits = {"memory": 1.0}
+    spent = [Spent("down", 1.05, limits, {}), Spent("attention", 2.0, limits, {})]
+    engine = SimpleNamespace(cost=lambda *_: SimpleNamespace(spent=spent))
+    monkeypatch.setattr(vqllm, "engine_of", lambda _: engine)
+    assert vqllm._close("products")("chip at 1 x 1024") == 1
+    assert vqllm._close("attention")("chip at 1 x 1024") == 0
+
+
+def test_codes_of_a_vector():
+    """Shown to fail: entries of 12 bits as 13."""
+    assert [vqllm._ratio(name) for name in ("AQLM-3", "CQ-2")] == [18.75, 12.5]
+    # One sequence of 1,024 tokens by hand: 6.74 G weights, 537 MB of K and V.
+    model = find_model("llama-7b")
+    kept = 2 * model.weights + 2 * 32 * 2 * 4096 * 1024
+    passing = 2 * (1024 * (4096 + 4096 + 2 * 11008) + 32000)
+    assert vqllm._share_of_memory("1 x 1024") == pytest.approx(100 * kept / (kept + passing))
