@@ -334,8 +334,10 @@ def test_a_calibrated_layer_is_what_the_method_measures(name: str) -> None:
     """golden.llm.eval's codebooks and weights in a program, against the model with the method.
 
     K and V are Oaken's in both. A rounding may move an index: so, some token. Shown to fail:
-    without the factor of what a layer adds; without the order of a head's elements; q's norm with
-    another epsilon than k's; without the images of the router.
+
+    - without the factor of what a layer adds, or the order of a head's elements;
+    - q's norm with another epsilon than k's;
+    - without the images of the router.
     """
     model = random_model(KINDS[name])
     method = KllmPlain(glu="exact", center=True, rotate=True, tokens=64)
