@@ -199,6 +199,17 @@ def run(hardware: str, model: str, batch: int, prompt: int, out: int, exact: boo
     return Run(engine_of(hardware), find_model(model), batch, prompt, out).compute(exact)
 
 
+def change(text: str) -> tuple[str, Any]:
+    """``PLACE=VALUE`` of ``--set``: a place in the file of hardware, and its value as JSON."""
+    place, equals, value = text.partition("=")
+    try:
+        if not place or not equals:
+            raise ValueError
+        return place, json.loads(value)
+    except (ValueError, RecursionError):
+        raise argparse.ArgumentTypeError(f"must be PLACE=JSON, not {text!r}") from None
+
+
 def add_sizes(parser: argparse.ArgumentParser) -> None:
     """``--batch``, ``--prompt`` and ``--out``."""
     parser.add_argument("--batch", type=size, default=1, help="sequences side by side (1)")
@@ -329,6 +340,10 @@ def main(arguments: list[str] | None = None) -> int:
         "--template", metavar="ENGINE", help="print a file of hardware with every field, and end"
     )
     parser.add_argument("--list", action="store_true", help="print the known names, and end")
+    parser.add_argument(
+        "--set", type=change, action="append", default=[], metavar="PLACE=JSON",
+        help="another value in the file of hardware, such as constants.clock.value=400",
+    )  # fmt: skip
     parser.add_argument("--exact", action="store_true", help="compute every step of decoding")
     parser.add_argument("--strict", action="store_true", help="refuse what is extrapolated")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -350,7 +365,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.context and options.out < 2:
             raise ConfigError("--out must be 2 or more with --context, which has no prefill")
         made = Run(
-            engine_of(options.hw), find_model(options.model), options.batch,
+            engine_of(options.hw, dict(options.set)), find_model(options.model), options.batch,
             options.context or options.prompt, options.out,
         ).compute(options.exact, options.context is None)  # fmt: skip
         if options.strict and made.cost.extrapolated:
