@@ -15,7 +15,7 @@ from golden import command
 from golden.config import ConfigError
 from golden.files import claimed, replacing
 from sim.engine import shown_error
-from sim.explore import page
+from sim.explore import chart, page
 from sim.explore.accuracy import Sources
 from sim.explore.commands import evaluate
 from sim.explore.figures import FIGURES_UNKNOWN, Record, by_unit, figures, unknown
@@ -57,7 +57,7 @@ def _grid(options: argparse.Namespace) -> tuple[Grid, Grid]:
     try:
         grid = grid_of({name: parsed(values) for name, values in given.items()}, base)
     except ConfigError as error:
-        raise ConfigError(f"--{error}") from None
+        raise ConfigError(f"--{str(error).removeprefix('--')}") from None
     firsts = {
         name: getattr(grid, name)[:1] for name in _LISTS if name != "hw" and name not in given
     }
@@ -103,6 +103,17 @@ def _rows(lines: Sequence[Line]) -> str:
     return json.dumps([dataclasses.asdict(each) for each in lines], indent=1)
 
 
+def _plot(file: Path, lines: Sequence[Line], kept: Kept) -> None:
+    """Draws tokens/s by joules. ConfigError: no line has both."""
+    kept.read()
+    known = facts(list(dict.fromkeys(line.point.setup.hw for line in lines)), kept)
+    drawn = chart.svg(lines, [known[line.point.setup.hw]["family"] for line in lines])
+    if not drawn:
+        raise ConfigError(f"{file}: no line of the table has tokens/s and joules")
+    with replacing(file) as part:
+        part.write_text(drawn)
+
+
 def _number(text: str) -> float:
     value = float(text)
     if not 0 < value < float("inf"):
@@ -132,6 +143,7 @@ def _parser() -> command.Parser:
     parser.add_argument("--points", type=Path, metavar="FILE", help="a grid: JSON of these lists")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the page (explore.html)")
     parser.add_argument("--no-page", action="store_true", help="the table's points alone, no page")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the table as SVG")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the lines of the table")
     parser.add_argument("--watts", type=_number, help="most watts in decoding, of the table")
     parser.add_argument("--mm2", type=_number, help="most area, of the table")
@@ -195,9 +207,11 @@ def main(arguments: list[str] | None = None) -> int:
     file = None if options.no_page else options.output or Path("explore.html")
     outputs = contextlib.ExitStack()
     try:
-        outputs.enter_context(claimed(file, options.json))
+        outputs.enter_context(claimed(file, options.json, options.plot))
         lines, title, sources = _explored(options, file)
         lines = _limited(lines, options)
+        if options.plot:
+            _plot(options.plot, lines, Kept(options.cache, options.model))
         if options.json:
             with replacing(options.json) as part:
                 part.write_text(_rows(ordered(lines)))

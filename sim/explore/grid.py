@@ -183,7 +183,7 @@ def read_grid(file: Path) -> Grid:
     try:
         return grid_of(found)
     except ConfigError as error:
-        raise ConfigError(f"{file}: {error}") from None
+        raise ConfigError(f"{file}: {str(error).removeprefix('--')}") from None
 
 
 def parsed(texts: Sequence[str]) -> list[Any]:

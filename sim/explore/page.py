@@ -13,6 +13,7 @@ from typing import Any
 
 from golden.files import replacing
 from sim.explore.accuracy import Accuracy, Sources
+from sim.explore.chart import FAMILIES, ROOM, TEMPLATE
 from sim.explore.commands import evaluate, simulate
 from sim.explore.figures import KINDS, Figures, Record, figures, unknown
 from sim.explore.grid import Grid, Point, Setup
@@ -141,6 +142,9 @@ def data(
             "context": list(grid.context),
             **{field: [changed_text(value) for value in getattr(grid, field)] for field in CHANGES},
         },
+        "chart": TEMPLATE,
+        "room": ROOM,
+        "families": FAMILIES,
         "kinds": KINDS,
         "figures": FIGURES,
         "figureKinds": FIGURE_KINDS,

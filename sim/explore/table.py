@@ -66,8 +66,9 @@ def _cell(text: str, kind: str) -> str:
 
 def _name(line: Line) -> str:
     setup = line.point.setup
-    changed = {"lanes": setup.lanes, "ports": setup.ports, "GB/s": setup.bandwidth}
-    said = [f"{value:g} {name}" for name, value in changed.items() if value is not None]
+    said = [f"lanes {setup.lanes}"] if setup.lanes is not None else []
+    said += [f"ports {setup.ports}"] if setup.ports is not None else []
+    said += [f"{setup.bandwidth:g} GB/s"] if setup.bandwidth is not None else []
     return f"{setup.hw}: {', '.join(said)}" if said else setup.hw
 
 
