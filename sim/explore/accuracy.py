@@ -128,7 +128,7 @@ def _paper(scheme: Mapping[str, Any]) -> Accuracy | None:
 
 @dataclasses.dataclass(frozen=True)
 class Sources:
-    """What may answer for a model. ConfigError: a file is no report, or there is no such stand-in.
+    """All that may answer for a model. ConfigError: a bad file, or no such stand-in.
 
     model : as sim calls it
     files : reports of golden.llm.eval -o, of this very model

@@ -196,6 +196,12 @@ def _explored(options: argparse.Namespace, file: Path | None) -> tuple[list[Line
     return lines, f"{model.name}{said}, {chosen.out[0]} tokens after", sources
 
 
+def answer(arguments: list[str]) -> list[Line]:
+    """The lines of the table of a command line without a page. ConfigError, as the command."""
+    options = _parser().parse_args(arguments)
+    return _limited(_explored(options, None)[0], options)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The command line; 0, or 2 after one line on stderr."""
     parser = _parser()

@@ -62,7 +62,7 @@ class Point:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Grid:
-    """Lists whose combinations are the points; ``own`` stands for None. ConfigError: a bad list."""
+    """Lists whose combinations are the points; None is ``own``. ConfigError: a bad list."""
 
     hw: tuple[str, ...] = ()
     batch: tuple[int, ...] = (1, 16)

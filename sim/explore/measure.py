@@ -48,7 +48,7 @@ def _measured(model: str, point: Point) -> Record:
 
 
 def measure(model: str, point: Point) -> Record:
-    """What ``sim.run --json`` prints of the point, and more fields.
+    """Returns what ``sim.run --json`` prints of the point, and more fields.
 
     kinds : of ``time``, ``energy``, ``area``, ``bits`` and ``bytes``, as ``sim.explore.provenance``
     commands, left_out : of ``sim.explore.build``
@@ -70,7 +70,7 @@ def measure_all(model: str, some: Sequence[Point]) -> list[Record]:
 
 
 def facts(hw: str) -> dict[str, Any]:
-    """What a chip is: ``about``, ``family``, and ``constants``.
+    """Says what a chip is: ``about``, ``family``, and ``constants``.
 
     A constant has a name, a value with its unit, a kind, the figures that it is in, and a source.
     ConfigError: no such chip, or a bad field.

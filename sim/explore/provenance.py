@@ -1,4 +1,4 @@
-"""Where the figures of a point come from: the kinds of what they are made of.
+"""The kinds of the figures of a point: where they come from.
 
 | kind | where a figure comes from |
 |---|---|

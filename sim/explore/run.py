@@ -56,7 +56,7 @@ def explore(
 
 
 def facts(names: Sequence[str], kept: Kept) -> dict[str, Record]:
-    """What each chip is, as ``sim.explore.measure.facts``. ConfigError: a file has a bad field."""
+    """Says what each chip is, as ``sim.explore.measure.facts``. ConfigError: a bad field."""
     lacking = [name for name in names if kept.get(name) is None]
     if lacking:
         from sim.explore import measure

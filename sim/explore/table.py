@@ -64,7 +64,8 @@ def _cell(text: str, kind: str) -> str:
     return f"({text})" if kind == "extrapolated" else f"{text} {LETTERS[kind]}"
 
 
-def _name(line: Line) -> str:
+def name_of(line: Line) -> str:
+    """The chip, and what is changed of it."""
     setup = line.point.setup
     said = [f"lanes {setup.lanes}"] if setup.lanes is not None else []
     said += [f"ports {setup.ports}"] if setup.ports is not None else []
@@ -79,7 +80,8 @@ def loss_text(accuracy: Accuracy) -> str:
     return _cell(f"{100 * accuracy.loss:+.3g} %", accuracy.kind)
 
 
-def _cells(line: Line) -> list[str]:
+def cells(line: Line) -> list[str]:
+    """The cells of COLUMNS, of a line that runs."""
     found, kinds = line.figures, line.kinds
     assert found is not None
 
@@ -104,7 +106,7 @@ def _cells(line: Line) -> list[str]:
     ]
 
 
-_COLUMNS = ("tokens/s", "first token", "J/token", "W", "mm2", "MB on chip", "bits K/V", "bits W",
+COLUMNS = ("tokens/s", "first token", "J/token", "W", "mm2", "MB on chip", "bits K/V", "bits W",
             "loss", "binds")  # fmt: skip
 
 
@@ -136,24 +138,28 @@ def show(title: str, lines: Sequence[Line]) -> None:
     table.add_column("chip", no_wrap=True)
     for name in () if len(sizes) == 1 else ("batch", "context"):
         table.add_column(name, justify="right")
-    for name in _COLUMNS:
+    for name in COLUMNS:
         table.add_column(name, justify="left" if name == "binds" else "right")
     numbers = {id(line): number for number, line in enumerate(lines)}
     for line in ordered(lines):
         if line.figures:
             star = "*" if numbers[id(line)] in best else ""
             size = [f"{line.point.batch}", f"{line.point.context:,}"] if len(sizes) > 1 else []
-            table.add_row(f"{star}{_name(line)}", *size, *_cells(line))
+            table.add_row(f"{star}{name_of(line)}", *size, *cells(line))
     if table.row_count:
         console.print(table)
         letters = ", ".join(f"{letter} {kind}" for kind, letter in LETTERS.items())
         console.print(f"{letters}, (...) extrapolated")
         said = ", ".join(("tokens/s", *chosen))
         console.print(f"* no other line is better in one of {said} and as good in all others")
-    for line in lines:
-        if not line.figures:
-            said = f" at batch {line.point.batch}, {line.point.context:,} tokens"
-            console.print(f"{_name(line)}{said if len(sizes) > 1 else ''} cannot: {line.refused}")
+    for text in dict.fromkeys(_refusal(line, len(sizes) > 1) for line in lines if line.refused):
+        console.print(text)
+
+
+def _refusal(line: Line, has_sizes: bool) -> str:
+    """One line; the same for all lanes, ports and bandwidths that are refused alike."""
+    sizes = f" at batch {line.point.batch}, {line.point.context:,} tokens" if has_sizes else ""
+    return f"{line.point.setup.hw}{sizes} cannot: {line.refused}"
 
 
 def changed_text(value: float | None) -> str:
