@@ -18,13 +18,13 @@ export TB_WAVE := $(WAVE)
 # PAGE=1: the target rewrites the tables of its page too. Without it the page stays as it is.
 PAGE ?=
 PAGE_OPTION := $(if $(PAGE),--page)
-# `make talk`: what the model goes on with. ARGS: options of senbazuru.talk or senbazuru.serve. The shell reads PROMPT as it is.
+# `make talk`: what the model goes on with. ARGS: options of senbazuru.talk, senbazuru.serve or sim.explore. The shell reads PROMPT as it is.
 export PROMPT
 ARGS ?=
 # Options of golden.llm.eval.accuracy in the place of the standard ones, such as --tokens 4096.
 ACCURACY ?=
 
-.PHONY: demo layer talk serve kv million vq qet test test-all tests tb sweep soak formal mutate lint bench area timing power events synth-diff accuracy build-report docs site clean help
+.PHONY: demo layer talk serve explore kv million vq qet test test-all tests tb sweep soak formal mutate lint bench area timing power events synth-diff accuracy build-report docs site clean help
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -43,6 +43,9 @@ talk: $(READY)  ## a language model talks on the Verilated accelerator: PROMPT="
 
 serve: $(READY)  ## an OpenAI-compatible endpoint before the Verilated accelerator: ARGS="--port 8000 --layers 2"
 	@$(PYTHON) -m senbazuru.serve $(ARGS)
+
+explore: $(READY)  ## chips and schemes for a model, as a table and a page: ARGS="--model llama-2-7b"
+	@$(PYTHON) -m sim.explore $(or $(ARGS),--model smollm2-135m)
 
 kv: $(READY)  ## store K and V of SmolLM2-135M in the Verilated KV cache and read them back
 	@$(PYTHON) -m senbazuru.runs.real

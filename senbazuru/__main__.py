@@ -24,6 +24,7 @@ COMMANDS = {
     "assemble": ("golden.kllm.assembler", "a text program as words of the KLLM accelerator"),
     "profile": ("golden.llm.oaken.profile", "thresholds of Oaken for a model"),
     "qet": ("golden.llm.qet", "quantize, restore and report QET files"),
+    "explore": ("sim.explore", "chips and schemes for a model, as a table and a page"),
     "sim run": ("sim.run", "time and energy of a model on a chip"),
     "sim compare": ("sim.compare", "chips next to each other"),
     "sim sweep": ("sim.sweep", "every combination of chips, models and sizes"),

@@ -206,6 +206,17 @@ def run(hardware: str, model: str, batch: int, prompt: int, out: int, exact: boo
     return Run(engine_of(hardware), find_model(model), batch, prompt, out).compute(exact)
 
 
+def change(text: str) -> tuple[str, Any]:
+    """``PLACE=VALUE`` of ``--set``: a place in the file of hardware, and its value as JSON."""
+    place, equals, value = text.partition("=")
+    try:
+        if not place or not equals:
+            raise ValueError
+        return place, json.loads(value)
+    except (ValueError, RecursionError):
+        raise argparse.ArgumentTypeError(f"must be PLACE=JSON, not {text!r}") from None
+
+
 def add_sizes(parser: argparse.ArgumentParser) -> None:
     """``--batch``, ``--prompt`` and ``--out``."""
     parser.add_argument("--batch", type=size, default=1, help="sequences side by side (1)")
@@ -339,6 +350,12 @@ def give(file: Path | None, text: Callable[[], str]) -> None:
         raise ConfigError(f"{file}: {error.strerror}") from None
 
 
+def _changes(options: argparse.Namespace) -> dict[str, Any]:
+    """Other values in the file of hardware: those of --set, then that of --energy."""
+    own = {"settings.energy": options.energy} if options.energy else {}
+    return dict(options.set) | own
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The command line; 0, or 2 after one line on stderr."""
     parser = command.Parser(prog="python -m sim.run", description=(__doc__ or "").splitlines()[0])
@@ -357,6 +374,10 @@ def main(arguments: list[str] | None = None) -> int:
         choices=("paper", "events"),
         help="of kllm: watts and areas of the file, or events of our netlists; default: the file's",
     )
+    parser.add_argument(
+        "--set", type=change, action="append", default=[], metavar="PLACE=JSON",
+        help="another value in the file of hardware, such as constants.clock.value=400",
+    )  # fmt: skip
     parser.add_argument("--exact", action="store_true", help="compute every step of decoding")
     parser.add_argument("--strict", action="store_true", help="refuse what is extrapolated")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -378,8 +399,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.context and options.out < 2:
             raise ConfigError("--out must be 2 or more with --context, which has no prefill")
         made = Run(
-            engine_of(options.hw, {"settings.energy": options.energy} if options.energy else None),
-            find_model(options.model), options.batch,
+            engine_of(options.hw, _changes(options)), find_model(options.model), options.batch,
             options.context or options.prompt, options.out,
         ).compute(options.exact, options.context is None)  # fmt: skip
         if options.strict and made.cost.extrapolated:

@@ -1,6 +1,7 @@
 """Models, passes, constants, hardware files, runs, comparisons and sweeps."""
 
 import dataclasses
+import itertools
 import json
 import subprocess
 import sys
@@ -312,6 +313,24 @@ def sweep_file(folder, **changes):
     }  # fmt: skip
     file.write_text(json.dumps(made))
     return file
+
+
+def test_run_with_other_values_is_a_point_of_a_sweep(capsys):
+    """``--set`` gives what ``set`` of a sweep gives. Shown to fail: changes that are left out."""
+    options = ["--hw", "asic-fp16", "--model", "smollm2-135m", "--json"]
+    changes = ["memory.channels=2", 'memory.kind="hbm2"', "constants.clock.value=250"]
+    assert run.main([*options, *itertools.chain(*(("--set", each) for each in changes))]) == 0
+    made = json.loads(capsys.readouterr().out)
+    point = {"hw": "asic-fp16", "model": "smollm2-135m", "batch": 1, "prompt": 128, "out": 128}
+    places = {"memory.channels": 2, "memory.kind": "hbm2", "constants.clock.value": 250}
+    row = points.point_row({**point, "set": places})
+    assert made["token_seconds"] == row["token_seconds"]
+    assert made["token_seconds"] > points.point_row({**point, "set": {}})["token_seconds"]
+    for text in ("clock", "=1", "clock=fast", ""):
+        with pytest.raises(SystemExit):
+            run.main([*options, "--set", text])
+        line = capsys.readouterr().err
+        assert line == f"sim.run: argument --set: must be PLACE=JSON, not {text!r}\n"
 
 
 def test_sweep_resumes_and_does_not_depend_on_workers(tmp_path, capsys, monkeypatch):
