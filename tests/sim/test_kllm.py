@@ -818,7 +818,9 @@ def test_a_cap_of_logits_takes_its_commands():
     """
     engine = engine_of("kllm-a4")
     vocabulary = 49152
-    plain, capped = (engine._run_head(SMOLLM2, vocabulary, 1, cap)[0][1] for cap in (0.0, 30.0))
+    plain, capped = (
+        engine._run_head(SMOLLM2, vocabulary, 1, cap).operations[0][1] for cap in (0.0, 30.0)
+    )
     settings = engine.settings
     unit = vocabulary / settings.functions + vocabulary / settings.function_width
     assert unit < capped < plain + 1.1 * unit
