@@ -16,7 +16,7 @@ from golden.config import ConfigError
 from golden.markers import rewrite, table
 from sim.claims.measure import served
 from sim.constant import Interval
-from sim.energy.kllm import NEAREST, ORIGINS
+from sim.energy.kllm import NEAREST, origin
 from sim.energy.nodes import NODES
 from sim.energy.table import event_table
 from sim.engine import NOT_SCALED, Engine, check_fits, engine_of, shown_error
@@ -301,7 +301,11 @@ def energy_by_part() -> str:
     made = [engine.cost(model, Pass.decode(1, each)) for each in contexts]
     stated = [paper.cost(model, Pass.decode(1, each)) for each in contexts]
     rows = [
-        [name, ORIGINS[name], *(_range(each.energy[name], 1e3) for each in made)]
+        [
+            name,
+            origin(name, made[0].events, event_table()),
+            *(_range(each.energy[name], 1e3) for each in made),
+        ]
         for name in made[0].energy
     ]
     rows.append(["**total**", "", *(_range(each.joules, 1e3) for each in made)])

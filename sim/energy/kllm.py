@@ -212,6 +212,16 @@ def _function(made: Counts, opcode: Opcode, o: dict[str, int], cycles: CommandCy
             _add(made, "functions: lanes PRODUCT", words)
 
 
+def origin(part: str, counts: Mapping[str, float], table: EventTable) -> str:
+    """The source of a part's figures; it says where some of its events are those of NEAREST."""
+    whats = [name.partition(": ") for name in counts]
+    missing = [what for of, _, what in whats if of == part and ORIGINS[part] == MEASURED
+               and what not in table.names]  # fmt: skip
+    if not missing:
+        return ORIGINS[part]
+    return f"{MEASURED}; estimated by others: {', '.join(sorted(missing))}"
+
+
 @dataclasses.dataclass(frozen=True)
 class KllmEnergy:
     """Energy of counts on a chip. ConfigError: no row or event is of such a chip."""

@@ -12,6 +12,7 @@ Shown to fail:
 - counts of a program once, however often it runs; ADD and MULTIPLY exchanged;
 - leakage left out of the sum; joules of the clock without the time; a write that takes a read's;
 - the whole side of the chip as distance; an event of NEAREST in the place of its own;
+- a part that does not say which of its events are of NEAREST;
 - an area whose look-up shrinks with more columns, or whose RAM does not follow the slots;
 - ports of any width alike; an attention engine whose products are those of smollm2_cache;
 - rows of the page that follow nothing;
@@ -40,9 +41,9 @@ from sim.energy.area import (
     parts,
     rams,
 )
-from sim.energy.kllm import ORIGINS, PARTS, WIRE_PJ, KllmEnergy, counts_of
+from sim.energy.kllm import ORIGINS, PARTS, WIRE_PJ, KllmEnergy, counts_of, origin
 from sim.energy.nodes import NODES, at_28, energy, node_of
-from sim.energy.table import FILE, FIRST, EventTable, Figure, event_table, read_table
+from sim.energy.table import FILE, FIRST, MEASURED, EventTable, Figure, event_table, read_table
 from sim.engine import engine_of
 from sim.kllm.units import CommandCycles, Timings, Units
 from sim.model import find_model
@@ -252,6 +253,11 @@ def test_energy_of_counts_by_hand():
     assert joules["clock"].value == pytest.approx(20 * 0.5e-12 * flip_flops * scale)
     assert joules["leakage"].value == pytest.approx(2 * 0.25e-3 * kge)
     assert set(joules) <= set(ORIGINS)
+    counts = {"functions: lanes SUM": 1.0, "functions: lanes ROTATE": 1.0, "quantizer: index": 1.0}
+    assert origin("quantizer", counts, table) == MEASURED
+    assert origin("functions", counts, table) == f"{MEASURED}; estimated by others: lanes ROTATE"
+    assert origin("functions", counts, known) == MEASURED
+    assert origin("sram", {"sram: read vectors": 1.0}, table) == ORIGINS["sram"]
     with pytest.raises(ConfigError, match="count must be of lanes, quantizer"):
         made.joules({"x: y": 1.0}, 1.0, 1.0)
 
