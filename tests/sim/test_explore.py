@@ -2,17 +2,16 @@
 
 Shown to fail:
 
-- ``Setup.changes`` without ``memory.channels``, or without its end of an interval;
-- ``kllm`` and ``gpu`` exchanged in ``Grid.setups``;
-- ``Kept.key`` without the chip's file, the bandwidth, or the context;
+- ``Setup.changes`` without ``memory.channels``, or without an end of an interval;
+- lanes that GPUs have in the place of KLLM;
+- ``Kept.key`` without what the chip's file states, or without the context;
 - ``Kept.add`` that writes what a defect has refused, or that does not end a line of a stopped run;
 - ``explore`` that does not read again what another run has added;
-- a loss over FP16 instead of FP32, or a near row that counts as measured;
+- a loss over FP32 of another text, or a near row that counts as measured;
 - a paper's figure for another model; a stand-in without ``--accuracy-of``;
 - ``kinds`` without what is scaled, or without what is extrapolated;
 - a point whose exception ends the run;
-- ``_limited`` that keeps lines without watts;
-- the first of each list in the table, whatever the options.
+- ``_limited`` that keeps lines without watts.
 """
 
 import dataclasses
@@ -145,9 +144,7 @@ def test_bad_input(options, line, capsys, tmp_path):
 
 
 def test_files_that_cannot_be_read_or_written(tmp_path, capsys):
-    """A configuration that the decoder refuses, a page in no folder, a cache in the place of a
-    file, and a file of accuracy that is none.
-    """
+    """Each is one line: a refused configuration, no folder, a cache that is a file, no report."""
     config = tmp_path / "config.json"
     fields = json.loads((FOLDER / f"{MODEL}.json").read_text())
     config.write_text(json.dumps({**fields, "model_type": "bert"}))
@@ -361,7 +358,7 @@ def test_rows_of_ones_own(tmp_path):
 
 
 def test_kinds():
-    """By hand: the area of a paper, times with an assumed efficiency, changes, extrapolations."""
+    """Three chips by hand: a paper's area, an assumed efficiency, changes, extrapolations."""
     oaken = measure.measure(MODEL, point("oaken-hbm"))["kinds"]
     assert oaken == {
         "time": "assumed", "energy": "assumed", "area": "paper", "bits": "paper",
@@ -376,7 +373,7 @@ def test_kinds():
 
 @pytest.mark.parametrize("hw", known())
 def test_every_constant_is_in_a_figure(hw):
-    """Of a chip, and of its memory; what no figure names is in the time."""
+    """A constant that no figure names is in the time."""
     chip = engine_of(hw)
     uses = provenance.used_by(chip)
     assert set(uses) == set(provenance.constants(chip))
@@ -455,7 +452,7 @@ def test_limits(tmp_path, capsys):
 
 
 def test_the_front(tmp_path):
-    """By its definition. A line without a figure takes no part."""
+    """It is that of its definition. A line without a figure takes no part."""
     found = lines(tmp_path, "--bandwidth", "own")
     chosen = table.objectives(found)
     assert chosen == ["joules", "area", "loss"]

@@ -2,9 +2,8 @@
 
 Shown to fail:
 
-- a field of a block that has another name (``mmu.dense_beats`` of another block);
-- lanes, ports or ``counter`` left out of the command of ``kllm_accelerator``;
-- the page table of ``oaken_kv_engine`` with the KV heads of another model;
+- fields of a block in the command of another one;
+- the machine, or ``counter``, left out of the command of ``kllm_accelerator``;
 - ``QET_ENTRIES`` that are not those of the named configurations;
 - ``--set`` left out of the command that simulates.
 """

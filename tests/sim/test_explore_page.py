@@ -185,7 +185,7 @@ def test_elements(tab):
 
 
 def test_values_are_those_of_sim_run(tab, capsys):
-    """With four digits; extrapolated ones in parentheses, others with the letter of their kind."""
+    """They have four digits; extrapolated ones are in parentheses, others have a letter."""
     opened(tab)
     for hw in ("asic-fp16", "kllm-a4", "a100-80gb"):
         options = ["--hw", hw, "--model", MODEL, "--prompt", "256", "--out", "8", "--json"]
@@ -209,7 +209,7 @@ def test_values_are_those_of_sim_run(tab, capsys):
 
 
 def test_the_front_is_that_of_the_table(tab, explored):
-    """With all objectives, and without accuracy."""
+    """Both agree on all objectives, and without accuracy."""
     opened(tab)
     lines = explored[1]
     names = "document.getElementById('front').dataset.names.split(' ').sort()"
