@@ -38,7 +38,7 @@ from sim.calibration import (
     save_units,
 )
 from sim.kllm.predict import predict
-from sim.kllm.units import FITTED, TIMINGS, Timings
+from sim.kllm.units import FITTED, JUDGES, RANGES, TIMINGS, Timings
 from sim.request_rows import read_rows, save_rows
 
 _STEPS = (4, 2, 1)  # of a delay in cycles, one after the other
@@ -113,6 +113,10 @@ def main(arguments: list[str] | None = None) -> int:
     kind.add_argument(
         "--requests", action="store_true", help="FILE: of senbazuru.runs.mmu_rates --sweep"
     )
+    kind.add_argument(
+        "--judge", action="store_true",
+        help="FILE: of senbazuru.runs.layer, for judging alone; no fit uses them",
+    )  # fmt: skip
     parser.add_argument("--fit", action="store_true", help="find the delays")
     parser.add_argument("--folder", type=Path, default=FOLDER, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -145,6 +149,14 @@ def _calibrate(options: argparse.Namespace) -> None:
         _some(rows, options.files)
         save_rows(rows, options.folder)
         print(f"{len(rows)} trains of READs and APPENDs")
+    elif options.files and options.judge:
+        runs = [read_figures(file, options.commit) for file in options.files]
+        folder = options.folder / JUDGES
+        folder.mkdir(exist_ok=True)
+        save(runs, folder)
+        with replacing(folder / RANGES) as part:
+            part.write_text(json.dumps(ranges_of(runs), indent=1) + "\n")
+        print(f"{len(runs)} layers for judging")
     elif options.files:
         runs = [read_figures(file, options.commit) for file in options.files]
         save(runs, options.folder)

@@ -27,14 +27,14 @@ from golden.kllm.config import LaneShape, MachineConfig, PortShape, SlotShape, V
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 from golden.kllm.product import ProductCase
 from golden.oaken.config import CacheConfig, KvShape
-from sim.kllm.units import RANGED, TIMINGS, Units, fit_of
+from sim.kllm.units import JUDGES, RANGED, TIMINGS, Units, fit_of
 
 FOLDER = Path(__file__).parent / "calib"
 RUNS, CYCLES, UNITS = "kllm_runs.csv", "kllm_cycles.csv", "units.csv"
 PRODUCTS = "kllm_products.csv"
 VERSION = 1  # of the files of senbazuru.runs.cycles
 SHARE = 3  # one run in so many is for fitting
-TRAIN, HELD_OUT, GUIDE = "train", "held-out", "guide"
+TRAIN, HELD_OUT, GUIDE, JUDGE = "train", "held-out", "guide", "judge"
 GUIDE_TOKENS = 3  # of the run that showed two rules which the schedule lacked
 # Of the products that were in view when the rules for QUANTIZEs and MATMULs in a row were made.
 GUIDE_LENGTHS = (576, 1536, 2048, 4096)
@@ -46,6 +46,11 @@ def mark_of(fields: Mapping[str, Any]) -> str:
         return GUIDE
     text = json.dumps(dict(sorted(fields.items())), sort_keys=True)
     return HELD_OUT if hashlib.sha256(text.encode()).digest()[0] % SHARE else TRAIN
+
+
+def _mark(fields: Mapping[str, Any], folder: Path) -> str:
+    """``mark_of``; JUDGE of all runs in the folder of the judges."""
+    return JUDGE if folder.name == JUDGES else mark_of(fields)
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:
@@ -435,7 +440,7 @@ def save(runs: Sequence[LayerRun], folder: Path = FOLDER) -> None:
     """Write both files; a run's number joins them."""
     names = list(runs[0].fields)
     rows = [
-        {"run": n, "mark": run.mark, **run.fields, "commit": run.commit}
+        {"run": n, "mark": _mark(run.fields, folder), **run.fields, "commit": run.commit}
         for n, run in enumerate(runs)
     ]
     _write(folder / RUNS, ["run", "mark", *names, "commit"], rows)
@@ -497,7 +502,7 @@ def load_runs(folder: Path = FOLDER) -> list[LayerRun]:
         for row in rows:
             number, mark, commit = row.pop("run"), row.pop("mark"), row.pop("commit")
             fields = {name: _value(text) for name, text in row.items()}
-            if mark_of(fields) != mark:
+            if _mark(fields, folder) != mark:
                 raise ConfigError(
                     f"{folder / RUNS}: mark of run {number} must be {mark_of(fields)}, not {mark}"
                 )

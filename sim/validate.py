@@ -27,11 +27,12 @@ from sim.calibration import (
     Unit,
     fitted_runs,
     load_products,
+    load_runs,
     load_units,
 )
 from sim.engine import shown_error
 from sim.kllm.predict import predict, predict_product
-from sim.kllm.units import FITTED, Timings
+from sim.kllm.units import FITTED, JUDGES, Timings
 from sim.request_rows import Row, load_rows
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "sim.md"
@@ -63,8 +64,17 @@ class Layer:
 
 def layers(folder: Path = FOLDER) -> list[Layer]:
     """All measured layers. ConfigError: bad files of calibration, or no delays."""
+    return _predicted(fitted_runs(folder), folder)
+
+
+def judges(folder: Path = FOLDER) -> list[Layer]:
+    """Layers that no fit has seen, of another size. ConfigError: as ``layers``."""
+    return _predicted(load_runs(folder / JUDGES), folder)
+
+
+def _predicted(runs: Sequence[LayerRun], folder: Path) -> list[Layer]:
     timings, made = Timings.fitted(folder), []
-    for run in fitted_runs(folder):
+    for run in runs:
         whole, kinds = predict(run, timings)
         both = {name: (measured, kinds[name]) for name, measured in run.opcodes().items()}
         made.append(Layer(run, whole, both))
@@ -168,14 +178,13 @@ def _summary(found: Sequence[Layer], made: Sequence[Product]) -> str:
 
 
 def _kinds(found: Sequence[Layer]) -> str:
-    """Tabulates by kind of command, held-out layers: cycles of a layer, mean and worst error."""
-    held = [each for each in found if each.run.mark == HELD_OUT]
-    if not held:
+    """Tabulates by kind of command: cycles of a layer, mean and worst error."""
+    if not found:
         return _NONE
-    names = sorted({name for each in held for name in each.kinds})
+    names = sorted({name for each in found for name in each.kinds})
     rows = []
     for name in names:
-        pairs = [each.kinds[name] for each in held if name in each.kinds]
+        pairs = [each.kinds[name] for each in found if name in each.kinds]
         errors = [made / measured - 1 for measured, made in pairs]
         rows.append(
             [
@@ -217,17 +226,39 @@ def _requests(rows: Sequence[Row]) -> str:
     return table([*headings, "mean error of words alone"], made)
 
 
+def _judges(found: Sequence[Layer]) -> str:
+    """Tabulates layers that no fit has seen, with the kind of command that is most off."""
+    rows = []
+    for each in found:
+        name, error = each.worst()
+        fields = each.run.fields
+        rows.append(
+            [
+                fields["tokens"], fields["context"], each.run.total, round(each.predicted),
+                f"{100 * each.error:+.2f} %", f"{name} {_percent(error)}",
+            ]
+        )  # fmt: skip
+    headings = ["tokens", "cached tokens", "measured", "predicted", "error", "worst kind"]
+    return table(headings, rows) if rows else _NONE
+
+
 def sections(
-    found: Sequence[Layer], made: Sequence[Product], units: Sequence[Unit], rows: Sequence[Row]
+    found: Sequence[Layer],
+    made: Sequence[Product],
+    units: Sequence[Unit],
+    rows: Sequence[Row],
+    judged: Sequence[Layer] = (),
 ) -> dict[str, str]:
     """The sections of the page, by marker."""
     return {
+        "sim_validate_judges": _judges(judged),
         "sim_validate_requests": _requests(rows),
         "sim_validate_units": _units(units),
         "sim_validate": _summary(found, made),
         "sim_validate_products": _products(made),
         "sim_validate_layers": _runs(found),
-        "sim_validate_kinds": _kinds(found),
+        "sim_validate_kinds": _kinds([each for each in found if each.run.mark == HELD_OUT]),
+        "sim_validate_judge_kinds": _kinds(judged),
     }
 
 
@@ -258,7 +289,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         found, units = layers(options.folder), load_units(options.folder)
         made = products(options.folder)
-        texts = sections(found, made, units, load_rows(options.folder))
+        texts = sections(
+            found, made, units, load_rows(options.folder), judges(options.folder)
+        )
     except (ConfigError, ArithmeticError) as error:
         print(f"sim.validate: {shown_error(error)}", file=sys.stderr)
         return 2

@@ -42,7 +42,7 @@ from sim.energy.table import event_table
 from sim.engine import Engine
 from sim.hardware import Hardware
 from sim.kllm.schedule import Placed, Timeline, timeline
-from sim.kllm.units import CommandCycles, Timings, Units, fit_of
+from sim.kllm.units import CommandCycles, Timings, Units, measured_ranges
 from sim.model import Model
 from sim.sampling import sampled
 from sim.work import Part, Pass
@@ -427,7 +427,7 @@ class Kllm(Engine):
         )
 
     def _outside(self, model: Model, step: Pass) -> tuple[str, ...]:
-        """Numbers that lie outside those of the layers that the delays were fitted on."""
+        """Numbers that lie outside those of the layers that were measured."""
         longest = max((part.context for part in step.parts), default=0)
         numbers = {
             "lanes": self.machine.lanes,
@@ -436,9 +436,9 @@ class Kllm(Engine):
             "hidden": model.hidden,
             "context": longest,
         }
-        known = fit_of().ranges
+        known = measured_ranges()
         found = [
-            f"{name} {value}, fitted on {known[name][0]}..{known[name][1]}"
+            f"{name} {value}, measured at {known[name][0]}..{known[name][1]}"
             for name, value in numbers.items()
             if name != "context" and not known[name][0] <= value <= known[name][1]
         ]

@@ -61,6 +61,7 @@ QUANTIZE_READS = 5
 _SCALES = 2  # groups whose scales a weight buffer holds
 LANE_BEATS = 10  # of weights that a lane holds: 8 in its queue, 2 in registers
 RANGED = ("lanes", "ports", "latency", "hidden", "context")  # of the runs of a fit
+JUDGES, RANGES = "judges", "ranges.json"  # of runs that no fit may use
 # Delays that ``python -m sim.calibrate --fit`` finds.
 FITTED = ("load", "lanes", "start", "finish", "turn", "overlap", "status", "read", "read_word")
 
@@ -222,6 +223,24 @@ class Fit:
 def fit_of(folder: Path = _FOLDER) -> Fit:
     """ConfigError: as ``fitted``."""
     return _fitted(folder)[0]
+
+
+def measured_ranges(folder: Path = _FOLDER) -> Mapping[str, tuple[int, int]]:
+    """Least and largest of the numbers of ``RANGED``: of the runs of the fit and of the judges.
+
+    ConfigError: as ``fitted``; odd ranges of the judges.
+    """
+    known, file = fit_of(folder).ranges, folder / JUDGES / RANGES
+    if not file.exists():
+        return known
+    try:
+        judged = json.loads(file.read_text())
+        return {
+            name: (min(low, int(judged[name][0])), max(high, int(judged[name][1])))
+            for name, (low, high) in known.items()
+        }
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ConfigError(f"{file}: no ranges of sim.calibrate --judge: {error!r}") from None
 
 
 def _fitted(folder: Path) -> tuple[Fit, dict[str, Any]]:
