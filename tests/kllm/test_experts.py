@@ -318,6 +318,8 @@ def test_what_the_compiler_refuses() -> None:
         layer_program(shape, LayerOptions(), PLAIN)
     with pytest.raises(ConfigError, match="and parts 1, not 96 in 3 parts"):
         layer_program(shape, LayerOptions(parts=3), LARGE)
+    with pytest.raises(ConfigError, match="norm_places must be before with experts, not 'both'"):
+        dataclasses.replace(shape, norm_places="both")
     many = dataclasses.replace(shape, experts=300)
     with pytest.raises(ConfigError, match=r"softmax_elements must be 300 for this layer, not 256"):
         layer_program(many, LayerOptions(), LARGE)
