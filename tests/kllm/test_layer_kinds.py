@@ -335,7 +335,7 @@ def test_a_calibrated_layer_is_what_the_method_measures(name: str) -> None:
 
     K and V are Oaken's in both. A rounding may move an index: so, some token. Shown to fail:
     without the factor of what a layer adds; without the order of a head's elements; q's norm with
-    another epsilon than k's; without the images of the router.
+    another epsilon than k's. And: without the images of the router.
     """
     model = random_model(KINDS[name])
     method = KllmPlain(glu="exact", center=True, rotate=True, tokens=64)
