@@ -309,7 +309,8 @@ def test_biases_of_experts_and_router() -> None:
         run = run_layer(compiled, *given, [cached])
         real = seen["y"][new] - inputs.x[new]
         errors.append(float((run.value - seen["y"][new]).norm() / real.norm()))
-    assert min(errors) < 0.2, errors  # of 4 bits; 0.9 without one of the biases
+    # Of 4 bits. Without a bias one is above 0.4; without the router's other experts are chosen.
+    assert max(errors) < 0.2, errors
 
 
 def test_what_the_compiler_refuses() -> None:
