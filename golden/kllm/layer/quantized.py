@@ -41,8 +41,9 @@ from golden.oaken.thresholds import intervals_of, window_bounds
 
 @dataclasses.dataclass(frozen=True)
 class QuantizedLayer:
-    """weight: by matmul (fused or not), and images of the router; codebook: of each activation in ``used_sites``.
+    """weight: by matmul (fused or not), and by image of the router.
 
+    codebook: of each activation in ``used_sites``.
     thresholds: (2, 4) FP16 words, Oaken's for K and for V.
     offset: (kv_heads, head_size) FP16 words that K gets after RoPE, with ``options.center``; +0
         where a cap or sinks of the scores would see it.
