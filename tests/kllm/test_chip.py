@@ -245,6 +245,8 @@ def test_a_machine_without_caps(tmp_path, monkeypatch, capsys):
                             "final_logit_softcapping": None})  # fmt: skip
     with pytest.raises(ConfigError, match=r"LayerShape.cap must be 0 or 0.000976562..16384, not"):
         chip_layer(made, 1)
+
+
 MIXED = {"num_local_experts": 4, "num_experts_per_tok": 2}
 
 

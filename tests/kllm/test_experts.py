@@ -309,7 +309,8 @@ def test_biases_of_experts_and_router() -> None:
         run = run_layer(compiled, *given, [cached])
         real = seen["y"][new] - inputs.x[new]
         errors.append(float((run.value - seen["y"][new]).norm() / real.norm()))
-    assert min(errors) < 0.2, errors  # of 4 bits; 0.9 without one of the biases
+    # Of 4 bits. Without a bias one is above 0.4; without the router's other experts are chosen.
+    assert max(errors) < 0.2, errors
 
 
 def test_what_the_compiler_refuses() -> None:
@@ -318,6 +319,8 @@ def test_what_the_compiler_refuses() -> None:
         layer_program(shape, LayerOptions(), PLAIN)
     with pytest.raises(ConfigError, match="and parts 1, not 96 in 3 parts"):
         layer_program(shape, LayerOptions(parts=3), LARGE)
+    with pytest.raises(ConfigError, match="norm_places must be before with experts, not 'both'"):
+        dataclasses.replace(shape, norm_places="both")
     many = dataclasses.replace(shape, experts=300)
     with pytest.raises(ConfigError, match=r"softmax_elements must be 300 for this layer, not 256"):
         layer_program(many, LayerOptions(), LARGE)

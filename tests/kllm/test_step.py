@@ -21,11 +21,12 @@ from golden.fp16.ops import float_from_bits
 from golden.kllm.assembler import Assembler, AssemblyError, assemble, disassemble
 from golden.kllm.cache import Place
 from golden.kllm.config import MACHINES, VectorShape
-from golden.kllm.isa import COMMANDS, CommandStatus, Index, Opcode, Unit, encode
+from golden.kllm.isa import COMMAND_WORDS, COMMANDS, CommandStatus, Index, Opcode, Unit, encode
 from golden.kllm.layer.layout import Job
 from golden.kllm.machine import Machine
 from golden.kllm.model.host import ModelHost
-from golden.kllm.model.program import pass_program, pieces, step_program
+from golden.kllm.model.host_image import StepPrograms
+from golden.kllm.model.program import largest_chunk, pass_program, pieces, step_program
 from golden.oaken.kv_engine import Request
 from golden.paging.format import Op
 from tests.kllm import model_example as example
@@ -240,3 +241,20 @@ def test_a_step_stops_at_a_failed_command() -> None:
 def test_refused_steps(arguments: tuple[int, ...], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         step_program(example.image().layout, *arguments)
+
+
+def test_a_step_of_too_many_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No step that the machine could not fetch: a host has those of fewer tokens.
+
+    Shown to fail: ``ValueError`` of the host's image, which then has no program at all.
+    """
+    layout = example.image().layout
+    counts = {n: len(step_program(layout, n).words) // COMMAND_WORDS for n in (1, 2, 3, 4)}
+    most = counts[2]
+    monkeypatch.setattr("golden.kllm.model.program.PROGRAM_MAX", most)
+    wanted = f"a step of 3 tokens must have at most {most} commands, not {counts[3]}"
+    with pytest.raises(ConfigError, match=wanted):
+        step_program(layout, 3)
+    fit = [tokens for tokens, count in counts.items() if count <= most]
+    assert [tokens for tokens, ids in StepPrograms(layout).pairs() if ids == tokens] == fit
+    assert largest_chunk(layout, 3, 0, steps=True) == 2

@@ -72,6 +72,8 @@ class LayerShape(Config):
         if self.cap and not CAP_RANGE[0] <= self.cap <= CAP_RANGE[1]:
             self._refuse("cap", f"0 or {CAP_RANGE[0]:g}..{CAP_RANGE[1]:g}")
         self._check_range("active", min(self.experts, 1), self.experts)
+        if self.experts and self.norm_places != "before":  # the lanes hold an expert's codebook
+            self._refuse("norm_places", "before with experts")
         object.__setattr__(self, "biases", tuple(self.biases))
         if not set(self.biases) <= set(self.linears):
             self._refuse("biases", f"of {', '.join(self.linears)}")

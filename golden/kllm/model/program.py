@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from golden.config import ConfigError
 from golden.kllm.assembler import Assembler, AssemblyError, Vector
-from golden.kllm.isa import COMMAND_WORDS, Index, row_count
+from golden.kllm.isa import COMMAND_WORDS, PROGRAM_MAX, Index, row_count
 from golden.kllm.layer.layout import Job
 from golden.kllm.layer.program import (
     Group,
@@ -94,8 +94,8 @@ class StepProgram:
 def step_program(layout: ModelLayout, tokens: int = 1, logits: int | None = None) -> StepProgram:
     """logits: None: all. A prompt's tokens are places of one sequence, and one of them chooses.
 
-    ConfigError: a machine that has no room for a layer or for ``tokens`` places; AssemblyError: no
-    rows or slots left.
+    ConfigError: a machine that has no room for a layer or for ``tokens`` places, or more commands
+    than a program may have; AssemblyError: no rows or slots left.
     """
     shape, config = layout.shape, layout.config
     logits = tokens if logits is None else logits
@@ -120,7 +120,13 @@ def step_program(layout: ModelLayout, tokens: int = 1, logits: int | None = None
         last = Vector(x.row + (tokens - logits) * x.stride, x.length, logits, x.stride)
         results = HeadResults(logits=False, place=tokens - logits)
         head_commands(asm, shape.layer, layout.head, logits, HEAD_SHARE, last, results)
-    return StepProgram(layout, tokens, logits, asm.words())
+    words = asm.words()
+    if len(words) > PROGRAM_MAX * COMMAND_WORDS:  # experts take commands for each token
+        raise ConfigError(
+            f"a step of {tokens} tokens must have at most {PROGRAM_MAX} commands, "
+            f"not {len(words) // COMMAND_WORDS}"
+        )
+    return StepProgram(layout, tokens, logits, words)
 
 
 def _layers(

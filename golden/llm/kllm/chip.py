@@ -76,6 +76,8 @@ def chip_layer(decoder: Decoder, tokens: int, number: int = 0) -> LayerShape:
 def is_local(decoder: Decoder, number: int) -> bool:
     """Whether a layer has angles of another base than the layers without a window."""
     return decoder.rope_local is not None and decoder.window_of(number) > 0
+
+
 def _experts(decoder: Decoder) -> dict[str, Any]:
     """Fields of LayerShape of a decoder with experts."""
     if decoder.experts == 1:

@@ -21,6 +21,7 @@ from hdl.stream.queue import queue
 
 _AHEAD = 4  # tokens whose reads are requested before their rows are written
 
+
 def place_reader() -> dict:
     """A reader of the batch: ``entry`` is that of place ``index``, in the same cycle."""
     return {
