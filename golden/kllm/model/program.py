@@ -94,8 +94,8 @@ class StepProgram:
 def step_program(layout: ModelLayout, tokens: int = 1, logits: int | None = None) -> StepProgram:
     """logits: None: all. A prompt's tokens are places of one sequence, and one of them chooses.
 
-    ConfigError: a machine that has no room for a layer or for ``tokens`` places, or more commands
-    than a program may have; AssemblyError: no rows or slots left.
+    ConfigError: a machine that has no room for a layer or for ``tokens`` places. Or the program
+    has more commands than one may have. AssemblyError: no rows or slots left.
     """
     shape, config = layout.shape, layout.config
     logits = tokens if logits is None else logits
