@@ -632,7 +632,7 @@ def test_a_refused_point_has_a_reason(tmp_path, capsys):
     options = [str(file), "-o", str(tmp_path / "o"), "--csv", str(table), "--workers", "1"]
     assert sweep.main(options) == 0
     assert "12 points, 6 refused" in capsys.readouterr().out
-    assert "has no program for experts" in table.read_text()
+    assert "MachineConfig.slot.elements must be 14336 for this layer" in table.read_text()
 
 
 def test_a_point_that_fails_has_a_reason(tmp_path, capsys, monkeypatch):
