@@ -106,7 +106,7 @@ def test_delays_are_those_of_the_blocks():
 
 @pytest.mark.parametrize(("length", "k"), [(4, 2), (16, 3), (40, 2), (128, 8), (20, 8)])
 def test_entering_is_a_mean(length, k):
-    """Of elements in random order, as many are among the best of those so far."""
+    """Elements in random order have as many among the best of those so far, row by row."""
     draw, total, times = random.Random(3), 0, 4000
     for _ in range(times):
         order = draw.sample(range(length), length)
