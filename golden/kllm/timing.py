@@ -61,6 +61,33 @@ def slot_fill(bits_a: int, slots: int, function: int) -> int:
     return max(entries + function, (slots - 1) * 2 * entries) + 1
 
 
+def loader() -> Timing:
+    """The memory's latency is not included."""
+    return Timing(latency=2, start="command", end="read", unit="row")
+
+
+def load_at(has_choices: bool) -> Timing:
+    """has_choices: the block reads choices, a cycle before it knows a token's entry."""
+    look = int(has_choices)
+    return Timing(
+        latency=4 + look,
+        start="command",
+        end="read",
+        unit="row",
+        delays=(("from a token's request to the next one's", 3 + look),),
+    )
+
+
+def choice_cycles(k: int, rows: float, tokens: int, answer: int = 2) -> float:
+    """Cycles from a TOP_K that leaves ``k`` choices of each token to its status.
+
+    rows : the sum over a token's rows of max(n, 1), n the elements that enter its list
+    answer : cycles after which the memory answers
+    """
+    token = rows + k + 3
+    return answer + 2 + token + (tokens - 1) * token
+
+
 def result_rows(width: int, functions: int = 1) -> Timing:
     """``width`` elements per cycle, ``functions`` of those that come as elements."""
     return Timing(

@@ -1,8 +1,9 @@
 """KLLM: the cycles of its own programs, on memories of the file's speed.
 
 A step of decoding runs the program of golden.kllm.layer.program. It takes as many sequences as the
-vector memory, the slots and the batch hold. Each program reads the weights once. Prefill runs the
-same programs with tokens that follow each other.
+vector memory, the slots and the batch hold. Each program reads the weights once, but for those of
+experts, which it reads for each token that passes them. Prefill runs the same programs with tokens
+that follow each other.
 
 The unit CACHE is built for the heads of the model: APPEND writes K and V to Oaken's pages, ATTEND
 attends to them. x stays in the vector memory from layer to layer. The host reads the logits of the
@@ -14,14 +15,14 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from golden.config import Config, ConfigError, bounded, choice, flag
 from golden.kllm.config import MACHINES, MachineConfig
-from golden.kllm.flow import GLU, matmuls
+from golden.kllm.flow import GLU, NETWORK, ROUTER, matmuls
 from golden.kllm.format import activation_entry_bits
 from golden.kllm.isa import ROW_ELEMENTS, Opcode, Unit
-from golden.kllm.layer.layout import matmul_of
+from golden.kllm.layer.layout import BASE, ROUTER_IMAGES, matmul_of
 from golden.kllm.layer.program import (
     LayerProgram,
     check_room,
@@ -30,7 +31,7 @@ from golden.kllm.layer.program import (
     linear_sizes,
 )
 from golden.kllm.layer.shape import LayerOptions, LayerShape, network_parts
-from golden.llm.kllm.chip import check_no_experts, check_no_windows, chip_layer
+from golden.llm.kllm.chip import check_no_windows, chip_layer
 from golden.oaken.config import CacheConfig, KvShape
 from golden.oaken.format import record_bytes
 from sim.constant import Interval
@@ -49,15 +50,18 @@ from sim.work import Part, Pass
 
 _OPERATION = {
     Opcode.LOAD: "load",
+    Opcode.LOAD_AT: "load",
     Opcode.LANE_CODEBOOK: "codebooks",
+    Opcode.WEIGHT_BASE: "codebooks",
     Opcode.ACTIVATION_CODEBOOK: "quantize",
     Opcode.QUANTIZE: "quantize",
     Opcode.QUANTIZE_INTEGER: "quantize",
     Opcode.READ: "read",
+    Opcode.TOP_K: "router",
     Opcode.APPEND: "attention",
     Opcode.ATTEND: "attention",
 }  # others are functions, but for MATMUL
-_LOADED = {"codebook": "weights", "packet": "weights"}
+_LOADED = dict.fromkeys(("codebook", "packet", BASE), "weights")
 _ROW_BYTES = 2 * ROW_ELEMENTS
 _PARTS_MAX = 8  # of a network: more are tried for no model
 _PLACES = 64  # of the batch, the most that a machine has
@@ -213,18 +217,16 @@ class Kllm(Engine):
     def shape(model: Model, tokens: int = 1) -> LayerShape:
         """The layer of a model; ConfigError: KLLM cannot run it on sequences of ``tokens``."""
         check_no_windows(model, tokens)
-        layer = chip_layer(model, tokens)
-        check_no_experts(model)
-        return layer
+        return chip_layer(model, tokens)
 
     def machine_of(self, shape: LayerShape) -> MachineConfig:
-        """The machine with a unit CACHE for the heads of a layer, and with its function.
+        """The machine with a unit CACHE for the heads of a layer, its function and its choices.
 
         ConfigError: it has none such.
         """
         return dataclasses.replace(
             self.machine, batch=_PLACES, cache=self._cache_of(shape), queries=shape.group,
-            engines=self._engines_of(shape), extra=shape.extra,
+            engines=self._engines_of(shape), extra=shape.extra, experts=shape.active,
         )  # fmt: skip
 
     def _engines_of(self, shape: LayerShape) -> int:
@@ -262,19 +264,31 @@ class Kllm(Engine):
         return self.machine.image_words(length, outputs) * ports.ports * ports.bits / 8
 
     def _matmuls(self, shape: LayerShape) -> Mapping[str, Sequence[str]]:
-        return matmuls(self.settings.fuse, shape.intermediate, shape.gated)
+        router = {ROUTER: (ROUTER,)} if shape.experts else {}
+        return {**matmuls(self.settings.fuse, shape.intermediate, shape.gated), **router}
 
-    def _matrices(self, shape: LayerShape) -> dict[str, tuple[int, int]]:
-        """Inputs and outputs of each matrix of a layer, fused ones together."""
+    def _matrices(self, shape: LayerShape) -> dict[str, "_Matrix"]:
+        """Each matrix of a layer, fused ones together; of the network, that of an expert."""
         sizes = linear_sizes(shape)
-        return {
-            name: (sizes[members[0]][0], sum(sizes[each][1] for each in members))
-            for name, members in self._matmuls(shape).items()
-        }
+        found = {}
+        for name, members in self._matmuls(shape).items():
+            is_of_expert = bool(shape.experts) and members[0] in NETWORK
+            images = ROUTER_IMAGES if name == ROUTER else 1
+            found[name] = _Matrix(
+                inputs=sizes[members[0]][0],
+                outputs=sum(sizes[each][1] for each in members),
+                stored=shape.experts if is_of_expert else images,
+                used=shape.active if is_of_expert else images,
+                by_token=is_of_expert,
+            )
+        return found
+
+    def _matrix_bytes(self, matrix: "_Matrix") -> float:
+        return self._image_bytes(matrix.inputs, matrix.outputs)
 
     def weight_bytes(self, model: Model) -> float:
         matrices = self._matrices(self.shape(model)).values()
-        layer = sum(self._image_bytes(inputs, outputs) for inputs, outputs in matrices)
+        layer = sum(each.stored * self._matrix_bytes(each) for each in matrices)
         head = self._image_bytes(model.hidden, model.vocabulary)
         embeddings = 2.0 * model.hidden * model.vocabulary  # FP16, a row for each token
         return model.layers * layer + head + embeddings
@@ -351,7 +365,9 @@ class Kllm(Engine):
         """
         shape, refusal = self.shape(model), ""
         each = 2 if self.settings.glu == "index" else 1  # slots of a token
-        largest = min(most, self.settings.chunk or self.machine.slots // each, _PLACES)
+        slots = self.machine.slots
+        room = slots - each if shape.experts else slots // each  # experts: of one at a time
+        largest = min(most, self.settings.chunk or room, _PLACES)
         for tokens in range(max(1, largest), 0, -1):
             made = shares(tokens)
             try:
@@ -505,8 +521,8 @@ class Kllm(Engine):
     def _macs(self, shape: LayerShape, tokens: int, context: int, separate: bool) -> dict[str, int]:
         """Products that are added up, by operation, of one layer; the lanes select them."""
         made = {
-            name: tokens * inputs * outputs
-            for name, (inputs, outputs) in self._matrices(shape).items()
+            name: tokens * each.used * each.inputs * each.outputs
+            for name, each in self._matrices(shape).items()
         }
         attended = _attended(tokens, context, separate)
         made["attention"] = 2 * attended * shape.heads * shape.head_size
@@ -515,10 +531,13 @@ class Kllm(Engine):
     def _traffic(
         self, shape: LayerShape, tokens: int, context: int, separate: bool
     ) -> dict[str, dict[str, float]]:
-        """Bytes of the memories by operation, of one layer, LOADs apart; a scale has 2."""
+        """Bytes of the memories by operation, of one layer, LOADs apart; a scale has 2.
+
+        The experts of each token are read for it alone.
+        """
         made: dict[str, dict[str, float]] = {
-            name: {"weights": self._image_bytes(*size)}
-            for name, size in self._matrices(shape).items()
+            name: {"weights": each.reads(tokens) * self._matrix_bytes(each)}
+            for name, each in self._matrices(shape).items()
         }
         count, size = self._record_bytes(shape)
         made["attention"] = {
@@ -565,6 +584,24 @@ class Kllm(Engine):
             "sram": constants["sram_power"].interval * cost.seconds,
             "core": constants["core_power"].interval * cost.seconds,
         }
+
+
+class _Matrix(NamedTuple):
+    """A matrix of a layer.
+
+    stored : images in the memory, of all experts
+    used : of them, by a token; by_token: a program reads them for each token
+    """
+
+    inputs: int
+    outputs: int
+    stored: int
+    used: int
+    by_token: bool
+
+    def reads(self, tokens: int) -> int:
+        """Images that a program of so many tokens reads."""
+        return self.used * (tokens if self.by_token else 1)
 
 
 def _attended(tokens: int, context: int, separate: bool) -> int:
@@ -615,12 +652,12 @@ class _Ran:
 
 
 def _loaded(program: LayerProgram, line: Timeline) -> tuple[tuple[str, float], ...]:
-    """Codebooks and packets count as weights, others as activations."""
+    """Codebooks, packets and bases count as weights, others as activations."""
     places = sorted((first, name) for name, (first, _) in program.layout.place.items())
     firsts = [first for first, _ in places]
     found: dict[str, float] = {}
     for each in line.placed:
-        if each.opcode == Opcode.LOAD:
+        if each.rows:
             place = bisect.bisect_right(firsts, each.address) - 1
             name = places[place][1].rstrip("0123456789.")
             what = _LOADED.get(name.partition(".")[0], "activations")

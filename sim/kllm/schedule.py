@@ -35,7 +35,7 @@ from golden.kllm.isa import (
     row_count,
 )
 from golden.kllm.timing import dispatcher
-from sim.kllm.units import CommandCycles, read_words, slot_words
+from sim.kllm.units import CommandCycles, read_words, rows_loaded, slot_words
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Placed:
     since : when that was: the end of ``cause``, or its begin, which made room in a queue
     bound : cycles that golden.kllm.bounds gives
     words : of a port, that a MATMUL reads; address : of its weights, or of what a LOAD reads
-    rows : of a LOAD
+    rows : of a LOAD or LOAD_AT, read of the data memory
     certain : when commands of another unit may lean on it, and begin before its end
     group : cycles from its rows of a group to those of the next; 0: they come one by one
     compute : cycles of its lanes
@@ -401,7 +401,7 @@ def timeline(words: Sequence[int], cycles: CommandCycles, first: dict[Unit, int]
             Placed(
                 opcode, unit, begin, end, by, at, cycles.bound(opcode, o), port_words,
                 o.get("address", o.get("weights", 0)), compute, rate, looked,
-                o["rows"] if opcode == Opcode.LOAD else 0, until, spare, certain, group,
+                rows_loaded(opcode, o), until, spare, certain, group,
             )
         )  # fmt: skip
         if on is not None and unit == Unit.QUANTIZE:

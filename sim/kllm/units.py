@@ -6,10 +6,14 @@
 | BINARY, ROTARY, SOFTMAX, FUNCTION, GLU, ACTIVATE, AXPY | golden.kllm.timing.FunctionCycles |
 | MATMUL | golden.kllm.timing.lane_cycles of its jobs, and words of the ports |
 | APPEND, ATTEND | golden.kllm.timing.CacheCycles |
-| LOAD, READ, READ_SLOT, LANE_CODEBOOK | golden.kllm.bounds and the delays of ``Timings`` |
+| LOAD, READ, READ_SLOT | golden.kllm.bounds and the delays of ``Timings`` |
+| LANE_CODEBOOK, WEIGHT_BASE | the same |
+| LOAD_AT | golden.kllm.timing.load_at, and the delays of a LOAD |
+| TOP_K that leaves choices | golden.kllm.timing.choice_cycles |
 
 Outliers lie anywhere in a token. The model spreads them evenly over rows, so those of a row follow
-a binomial distribution, and it takes the mean of what they cost.
+a binomial distribution, and it takes the mean of what they cost. The best elements of a TOP_K lie
+anywhere too: ``entering`` is a mean.
 """
 
 import dataclasses
@@ -30,6 +34,7 @@ from golden.kllm.format import groups, integer_digits
 from golden.kllm.isa import (
     ROW_ELEMENTS,
     Function,
+    Index,
     MatmulMode,
     Norm,
     Opcode,
@@ -43,7 +48,10 @@ from golden.kllm.timing import (
     LaneJob,
     LaneTiming,
     QuantizerCycles,
+    choice_cycles,
     lane_cycles,
+    load_at,
+    loader,
     matmul_supply,
     matmul_ticket,
     orizuru,
@@ -304,10 +312,12 @@ class CommandCycles:
         if opcode == Opcode.LOAD:
             return t.load + t.latency + o["rows"]
         if opcode == Opcode.LOAD_AT:
-            return t.load + t.latency + o["rows"] * o["tokens"]
+            return self._load_at(o)
+        if opcode == Opcode.TOP_K and o["route"]:
+            return choice_cycles(o["route"], entering(o["length"], o["route"]), o["tokens"])
         if opcode == Opcode.TOP_K:
             return t.read + row_count(o["length"]) * o["tokens"]
-        if opcode == Opcode.LANE_CODEBOOK:
+        if opcode in (Opcode.LANE_CODEBOOK, Opcode.WEIGHT_BASE):
             return t.lanes + self.bound(opcode, o)
         if opcode == Opcode.ACTIVATION_CODEBOOK:
             return self.quantizer.codebook()
@@ -326,6 +336,14 @@ class CommandCycles:
             words = read_words(opcode, o)
             return t.read + math.ceil(t.read_word * words) if words else readback().latency
         return self._function(opcode, o)
+
+    def _load_at(self, o: Operands) -> float:
+        """The entries of the tokens follow each other; the word of a choice is not read."""
+        ((_, apart),) = (timing := load_at(bool(self.machine.experts))).delays
+        later = timing.latency - loader().latency
+        reads = 0 if o["index"] == Index.CHOICE_VALUE else self.timings.latency
+        more = (o["tokens"] - 1) * max(o["rows"], apart)
+        return self.timings.load + later + reads + o["rows"] + more
 
     def attended(self, o: Operands) -> list[int]:
         """Tokens that each place of an ATTEND attends to."""
@@ -359,6 +377,8 @@ class CommandCycles:
             return rows
         if opcode == Opcode.LANE_CODEBOOK:
             return row_count(self.machine.kmeans_words)
+        if opcode == Opcode.WEIGHT_BASE:
+            return 1
         if opcode in (Opcode.APPEND, Opcode.ATTEND, Opcode.TOP_K):
             return self.bound(opcode, o)
         return o["rows"] if opcode == Opcode.READ else 0
@@ -535,8 +555,30 @@ class CommandCycles:
 def read_words(opcode: Opcode, o: Operands) -> int:
     """Words that a command of READ gives; ``words`` of READ_SLOT is ``slot_words``."""
     if opcode == Opcode.TOP_K:
-        return o["tokens"] * o["end"]
+        return 0 if o["route"] else o["tokens"] * o["end"]
     return 8 * o["rows"] if opcode == Opcode.READ else o["words"]
+
+
+def rows_loaded(opcode: Opcode, o: Operands) -> int:
+    """Rows that a command of LOAD reads of the data memory."""
+    if opcode == Opcode.LOAD:
+        return o["rows"]
+    if opcode == Opcode.LOAD_AT and o["index"] != Index.CHOICE_VALUE:
+        return o["rows"] * o["tokens"]
+    return 0
+
+
+def entering(length: int, k: int) -> float:
+    """The sum over a token's rows of max(n, 1), n of its elements among the ``k`` best so far.
+
+    It is a mean, where each order of the elements is as likely as another.
+    """
+    total = 0.0
+    for first in range(0, length, ROW_ELEMENTS):
+        count = min(first + ROW_ELEMENTS, length)
+        best = min(k, count)
+        total += best * (count - first) / count + math.comb(first, best) / math.comb(count, best)
+    return total
 
 
 def slot_words(o: Operands) -> int:

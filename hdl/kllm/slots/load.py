@@ -10,7 +10,7 @@ from golden.config import Config, bounded, nested
 from golden.fp16.format import FP16
 from golden.kllm.config import VectorShape
 from golden.kllm.isa import ROW_BYTES, CommandStatus, Opcode
-from golden.timing import Timing
+from golden.kllm.timing import loader
 from hdl.block import Block, Tier
 from hdl.children import add
 from hdl.kllm.engine import command_stream, operand, row_write_layout, status_stream
@@ -95,7 +95,7 @@ class KllmLoad(Block):
             },
         )
 
-    timing = Timing(latency=2, start="command", end="read", unit="row")
+    timing = loader()
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -10,6 +10,7 @@ from golden.config import Config, bounded, nested
 from golden.fp16.format import FP16
 from golden.kllm.config import VectorShape
 from golden.kllm.isa import ROW_BYTES, CommandStatus, Index, Opcode
+from golden.kllm.timing import load_at
 from golden.timing import Timing
 from hdl.block import Block, FieldOf, Tier
 from hdl.kinds import NUMBER, index_of
@@ -129,7 +130,7 @@ class KllmLoadAt(Block):
     @property
     def timing(self) -> Timing:
         """A token whose entry has fewer rows than 3 takes 3 cycles, and with ``experts`` 4."""
-        return Timing(latency=self.config.latency, start="command", end="read", unit="row")
+        return load_at(bool(self.config.experts))
 
     def elaborate(self, platform) -> Module:
         m = Module()
