@@ -401,9 +401,9 @@ def test_energy_grows_with_the_work(number, seed):
         for name in ("cache", "sram", "clock", "leakage", "dram", "lanes"):
             assert other.energy[name].value >= one.energy[name].value, name
     # Each of the sequences has its own products, by layer and by head.
-    expected = count * sum(inputs * outputs for inputs, outputs in (
-        *ENGINE._matrices(ENGINE.shape(MODEL)).values(),
-    )) * MODEL.layers  # fmt: skip
+    expected = count * sum(
+        each.inputs * each.outputs for each in ENGINE._matrices(ENGINE.shape(MODEL)).values()
+    ) * MODEL.layers  # fmt: skip
     assert one.events["lanes: lane product"] >= expected + count * MODEL.hidden * MODEL.vocabulary
     assert one.events["lanes: lane product"] < 1.3 * (
         expected + count * MODEL.hidden * MODEL.vocabulary
@@ -415,9 +415,9 @@ def test_energy_grows_with_the_work(number, seed):
 def test_heads_of_several_programs():
     """Twelve sequences take two programs of the head: all logits have their products."""
     found = ENGINE.cost(MODEL, Pass.decode(12, 5)).events["lanes: lane product"]
-    layers = sum(inputs * outputs for inputs, outputs in (
-        *ENGINE._matrices(ENGINE.shape(MODEL)).values(),
-    )) * MODEL.layers  # fmt: skip
+    layers = sum(
+        each.inputs * each.outputs for each in ENGINE._matrices(ENGINE.shape(MODEL)).values()
+    ) * MODEL.layers  # fmt: skip
     assert found >= 12 * (layers + MODEL.hidden * MODEL.vocabulary)
 
 

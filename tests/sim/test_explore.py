@@ -426,14 +426,14 @@ def test_a_table(tmp_path, capsys):
 
 def test_a_chip_that_cannot(tmp_path, capsys):
     """It has a line with the simulator's reason, and all others keep theirs."""
-    options = ["--model", "mixtral-8x7b", *FEW[2:], "--no-page", "--cache", str(tmp_path)]
+    options = ["--model", "opt-6.7b", *FEW[2:], "--no-page", "--cache", str(tmp_path)]
     assert command.main([*options, "--hw", "kllm-a4", "oaken-lpddr"]) == 0
     out = capsys.readouterr().out
     with pytest.raises(ConfigError) as error:
-        sim_run.run("kllm-a4", "mixtral-8x7b", 1, 64, 4)
+        sim_run.run("kllm-a4", "opt-6.7b", 1, 64, 4)
     assert f"kllm-a4 cannot: {error.value}" in " ".join(out.split())
     assert "oaken-lpddr " in out
-    assert "no row of mixtral-8x7b for" in out
+    assert "no row of opt-6.7b for" in out
     assert "python -m golden.llm.eval --model FOLDER --method fp32 " in out
 
 
