@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from sim.constant import Interval
 
@@ -37,6 +38,15 @@ class Spent:
         return most[0] - most[1] if len(most) > 1 else (most[0] if most else 0.0)
 
 
+class Totals(NamedTuple):
+    """The sums of a Cost. energy: joules, lowest, used, highest; None: the cost states none."""
+
+    seconds: float
+    bytes: float
+    energy: tuple[float, float, float] | None
+    extrapolated: tuple[str, ...] = ()
+
+
 @dataclasses.dataclass(frozen=True)
 class Cost:
     """A pass, or many: ``spent`` by operation in order, ``energy`` in joules by ENERGY.
@@ -70,6 +80,12 @@ class Cost:
         for each in self.energy.values():
             found = found + each
         return found
+
+
+def totals_of(cost: Cost) -> Totals:
+    joules = cost.joules
+    energy = (joules.low, joules.value, joules.high) if cost.energy else None
+    return Totals(cost.seconds, cost.bytes, energy, cost.extrapolated)
 
 
 def _scaled(spent: Spent, factor: float) -> Spent:

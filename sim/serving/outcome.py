@@ -3,7 +3,7 @@
 import dataclasses
 from typing import NamedTuple
 
-from sim.serving.times import NOTHING, Amount, plus
+from sim.serving.times import NOTHING, Amount
 from sim.serving.trace import Request
 
 _MOST_SAMPLES = 4096
@@ -80,16 +80,24 @@ class Outcome:
     def busy(self) -> float:
         return self.amount[0]
 
-    def add(self, kind: str, steps: int, amount: Amount, sample: Sample, used: int) -> None:
-        """``steps`` passes from the state ``sample`` on; ``used``: pages after them."""
-        self.amount = plus(self.amount, amount)
+    def add(
+        self, kind: str, steps: int, amount: Amount, at: float, batch: int, waiting: int,
+        pages: int, used: int,
+    ) -> None:  # fmt: skip
+        """``steps`` passes from time ``at`` on, with the state of a Sample; used: pages after."""
+        seconds, bytes_, low, value, high = self.amount
+        spent = amount[0]
+        self.amount = (
+            seconds + spent, bytes_ + amount[1], low + amount[2], value + amount[3],
+            high + amount[4],
+        )  # fmt: skip
         self.passes[kind] = self.passes.get(kind, 0) + steps
-        self.peak_batch = max(self.peak_batch, sample.batch)
-        self.peak_pages = max(self.peak_pages, sample.pages, used)
-        self.batch_seconds += sample.batch * amount[0]
-        self.page_seconds += (sample.pages + used) / 2 * amount[0]
+        self.peak_batch = max(self.peak_batch, batch)
+        self.peak_pages = max(self.peak_pages, pages, used)
+        self.batch_seconds += batch * spent
+        self.page_seconds += (pages + used) / 2 * spent
         if not self._adds % self._every:
-            self.samples.append(sample)
+            self.samples.append(Sample(at, batch, waiting, pages))
             if len(self.samples) >= _MOST_SAMPLES:
                 # Every second sample leaves, so a long run keeps few and a short one all.
                 self.samples = self.samples[::2]

@@ -28,49 +28,45 @@ next end of a request, or before a step that lacks a page. Times are those of th
 mean of occupied pages within an advance is that of its two ends.
 """
 
+import itertools
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from golden.config import ConfigError
-from sim.serving.outcome import Outcome, Sample, Served
+from sim.serving.batch import Batch, Live
+from sim.serving.outcome import Outcome, Served
 from sim.serving.pages import Pages
 from sim.serving.policy import Policy
 from sim.serving.times import Amount, StepTimes
 from sim.serving.trace import Request
-from sim.work import Part, Pass
-
-
-class _Live:
-    """A request with pages. cached: tokens in them; left: prompt tokens to prefill; made: words."""
-
-    __slots__ = ("cached", "left", "made", "pages", "served")
-
-    def __init__(self, served: Served, made: int, pages: int):
-        self.served, self.made, self.pages = served, made, pages
-        self.cached, self.left = 0, served.request.prompt + made
 
 
 class _Loop:
     def __init__(self, policy: Policy, pages: Pages, times: StepTimes, longest: int, window: int):
         self.policy, self.times, self.total = policy, times, pages.total
+        self.static, self.mixes = policy.schedule == "static", policy.mixes
         self.table = pages.table(longest)
-        # A step reads no more tokens than these; without a window no context reaches ``longest``.
-        self.window = window
-        self.most = window - 1 if window else longest
         self.now = 0.0
         self.arriving: deque[Served] = deque()
         self.waiting: deque[tuple[Served, int]] = deque()  # and its words so far
-        self.filling: deque[_Live] = deque()
-        self.running: list[_Live] = []
-        self.used = 0
+        self.filling: deque[Live] = deque()
+        self.filling_pages = 0
+        self.running = Batch(self.table, window - 1 if window else None, self.static)
         self.outcome = Outcome(pages=pages.total)
+
+    @property
+    def used(self) -> int:
+        """Pages of all requests."""
+        return self.filling_pages + self.running.pages
 
     def turn(self) -> None:
         """One pass or one advance, or a wait for the next arrival."""
         while self.arriving and self.arriving[0].request.arrival <= self.now:
             self.waiting.append((self.arriving.popleft(), 0))
-        self._enter()
-        if self.filling and self.policy.mixes:
+        if self.waiting:
+            self._enter()
+        if self.filling and self.mixes:
             self._mix()
         elif self.filling:
             self._fill()
@@ -81,20 +77,20 @@ class _Loop:
 
     def _enter(self) -> None:
         live = len(self.filling) + len(self.running)
-        if live and self.policy.schedule == "static":
+        if live and self.static:
             return
         while self.waiting and live < self.policy.max_batch:
             served, made = self.waiting[0]
             request = served.request
             tokens = request.prompt + made
-            if self.policy.schedule == "static":
+            if self.static:
                 tokens = request.prompt + request.output - 1
             pages = self.table[tokens]
             if self.used + pages > self.total - (self.total // 100 if live else 0):
                 return
             self.waiting.popleft()
-            self.filling.append(_Live(served, made, pages))
-            self.used += pages
+            self.filling.append(Live(served, made, pages))
+            self.filling_pages += pages
             live += 1
             if served.entered is None:
                 served.entered = self.now
@@ -102,26 +98,25 @@ class _Loop:
     def _spend(self, kind: str, steps: int, amount: Amount, used: int) -> None:
         """used: pages at the end of the passes."""
         batch = len(self.filling) + len(self.running)
-        sample = Sample(self.now, batch, len(self.waiting), self.used)
+        at = self.now
         self.now += amount[0]
-        self.outcome.add(kind, steps, amount, sample, used)
-        self.used = used
+        self.outcome.add(kind, steps, amount, at, batch, len(self.waiting), self.used, used)
 
-    def _word(self, live: _Live) -> None:
-        """A prefill has made a word."""
+    def _filled(self) -> None:
+        """The prefill of the first request has ended, and has made a word."""
+        live = self.filling.popleft()
+        self.filling_pages -= live.pages
         live.made += 1
         if live.served.first is None:
             live.served.first = self.now
-        if not self._ended(live):
-            self.running.append(live)
-
-    def _ended(self, live: _Live) -> bool:
         if live.made < live.served.request.output:
-            return False
+            self.running.add(live)
+        else:
+            self._end(live)
+
+    def _end(self, live: Live) -> None:
         live.served.end = self.now
-        self.used -= live.pages
         self.outcome.words += live.made
-        return True
 
     def _fill(self) -> None:
         taken, tokens = 0, 0
@@ -129,15 +124,13 @@ class _Loop:
             if taken and tokens + live.left > self.policy.tokens:
                 break
             taken, tokens = taken + 1, tokens + live.left
-        sizes = sorted(live.left for _, live in zip(range(taken), self.filling, strict=False))
-        parts = tuple(
-            Part(count=sizes.count(size), new=size, context=0) for size in sorted(set(sizes))
-        )
-        self._spend("prefill", 1, self.times.exact(Pass(parts)), self.used)
+        sizes = sorted(live.left for live in itertools.islice(self.filling, taken))
+        parts = [(len(list(same)), size, 0) for size, same in itertools.groupby(sizes)]
+        self._spend("prefill", 1, self.times.exact(parts, taken), self.used)
         for _ in range(taken):
-            live = self.filling.popleft()
+            live = self.filling[0]
             live.cached, live.left = live.left, 0
-            self._word(live)
+            self._filled()
 
     def _mix(self) -> None:
         self._room(1)
@@ -145,78 +138,66 @@ class _Loop:
         if not self.filling or not room:
             self._decode()
             return
-        parts, pieces, words = [], [], len(self.running)
+        parts, words = [], len(self.running)
         for live in self.filling:
             new = min(room, live.left)
             if not new:
                 break
-            parts.append(Part(count=1, new=new, context=live.cached))
-            pieces.append(new)
+            parts.append((1, new, live.cached))
             room -= new
             words += new == live.left
         batch = len(self.running)
-        mean = self._read() / batch if batch else 0.0
+        mean = self.running.read / batch if batch else 0.0
         amount = self.times.mixed(batch, mean, parts, words)
         self._spend("mixed", 1, amount, self._demand(1))
-        self._grow(1)
-        for new in pieces:
+        self._advance(1)
+        for _, new, _ in parts:
             live = self.filling[0]
             live.cached, live.left = live.cached + new, live.left - new
             if not live.left:
-                self._word(self.filling.popleft())
+                self._filled()
 
     def _decode(self) -> None:
-        most = self._room(min(live.served.request.output - live.made for live in self.running))
-        batch = len(self.running)
-        rising = batch
-        if self.window:
-            # The mean rises evenly until the next sequence fills its window.
-            left = [self.most - live.cached for live in self.running if live.cached < self.most]
-            rising, most = len(left), min([most, *left])
-        wait = float("inf")
-        may_enter = self.policy.schedule != "static" and not self.waiting
+        running = self.running
+        most = self._room(running.left)
+        batch = len(running)
+        # The mean rises evenly until the next sequence fills its window.
+        rising, filled = running.rising
+        most = min(most, filled)
+        wait = math.inf
+        may_enter = not self.static and not self.waiting
         if self.arriving and may_enter and batch + len(self.filling) < self.policy.max_batch:
             wait = self.arriving[0].request.arrival - self.now
-        mean = self._read() / batch
+        mean = running.read / batch
         steps, amount = self.times.advance(batch, mean, rising / batch, most, wait)
         self._spend("decode", steps, amount, self._demand(steps))
-        self._grow(steps)
+        self._advance(steps)
 
-    def _grow(self, steps: int) -> None:
+    def _advance(self, steps: int) -> None:
         """``steps`` words more of each request that runs; those that end leave."""
-        left = []
-        reserved = self.policy.schedule == "static"
-        for live in self.running:
-            live.cached += steps
-            live.made += steps
-            if not reserved:
-                live.pages = self.table[live.cached]
-            if not self._ended(live):
-                left.append(live)
-        self.running = left
-
-    def _read(self) -> int:
-        """Tokens in the cache that a step reads."""
-        most = self.most
-        return sum([min(live.cached, most) for live in self.running])
+        for live in self.running.advance(steps):
+            self._end(live)
 
     def _demand(self, steps: int) -> int:
         """Pages of all requests after ``steps`` steps of decoding."""
-        if self.policy.schedule == "static":
-            return self.used
-        table = self.table
-        filling = sum([live.pages for live in self.filling])
-        return filling + sum([table[live.cached + steps] for live in self.running])
+        return self.filling_pages + self.running.demand(steps)
+
+    def _preempt(self) -> None:
+        """The youngest request gives its pages back."""
+        if self.filling:
+            live = self.filling.pop()
+            self.filling_pages -= live.pages
+        else:
+            live = self.running.youngest()
+        live.served.preempted += 1
+        self.outcome.again += live.cached
+        self.waiting.appendleft((live.served, live.made))
 
     def _room(self, most: int) -> int:
         """The steps, 1..most, for which there are pages; requests leave until one step has."""
         while self._demand(1) > self.total:
-            live = self.filling.pop() if self.filling else self.running.pop()
-            self.used -= live.pages
-            live.served.preempted += 1
-            self.outcome.again += live.cached
-            self.waiting.appendleft((live.served, live.made))
-        if self._demand(most) <= self.total:
+            self._preempt()
+        if most == 1 or self._demand(most) <= self.total:
             return most
         low, high = 1, most - 1
         while low < high:
