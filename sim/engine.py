@@ -33,6 +33,7 @@ class Engine(abc.ABC):
     areas : by name of ``area``, constants that it is made of
     follows : by constant of these, of ``chip_fields`` those that its use follows
     samples : contexts that a run computes of its steps, 2 or more; what lies between is a line
+    chips : that share the model
 
     An engine keeps nothing that depends on earlier calls, so one object serves all passes.
     """
@@ -48,6 +49,7 @@ class Engine(abc.ABC):
     areas: ClassVar[Mapping[str, Collection[str]]] = {}
     follows: ClassVar[Mapping[str, Collection[str]]] = {}
     samples: ClassVar[int] = 17
+    chips: int = 1
 
     def __init__(self, hardware: Hardware):
         check_ranges(hardware.name, hardware.constants, self.divisors, self.shares)

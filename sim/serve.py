@@ -48,7 +48,7 @@ def _parser() -> Parser:
     add("--speed", type=float, default=1.0, metavar="X", help="X times the requests per second")
     add("--schedule", choices=SCHEDULES, default="continuous", help="default: %(default)s")
     defaults = ", ".join(f"{name} {tokens}" for name, tokens in SCHEDULES.items())
-    meaning = "prompt tokens of a pass (continuous, static), its tokens (chunked), cores"
+    meaning = "prompt tokens of a pass (continuous, static), its tokens (chunked, v1), cores"
     meaning += f" (token-level); default: {defaults}, or the chip's cores"
     add("--tokens", type=int, metavar="N", help=meaning)
     add("--max-batch", type=int, default=256, metavar="N", help="default: %(default)s")

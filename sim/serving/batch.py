@@ -29,16 +29,18 @@ class Live:
     left : tokens to prefill
     pages : while it is prefilled, or for its whole life in a static wave
     shared : pages of these that a prefix cache counts; blocks : the blocks that it holds there
+    seen : blocks of its prompt that are filled, its own copies included
     """
 
     __slots__ = (
-        "base", "blocks", "cached", "ends", "left", "made", "pages", "served", "shared", "turns",
+        "base", "blocks", "cached", "ends", "left", "made", "pages", "seen", "served", "shared",
+        "turns",
     )  # fmt: skip
 
     def __init__(self, served: Served, made: int, pages: int):
         self.served, self.made, self.pages = served, made, pages
         self.cached, self.left = 0, served.request.prompt + made
-        self.base = self.ends = self.turns = self.shared = 0
+        self.base = self.ends = self.turns = self.shared = self.seen = 0
         self.blocks: list[int] = []
 
 

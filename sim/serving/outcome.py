@@ -19,6 +19,9 @@ class Served:
     end: float | None = None
     preempted: int = 0
     refused: str = ""
+    hit: int = 0  # tokens of the prompt that were cached as it entered
+    moved: float | None = None  # when K and V of its prompt have come to the chip that decodes
+    chip: int = 0  # the replica that takes it
 
     @property
     def to_first(self) -> float | None:
@@ -56,7 +59,10 @@ class Outcome:
     amount : seconds, bytes and joules of all passes
     passes : number of passes by their kind
     words : made by requests that have ended
-    again : tokens that were cached and given up by preemption
+    again : tokens that were cached and given up by preemption, and are not found again
+    prefilled : tokens of prompts, and of words after a preemption, that passes took
+    decoded : sequences of all steps of decoding
+    drafted, accepted : words that were drafted; and those that requests got of them
     left : pages that are in use after the last request
     """
 
@@ -68,6 +74,10 @@ class Outcome:
     samples: list[Sample] = dataclasses.field(default_factory=list)
     words: int = 0
     again: int = 0
+    prefilled: int = 0
+    decoded: int = 0
+    drafted: int = 0
+    accepted: int = 0
     left: int = 0
     peak_batch: int = 0
     peak_pages: int = 0

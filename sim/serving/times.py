@@ -62,8 +62,16 @@ class StepTimes:
     has_energy : some pass had a figure of energy
     """
 
-    def __init__(self, engine: Engine, model: Model, longest: int):
+    def __init__(
+        self, engine: Engine, model: Model, longest: int, *, new: int = 1, host: float = 0.0
+    ):
+        """The figures of a run.
+
+        new : tokens of a sequence in a step of decoding; each computes a word
+        host : seconds of each pass in which the chip waits for its host
+        """
         self._engine, self._model, self._longest = engine, model, max(longest, 1)
+        self._new, self._host = new, host
         ends = [0]
         while ends[-1] < self._longest:
             ends.append(min(max(2 * ends[-1], 16), self._longest))
@@ -90,6 +98,9 @@ class StepTimes:
         self.has_energy = True
         return seconds, moved, *energy
 
+    def _hosted(self, amount: Amount) -> Amount:
+        return (amount[0] + self._host, *amount[1:])
+
     def exact(self, parts: Sequence[Shape], words: int) -> Amount:
         """The amount of a pass as ``Engine.cost`` gives it; ``words`` sequences make one."""
         key = words, tuple(parts)
@@ -97,21 +108,21 @@ class StepTimes:
         if found is None:
             if len(self._passes) >= _MOST_PASSES:
                 self._passes.clear()
-            found = self._passes[key] = self._amount(key[1], words)
+            found = self._passes[key] = self._hosted(self._amount(key[1], words))
             self._exact += 1
         return found
 
     def mixed(self, batch: int, mean: float, parts: Sequence[Shape], words: int) -> Amount:
         """The amount of ``batch`` steps of decoding and the prompt tokens ``parts`` in one pass."""
         if batch:
-            parts = [(batch, 1, min(round(mean), self._longest)), *parts]
+            parts = [(batch, self._new, min(round(mean), self._longest)), *parts]
         # A pass that computes no word is taken as one that computes one.
         return self.exact(parts, max(words, 1))
 
     def _node(self, batch: int, context: int) -> Amount:
         found = self._nodes.get((batch, context))
         if found is None:
-            found = self._amount(((batch, 1, context),), batch)
+            found = self._amount(((batch, self._new, context),), batch * self._new)
             self._nodes[batch, context] = found
         return found
 
@@ -146,7 +157,7 @@ class StepTimes:
     def step(self, batch: int, mean: float) -> Amount:
         """The amount of one decode pass; interpolated."""
         low, _, start, rise = self._cell(batch, mean)
-        return plus(start, rise, mean - low)
+        return self._hosted(plus(start, rise, mean - low))
 
     def advance(
         self, batch: int, mean: float, growth: float, most: int, seconds: float = math.inf
@@ -162,16 +173,16 @@ class StepTimes:
             steps = most - done
             if growth:
                 steps = min(steps, int((high - mean) / growth) + 1)
-            first = start[0] + (mean - low) * rise[0]
+            first = start[0] + (mean - low) * rise[0] + self._host
             if total[0] + (steps * first + steps * (steps - 1) / 2 * (growth * rise[0])) >= seconds:
                 steps = _fewest(steps, first, growth * rise[0], seconds - total[0])
             # An arithmetic series in each figure.
             from_low, steady, rises = mean - low, steps, steps * (steps - 1) / 2
             t0, t1, t2, t3, t4 = total
-            s0, s1, s2, s3, s4 = start
+            _, s1, s2, s3, s4 = start
             r0, r1, r2, r3, r4 = rise
             total = (
-                t0 + (steady * (s0 + from_low * r0) + rises * (growth * r0)),
+                t0 + (steady * first + rises * (growth * r0)),
                 t1 + (steady * (s1 + from_low * r1) + rises * (growth * r1)),
                 t2 + (steady * (s2 + from_low * r2) + rises * (growth * r2)),
                 t3 + (steady * (s3 + from_low * r3) + rises * (growth * r3)),

@@ -22,12 +22,16 @@ MOST_TOKENS = 1 << 24  # of a prompt or of an output
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Request:
-    """number: place in the trace, from 1; arrival: seconds after the first; sizes in tokens."""
+    """number: place in the trace, from 1; arrival: seconds after the first; sizes in tokens.
+
+    hashes : of the blocks of the prompt, each for the block and all before it; empty: none is given
+    """
 
     number: int
     arrival: float
     prompt: int
     output: int
+    hashes: tuple[int, ...] = ()
 
 
 def _seconds(text: str) -> tuple[str, float]:
