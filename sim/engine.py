@@ -107,7 +107,7 @@ class Engine(abc.ABC):
     def totals(self, model: Model, parts: Sequence[Shape], words: int) -> Totals:
         """The sums of ``cost``, to the last bit, of a pass in which ``words`` sequences make one.
 
-        Serving asks for millions of passes. An engine may answer without a list of operations.
+        Serving takes millions of passes. An engine may answer without a list of operations.
         """
         return totals_of(self.cost(model, Pass.of(parts, words)))
 

@@ -271,7 +271,7 @@ def _deployment(
     outcome: "Outcome",
     before: "Outcome | None",
 ) -> dict[str, Any]:
-    """What stands around a chip: the conditions of all figures."""
+    """Returns the conditions of all figures that are no chip's."""
     chips = [0] * asked.replicas
     for each in outcome.served:
         chips[each.chip] += not each.refused

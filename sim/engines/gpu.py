@@ -382,7 +382,7 @@ class Gpu(Engine):
         return {"static": static, "dram": dram, "sram": Interval.of(0.0), "core": core}
 
     def _board(self, seconds: float, busy: float, moved: float) -> tuple[_Joules, _Joules, _Joules]:
-        """Joules of the idle board, of the memory, and of the rest."""
+        """Joules of the idle board, of the memory, and of all else."""
         idle, top, byte = self._idle, self._busy, self._byte
         dram = byte.value * moved
         return (

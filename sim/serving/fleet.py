@@ -30,7 +30,7 @@ class Fleet(Config):
 
     @property
     def strict(self) -> bool:
-        """Whether the router asks for the state of the chips."""
+        """Whether the router reads the state of the chips."""
         return self.replicas > 1 and self.router != "round-robin"
 
     def pick(self, loops: Sequence[Loop], served: Served, number: int, at: float) -> int:

@@ -393,7 +393,7 @@ class Loop:
                 self._filled()
 
     def _decode(self, most: float = math.inf) -> None:
-        """At most ``most`` steps, without prompts."""
+        """Steps without prompts, ``most`` at most."""
         running = self.running
         steps = self._room(int(min(running.left, most)))
         batch = len(running)

@@ -97,7 +97,7 @@ def _rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _deployed(figures: dict[str, Any]) -> list[tuple[str, str]]:
-    """What was asked for around a chip; nothing where nothing was."""
+    """Rows of a deployment; none where it is one chip."""
     found, policy, prefix = figures["deployment"], figures["policy"], figures["prefix"]
     prefill, rows = found["prefill"], []
     if found["host_seconds"]:

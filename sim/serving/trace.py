@@ -130,6 +130,7 @@ def _parsed(rows: Iterable[_Row], most: int | None, skipped: list[str] | None) -
     made: list[Request] = []
     first = last = 0.0
     first_kind = ""
+    same: dict[int, int] = {}  # one object for all lengths that are equal: requests are many
     least = 1 if skipped is None else 0
     for row in rows:
         if most is not None and len(made) >= most:
@@ -155,6 +156,7 @@ def _parsed(rows: Iterable[_Row], most: int | None, skipped: list[str] | None) -
         if at < last:
             raise ConfigError(f"{where}: {column} {row.time!r} is before that of the row above")
         last = at
+        prompt, output = same.setdefault(prompt, prompt), same.setdefault(output, output)
         made.append(Request(len(made) + 1, at - first, prompt, output, row.hashes))
     return made
 

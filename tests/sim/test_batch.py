@@ -102,7 +102,7 @@ RECENT = {"settings.kv_bits": 4, "settings.kv_recent": 64, "settings.concatenate
 
 @pytest.mark.parametrize("name", [*known(), "recent"])
 def test_totals_are_those_of_the_cost(name):
-    """To the last bit, on every chip, with and without a window."""
+    """Each sum has the same bits, on every chip, with and without a window."""
     engine = engine_of("a100-vllm", RECENT) if name == "recent" else engine_of(name)
     tried = 0
     for model in map(find_model, ("llama-2-7b", "mistral-7b", "mixtral-8x7b")):

@@ -1,11 +1,11 @@
-"""What stands around a chip: cached prefixes, replicas, chips apart, links, drafts, the host.
+"""Deployments: cached prefixes, replicas, chips apart, links, drafts, the host.
 
 Shown to fail:
 
 - a prefix cache that keeps free blocks beyond the pages that are left;
 - blocks of a request that stay in use after its end; a block that is known before it is filled;
 - hits that prefill again, or whose pages count for each request;
-- a router that asks for the load without the requests of the pass under way;
+- a router that takes the load without the requests of the pass under way;
 - chips that prefill whose pages are free before the link has sent them; a link of two at once;
 - words that a step drafts beyond the end of the output; draws that go on after a refusal;
 - host seconds that an advance counts once; a ring without its second half.
@@ -113,7 +113,7 @@ def test_no_hit_is_no_cache(schedule):
 
 
 def test_a_hit_by_hand():
-    """The second request finds two of its three blocks, and prefills the rest alone."""
+    """The second request finds two of its three blocks, and prefills the last alone."""
     engine = FakeEngine()
     requests = [Request(1, 0.0, 24, 1, (1, 2, 3)), Request(2, 9.0, 24, 1, (1, 2, 4)),
                 Request(3, 18.0, 16, 1, (1, 2))]  # fmt: skip
@@ -289,7 +289,7 @@ class FreeDrafts(FakeEngine):
 
 
 def test_no_acceptance_is_no_speculation():
-    """Where drafts cost no time, and none is accepted, all requests have the times without them."""
+    """Drafts that cost no time, and of which none is accepted, change no time of a request."""
     requests = load(60)
     for schedule in ("continuous", "static"):
         policy = Policy(schedule=schedule, max_batch=8, tokens=64)

@@ -8,8 +8,10 @@ Seen to fail with each of:
 - an advance beyond the token at which a sequence fills its window;
 - the oldest request preempted in place of the youngest;
 - a preempted request that is lost, that forgets its words, or that goes to the tail of the queue;
-- v1: a request that enters in a step in which one lost its pages; a piece that takes the pages of
-  its whole prompt; a begun prompt that keeps its pages when its next piece finds none;
+- v1: a request that enters in a step in which one lost its pages;
+- v1: a piece that takes the pages of its whole prompt;
+- v1: a begun prompt that keeps its pages when its next piece finds none;
+- v1: pages of a new prompt that leave none for the steps of others;
 - TOLERANCE 0.1.
 """
 
@@ -298,7 +300,7 @@ def test_figures():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_v1_with_tokens_without_end_is_chunked_with_them(seed):
-    """Where all pages are free, the two differ in nothing; so does a budget that never fills."""
+    """The two differ in nothing while all pages are free; so does a budget that never fills."""
     requests = load(200, seed=seed)
     found = [
         run(requests, Policy(schedule=schedule, max_batch=16, tokens=tokens), FakeEngine(10**6))
@@ -309,7 +311,7 @@ def test_v1_with_tokens_without_end_is_chunked_with_them(seed):
 
 
 def test_v1_mixes_prompts_and_steps():
-    """A prompt of three pieces beside a request that decodes, by hand; 8 tokens in a step."""
+    """A prompt of three pieces next to a request that decodes, by hand; 8 tokens in a step."""
     engine = FakeEngine()
     requests = [Request(1, 0.0, 4, 6), Request(2, 0.0, 20, 2)]
     first, second = run(requests, Policy(schedule="v1", max_batch=2, tokens=8), engine).served
