@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from sim.constant import Interval
 
@@ -35,6 +36,15 @@ class Spent:
         """Seconds of the binding resource above those of the next one."""
         most = sorted(self.limits.values(), reverse=True)
         return most[0] - most[1] if len(most) > 1 else (most[0] if most else 0.0)
+
+
+class Totals(NamedTuple):
+    """The sums of a Cost. energy: joules, lowest, used, highest; None: the cost states none."""
+
+    seconds: float
+    bytes: float
+    energy: tuple[float, float, float] | None
+    extrapolated: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +83,12 @@ class Cost:
         for each in self.energy.values():
             found = found + each
         return found
+
+
+def totals_of(cost: Cost) -> Totals:
+    joules = cost.joules
+    energy = (joules.low, joules.value, joules.high) if cost.energy else None
+    return Totals(cost.seconds, cost.bytes, energy, cost.extrapolated)
 
 
 def _scaled(spent: Spent, factor: float) -> Spent:

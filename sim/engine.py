@@ -6,16 +6,16 @@ import functools
 import importlib
 import json
 import pkgutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 import sim.engines
 from golden.config import Config, ConfigError
 from sim.constant import KINDS, UNITS, Interval
-from sim.cost import Cost
+from sim.cost import Cost, Totals, totals_of
 from sim.hardware import MEMORY_FIELDS, Hardware, changed, check_ranges, fields_of, hardware_of
 from sim.model import Model
-from sim.work import Pass
+from sim.work import Pass, Shape
 
 NOT_SCALED = "not scaled"  # in the place of a figure of ``Engine.not_scaled``
 
@@ -33,6 +33,7 @@ class Engine(abc.ABC):
     areas : by name of ``area``, constants that it is made of
     follows : by constant of these, of ``chip_fields`` those that its use follows
     samples : contexts that a run computes of its steps, 2 or more; what lies between is a line
+    chips : that share the model
 
     An engine keeps nothing that depends on earlier calls, so one object serves all passes.
     """
@@ -48,10 +49,12 @@ class Engine(abc.ABC):
     areas: ClassVar[Mapping[str, Collection[str]]] = {}
     follows: ClassVar[Mapping[str, Collection[str]]] = {}
     samples: ClassVar[int] = 17
+    chips: int = 1
 
     def __init__(self, hardware: Hardware):
         check_ranges(hardware.name, hardware.constants, self.divisors, self.shares)
         self.hardware = hardware
+        self._bases = {name: each.base for name, each in hardware.constants.items()}
         self.memory = hardware.memory
         self.settings: Any = self._settings(hardware)
 
@@ -69,7 +72,7 @@ class Engine(abc.ABC):
 
     def base(self, name: str) -> float:
         """A constant of the file, in its base unit."""
-        return self.hardware.constants[name].base
+        return self._bases[name]
 
     @abc.abstractmethod
     def weight_bytes(self, model: Model) -> float:
@@ -100,6 +103,13 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def cost(self, model: Model, step: Pass) -> Cost:
         """Time, bytes and energy of one pass. ConfigError: the chip cannot do it."""
+
+    def totals(self, model: Model, parts: Sequence[Shape], words: int) -> Totals:
+        """The sums of ``cost``, to the last bit, of a pass in which ``words`` sequences make one.
+
+        Serving takes millions of passes. An engine may answer without a list of operations.
+        """
+        return totals_of(self.cost(model, Pass.of(parts, words)))
 
     def check(self, model: Model, batch: int, context: int) -> None:  # noqa: B027, few chips refuse
         """ConfigError: the chip has no way to run the model at all, whatever its memory."""

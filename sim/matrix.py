@@ -8,17 +8,28 @@ writes. All resources of an operation work side by side.
 import dataclasses
 import functools
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from golden.config import Config, ConfigError, bounded, choice, flag, power_of_two
 from sim.constant import Interval
-from sim.cost import Cost, Spent
+from sim.cost import Cost, Spent, Totals
 from sim.engine import Engine
 from sim.hardware import Hardware
 from sim.model import Model
 from sim.roofline import operation, spilled
-from sim.work import ATTENTION, LINEAR, Part, Pass, Work, attention_works, works
+from sim.work import (
+    ATTENTION,
+    LINEAR,
+    Part,
+    Pass,
+    Shape,
+    Work,
+    attended_tokens,
+    attention_works,
+    cached_tokens,
+    works,
+)
 
 WORD = 2  # bytes of an FP16 word
 CONSTANTS: dict[str, tuple[str, str]] = {
@@ -66,14 +77,37 @@ class PartLoad:
     pairs: int
 
 
-def part_loads(model: Model, step: Pass) -> list[PartLoad]:
-    made = []
-    for part in step.parts:
-        alone, count = Pass((part,)), part.count
-        made.append(
-            PartLoad(count, alone.cached(model) // count, part.new, alone.pairs(model) // count)
+_Share = tuple[float, float, float, float]
+_Shares = list[_Share]
+_Group = tuple[list[Spent], _Shares]
+
+
+def _last(made: Sequence[Spent]) -> int:
+    """The place of the first operation that depends on the words: these are the last ones."""
+    return next(n for n, each in enumerate(made) if each.name == "final norm")
+
+
+def _shares(spent: Iterable[Spent]) -> _Shares:
+    """Seconds of each operation, of its matrix unit, of the slowest unit but memory; its bytes."""
+    return [
+        (
+            each.seconds,
+            each.limits.get("matrix", 0.0),
+            max((s for n, s in each.limits.items() if n != "memory"), default=0.0),
+            float(sum(each.traffic.values())),
         )
-    return made
+        for each in spent
+    ]
+
+
+def part_loads(model: Model, step: Pass) -> list[PartLoad]:
+    return [
+        PartLoad(
+            part.count, cached_tokens(model, part.context), part.new,
+            attended_tokens(model, part.context, part.new),
+        )
+        for part in step.parts
+    ]  # fmt: skip
 
 
 def with_background(
@@ -110,7 +144,8 @@ class MatrixEngine(Engine):
     def __init__(self, hardware: Hardware):
         super().__init__(hardware)
         # Serving asks for many passes, of which only the contexts differ.
-        self._without_attention = functools.lru_cache(1 << 12)(self._without_contexts)
+        self._by_tokens = functools.lru_cache(1 << 13)(self._tokens_group)
+        self._by_words = functools.lru_cache(1 << 12)(self._words_group)
         self._supported = functools.lru_cache(64)(self.supports)
 
     def weight_bytes(self, model: Model) -> float:
@@ -170,20 +205,43 @@ class MatrixEngine(Engine):
     def sram_bytes(self, model: Model) -> Mapping[str, float]:
         return {"activations": self.base("buffer")}
 
-    def cost(self, model: Model, step: Pass) -> Cost:
-        self.check(model, step.sequences, max(part.context + part.new for part in step.parts))
-        before, after = self._without_attention(model, step.tokens, step.words)
-        rest = sum(each.seconds for each in (*before, *after)) / model.layers
-        attention = (
-            self.attention(each, step, work, rest) for each, work in attention_works(model, step)
-        )
-        spent = (*before, *attention, *after)
-        return Cost(spent, {**self.energy(spent), "sram": self.on_chip(model, step)})
+    def extrapolated(self, model: Model) -> tuple[str, ...]:
+        """Why predictions lie outside what was measured."""
+        return ()
 
-    def _without_contexts(
-        self, model: Model, tokens: int, words: int
-    ) -> tuple[tuple[Spent, ...], tuple[Spent, ...]]:
-        """The operations before attention and after it."""
+    def _attentions(self, model: Model, step: Pass, others: Iterable[_Shares]) -> list[Spent]:
+        """others: the operations but attention."""
+        self.check(model, step.sequences, max(part.context + part.new for part in step.parts))
+        rest = sum([each[0] for group in others for each in group]) / model.layers
+        return [
+            self.attention(each, step, work, rest) for each, work in attention_works(model, step)
+        ]
+
+    def cost(self, model: Model, step: Pass) -> Cost:
+        before, after = self._by_tokens(model, step.tokens)
+        last = self._by_words(model, step.words)
+        attention = self._attentions(model, step, (before[1], after[1], last[1]))
+        spent = (*before[0], *attention, *after[0], *last[0])
+        energy = self.energy(_shares(spent))
+        joules = {**energy, "sram": self.on_chip(model, step)}
+        return Cost(spent, joules, self.extrapolated(model))
+
+    def totals(self, model: Model, parts: Sequence[Shape], words: int) -> Totals:
+        step = Pass.of(parts, words)
+        (_, before), (_, after) = self._by_tokens(model, step.tokens)
+        _, last = self._by_words(model, words)
+        attention = _shares(self._attentions(model, step, (before, after, last)))
+        shares = [*before, *attention, *after, *last]
+        found = Interval.of(0.0)
+        for joules in (*self.energy(shares).values(), self.on_chip(model, step)):
+            found = found + joules
+        return Totals(
+            sum([each[0] for each in shares]), sum([each[3] for each in shares]),
+            (found.low, found.value, found.high), self.extrapolated(model),
+        )  # fmt: skip
+
+    def _others(self, model: Model, tokens: int, words: int) -> tuple[list[Spent], int]:
+        """All operations of a pass but attention, and the place that attention has."""
         found = works(model, Pass((Part(count=tokens, new=1, context=0),), logits=words))
         place = next(n for n, work in enumerate(found) if work.kind == ATTENTION)
         made = [
@@ -191,7 +249,19 @@ class MatrixEngine(Engine):
             for work in found
             if work.kind != ATTENTION
         ]
-        return tuple(made[:place]), tuple(made[place:])
+        return made, place
+
+    def _tokens_group(self, model: Model, tokens: int) -> tuple[_Group, _Group]:
+        """The operations before attention, and those after it that depend on the tokens."""
+        made, place = self._others(model, tokens, 1)
+        before, after = made[:place], made[place : _last(made)]
+        return (before, _shares(before)), (after, _shares(after))
+
+    def _words_group(self, model: Model, words: int) -> _Group:
+        """The operations that depend on the words."""
+        made, _ = self._others(model, 1, words)
+        last = made[_last(made) :]
+        return last, _shares(last)
 
     def on_chip(self, model: Model, step: Pass) -> Interval:
         """Joules of memories on chip that the chip's watts leave out: here none."""
@@ -272,7 +342,7 @@ class MatrixEngine(Engine):
         traffic = {"kv_read": work.kv_read * WORD, "kv_written": work.kv_written * WORD}
         return self.roofline(work, limits, traffic, self.memory.latency)
 
-    def energy(self, spent: Iterable[Spent]) -> dict[str, Interval]:
+    def energy(self, shares: Iterable[_Share]) -> dict[str, Interval]:
         """The energy of a pass.
 
         Static: the chip's share ``idle`` and the memory's standby. Core: the other watts, for as
@@ -280,11 +350,11 @@ class MatrixEngine(Engine):
         These watts include the memories of the cores.
         """
         seconds = matrix = units = moved = 0.0
-        for each in spent:
-            seconds += each.seconds
-            matrix += each.limits.get("matrix", 0.0)
-            units += max((s for n, s in each.limits.items() if n != "memory"), default=0.0)
-            moved += sum(each.traffic.values())
+        for each_seconds, each_matrix, each_units, each_moved in shares:
+            seconds += each_seconds
+            matrix += each_matrix
+            units += each_units
+            moved += each_moved
         watts = self.hardware.constants["watts"].interval
         idle = self.hardware.constants["idle"].interval
         still = Interval(watts.low * idle.low, watts.value * idle.value, watts.high * idle.high)

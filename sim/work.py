@@ -5,7 +5,7 @@ of decoding takes one token of each sequence.
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from golden.config import Config, Range, declared
@@ -13,6 +13,9 @@ from sim.model import Model, Network
 
 LINEAR, ATTENTION, OTHER = "linear", "attention", "other"
 _MOST = 1 << 30
+
+# Sequences, new tokens of each, and tokens that each has in the cache: a Part without its checks.
+Shape = tuple[int, int, int]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,6 +44,10 @@ class Pass:
         """All tokens of ``batch`` prompts."""
         return cls((Part(count=batch, new=prompt, context=0),))
 
+    @classmethod
+    def of(cls, parts: Iterable[Shape], logits: int) -> "Pass":
+        return cls(tuple(Part(count=n, new=new, context=at) for n, new, at in parts), logits)
+
     @property
     def sequences(self) -> int:
         return sum(part.count for part in self.parts)
@@ -57,7 +64,7 @@ class Pass:
 
     def pairs(self, model: Model) -> int:
         """Sum over new tokens of the tokens that each attends, in a layer; layers are alike."""
-        return sum(part.count * _attended(model, part.context, part.new) for part in self.parts)
+        return sum(p.count * attended_tokens(model, p.context, p.new) for p in self.parts)
 
     def cached(self, model: Model) -> int:
         """Tokens before the new ones that a sequence's new tokens attend, over all sequences.
@@ -72,8 +79,8 @@ def cached_tokens(model: Model, context: int) -> int:
     return model.attended(context) - 1
 
 
-def _attended(model: Model, context: int, new: int) -> int:
-    """Sum of ``model.attended`` from ``context`` on, for ``new`` tokens."""
+def attended_tokens(model: Model, context: int, new: int) -> int:
+    """Sum of ``model.attended`` from ``context`` on, for ``new`` tokens; layers are alike."""
     first = model.attended(context)
     if new == 1:
         return first
@@ -117,7 +124,8 @@ def heads_of(model: Model, part: Part) -> Head:
 def attention_macs(model: Model, part: Part) -> int:
     """Multiplications of queries by K and of scores by V, in a layer; layers are alike."""
     head = heads_of(model, part)
-    return Pass((part,)).pairs(model) * model.heads * (head.query + head.value)
+    pairs = part.count * attended_tokens(model, part.context, part.new)
+    return pairs * model.heads * (head.query + head.value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -243,9 +251,7 @@ def _network(model: Model, network: Network, tokens: int) -> Iterator[Work]:
     up = 2 * inside if model.gated else inside
     joined = "gate_up" if model.gated else "up"
     yield _linear(f"{name}{joined}", layers, passed, (model.hidden, up), read)
-    yield Work(
-        name=f"{name}activation", kind=OTHER, count=layers, vectors=passed * (up + inside)
-    )
+    yield Work(name=f"{name}activation", kind=OTHER, count=layers, vectors=passed * (up + inside))
     yield _linear(f"{name}down", layers, passed, (inside, model.hidden), read)
 
 

@@ -17,16 +17,16 @@ activations are expanded first: ``dequantize`` of them per second, which nothing
 import dataclasses
 import functools
 import math
-from collections.abc import Collection, Mapping
-from typing import ClassVar
+from collections.abc import Collection, Mapping, Sequence
+from typing import ClassVar, NamedTuple
 
 from golden.config import Config, ConfigError, bounded, choice, flag
 from sim.constant import Interval
-from sim.cost import Cost, Spent
+from sim.cost import Cost, Spent, Totals
 from sim.engine import Engine, check_words
 from sim.hardware import Hardware
 from sim.model import Model
-from sim.work import ATTENTION, LINEAR, Pass, Work, cached_tokens, works
+from sim.work import ATTENTION, LINEAR, Part, Pass, Shape, Work, cached_tokens, works
 
 # Rows and columns of the outputs that one processor computes at a time.
 TILES = (
@@ -50,6 +50,34 @@ KERNELS: dict[str, dict[str, int]] = {
 }  # fmt: skip
 
 _FP16 = 2.0  # bytes
+_Joules = tuple[float, float, float]  # lowest, used, highest
+
+
+class _Sums(NamedTuple):
+    """Operations in order: seconds, bytes, and seconds in which a kernel works; sums of each."""
+
+    seconds: list[float]
+    bytes: list[float]
+    working: list[float]
+    total: tuple[float, float, float]
+
+    @classmethod
+    def of(cls, made: Sequence[Spent]) -> "_Sums":
+        found = (
+            [each.seconds for each in made],
+            [float(sum(each.traffic.values())) for each in made],
+            [_working(each) for each in made],
+        )
+        total = [0.0, 0.0, 0.0]
+        for at, values in enumerate(found):
+            for value in values:
+                total[at] += value
+        return cls(*found, (total[0], total[1], total[2]))
+
+
+def _working(spent: Spent) -> float:
+    """Seconds in which a kernel does not wait for the host."""
+    return max((value for name, value in spent.limits.items() if name != "host"), default=0.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -154,7 +182,11 @@ class Gpu(Engine):
         self._kernels = KERNELS[use.fusion]
         idle, busy = (hardware.constants[name].interval for name in ("idle", "busy"))
         self._idle, self._busy = idle, busy
+        self._byte = self.memory.constants["energy"].interval
         self._operation = functools.lru_cache(maxsize=1 << 14)(self.operation)
+        self._sizes = functools.lru_cache(maxsize=16)(self._sizes_of)
+        self._tokens_sums = functools.lru_cache(maxsize=1 << 14)(self._by_tokens)
+        self._words_sums = functools.lru_cache(maxsize=1 << 12)(self._by_words)
 
     @property
     def area(self) -> Mapping[str, float]:
@@ -263,25 +295,32 @@ class Gpu(Engine):
             recent = model.kv_layer * sum(
                 p.count * min(cached_tokens(model, p.context), use.kv_recent) for p in step.parts
             )
-        old = work.kv_read - recent
-        read = old * size + recent * _FP16
-        written = work.kv_written * size
-        copied = read + written if use.concatenate else 0.0
-        moved = work.vectors * _FP16
-        memory = (read + written + 2 * copied) / self._cache_bandwidth + moved / self._bandwidth
-        limits = {
-            "compute": 2 * work.macs / self._attention_peak,
-            "memory": memory + (old / self._kv_dequantize if use.kv_bits < 16 else 0.0),
-        }
-        traffic = {
-            "kv_read": read + copied,
-            "kv_written": written + copied,
-            "activations": moved,
-        }
+        compute, memory, read, written, moved = self._attended(
+            size, work.macs, work.kv_read, recent, work.kv_written, work.vectors
+        )
+        limits = {"compute": compute, "memory": memory}
+        traffic = {"kv_read": read, "kv_written": written, "activations": moved}
         kernels = self._kernels_of(work)
         if self._attention_host:
             limits["host"] = self._attention_host
         return self._spent(work, limits, traffic, kernels * self._vector_start, kernels)
+
+    def _attended(
+        self, size: float, macs: int, cached: int, recent: int, new: int, vectors: int
+    ) -> tuple[float, float, float, float, float]:
+        """Seconds of arithmetic and of memory; bytes of the cache read and written, and others.
+
+        Of one layer. cached, recent, new, vectors: elements; size: bytes of one in the cache.
+        """
+        use: GpuSettings = self.settings
+        old = cached - recent
+        read = old * size + recent * _FP16
+        written = new * size
+        copied = read + written if use.concatenate else 0.0
+        moved = vectors * _FP16
+        memory = (read + written + 2 * copied) / self._cache_bandwidth + moved / self._bandwidth
+        memory += old / self._kv_dequantize if use.kv_bits < 16 else 0.0
+        return 2 * macs / self._attention_peak, memory, read + copied, written + copied, moved
 
     def _vector(self, work: Work) -> Spent:
         moved = work.vectors * _FP16
@@ -337,18 +376,104 @@ class Gpu(Engine):
         seconds = busy = moved = 0.0
         for each in made:
             seconds += each.seconds
-            busy += max(
-                (value for name, value in each.limits.items() if name != "host"), default=0.0
-            )
+            busy += _working(each)
             moved += sum(each.traffic.values())
-        static, dram = self._idle * seconds, self.memory.joules(moved)
-        most = [
-            (top - idle) * busy - dram.value
-            for idle, top in (
-                (self._idle.high, self._busy.low),
-                (self._idle.value, self._busy.value),
-                (self._idle.low, self._busy.high),
-            )
-        ]
-        core = Interval(*(max(each, 0.0) for each in most))
+        static, dram, core = (Interval(*each) for each in self._board(seconds, busy, moved))
         return {"static": static, "dram": dram, "sram": Interval.of(0.0), "core": core}
+
+    def _board(self, seconds: float, busy: float, moved: float) -> tuple[_Joules, _Joules, _Joules]:
+        """Joules of the idle board, of the memory, and of all else."""
+        idle, top, byte = self._idle, self._busy, self._byte
+        dram = byte.value * moved
+        return (
+            (idle.low * seconds, idle.value * seconds, idle.high * seconds),
+            (byte.low * moved, dram, byte.high * moved),
+            (
+                max((top.low - idle.high) * busy - dram, 0.0),
+                max((top.value - idle.value) * busy - dram, 0.0),
+                max((top.high - idle.low) * busy - dram, 0.0),
+            ),
+        )
+
+    def _others(self, model: Model, tokens: int, words: int) -> list[Spent | None]:
+        """All operations of a pass; None in the place of attention."""
+        step = Pass((Part(count=tokens, new=1, context=0),), words)
+        return [
+            None if work.kind == ATTENTION else self._operation(work) for work in works(model, step)
+        ]
+
+    def _by_tokens(self, model: Model, tokens: int) -> tuple[_Sums, _Sums]:
+        """The operations before attention, and those after it that depend on the tokens."""
+        found = self._others(model, tokens, 1)
+        place = found.index(None)
+        end = len(found) - len(self._last(model, 1))
+        before, after = found[:place], found[place + 1 : end]
+        return _Sums.of([each for each in before if each]), _Sums.of(
+            [each for each in after if each]
+        )
+
+    def _last(self, model: Model, words: int) -> list[Spent]:
+        """The operations that depend on the words: they are the last ones."""
+        found = [each for each in self._others(model, 1, words) if each]
+        place = next(n for n, each in enumerate(found) if each.name == "final norm")
+        return found[place:]
+
+    def _by_words(self, model: Model, words: int) -> _Sums:
+        return _Sums.of(self._last(model, words))
+
+    def _sizes_of(self, model: Model) -> tuple[float, int, int, int] | None:
+        """Bytes of an element of the cache, tokens of it in FP16, elements of attention.
+
+        None: the sums of ``totals`` do not hold for the model.
+        """
+        use: GpuSettings = self.settings
+        if model.kv_rank or model.window or model.chunk or self._quantize_host:
+            return None
+        size = self._element(model)
+        both = model.heads * (model.head_size + model.value)
+        return size, use.kv_recent if size < _FP16 else 0, model.kv_layer, both
+
+    def totals(self, model: Model, parts: Sequence[Shape], words: int) -> Totals:
+        sizes = self._sizes(model)
+        if sizes is None:
+            return super().totals(model, parts, words)
+        size, most, each, both = sizes
+        tokens = cached = pairs = recent = 0
+        for count, new, context in parts:
+            tokens += count * new
+            cached += count * context
+            pairs += count * (new * context + new * (new + 1) // 2)
+            if most:
+                recent += count * min(context, most)
+        compute, memory, read, written, moved = self._attended(
+            size, pairs * both, cached * each, recent * each, tokens * each, tokens * both
+        )
+        kernels, layers = self._kernels.get("attention", 1), model.layers
+        host = self._attention_host + kernels * self._launch
+        start = kernels * self._vector_start
+        seconds = layers * max(start + max(compute, memory), host)
+        working = max(layers * compute, layers * memory)
+        traffic = layers * read + layers * written + layers * moved
+        before, after = self._tokens_sums(model, tokens)
+        last = self._words_sums(model, words)
+        time, total, busy = before.total
+        time, total, busy = time + seconds, total + traffic, busy + working
+        for group in (after, last):
+            for value in group.seconds:
+                time += value
+            for value in group.bytes:
+                total += value
+            for value in group.working:
+                busy += value
+        static, dram, core = self._board(time, busy, total)
+        energy = (
+            static[0] + dram[0] + core[0],
+            static[1] + dram[1] + core[1],
+            static[2] + dram[2] + core[2],
+        )
+        # ``sum`` as in Cost, which may round otherwise than a loop.
+        return Totals(
+            sum([*before.seconds, seconds, *after.seconds, *last.seconds]),
+            sum([*before.bytes, traffic, *after.bytes, *last.bytes]),
+            energy,
+        )

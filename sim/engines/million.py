@@ -31,7 +31,7 @@ from golden.million.config import (
 from golden.million.storage import storage, sum_bits
 from golden.million.timing import group_interval, pq_encoder
 from sim.constant import Interval
-from sim.cost import Cost, Spent
+from sim.cost import Spent
 from sim.matrix import (
     CONSTANTS,
     WORD,
@@ -243,19 +243,17 @@ class Million(MatrixEngine):
         engine = self.base("engine_area") + bits * self.base("ram_area")
         return {"ours": found.cores * (self.base("core_area") + engine)}
 
-    def cost(self, model: Model, step: Pass) -> Cost:
-        return dataclasses.replace(super().cost(model, step), extrapolated=(self._apart(model),))
-
-    def _apart(self, model: Model) -> str:
+    def extrapolated(self, model: Model) -> tuple[str, ...]:
         """Says what the RTL does otherwise: exact rows are on chip and have only so many places."""
         window = self.engine(model).config.window
         rows = model.layers * model.kv_heads * (window.sinks + window.places)
         most = _WINDOW_WORDS // (rows * (model.head_size // self.settings.window_macs))
-        return (
+        reason = (
             f"MILLION's exact rows are read from memory; our RTL keeps them on chip, "
             f"{2 * WORD * rows * model.head_size / 1e6:.1f} MB for each sequence, and an engine "
             f"has room for at most {most}"
         )
+        return (reason,)
 
     def on_chip(self, model: Model, step: Pass) -> Interval:
         """Joules of the tables and bins on chip.

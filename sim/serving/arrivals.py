@@ -40,9 +40,12 @@ def requests_of(load: Load) -> list[Request]:
     """The requests in order of arrival, the first at time 0."""
     random_ = random.Random(load.seed)
     made, at = [], 0.0
+    same: dict[int, int] = {}  # one object for all lengths that are equal: requests are many
     for number in range(1, load.requests + 1):
-        sizes = [_length(random_, mean, load.spread) for mean in (load.prompt, load.output)]
-        made.append(Request(number, at, *sizes))
+        prompt = _length(random_, load.prompt, load.spread)
+        output = _length(random_, load.output, load.spread)
+        prompt, output = same.setdefault(prompt, prompt), same.setdefault(output, output)
+        made.append(Request(number, at, prompt, output))
         if load.arrivals == "poisson":
             at += random_.expovariate(load.rate)
         elif load.arrivals == "fixed":

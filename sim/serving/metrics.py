@@ -52,15 +52,32 @@ def _rate(amount: float, seconds: float) -> float | None:
     return amount / seconds if seconds else None
 
 
-def summary(outcome: Outcome, pages: Pages, limits: Limits, has_energy: bool) -> dict[str, Any]:
-    """All figures of a run as JSON values. Seconds, bytes, joules and tokens."""
+def summary(
+    outcome: Outcome,
+    pages: Pages,
+    limits: Limits,
+    has_energy: bool,
+    replicas: int = 1,
+    before: Outcome | None = None,
+) -> dict[str, Any]:
+    """All figures of a run as JSON values. Seconds, bytes, joules and tokens.
+
+    replicas : whose sums the outcome has
+    before : of the chips that prefill, where others decode: their joules, bytes and passes count
+    """
     ended = [each for each in outcome.served if each.end is not None]
     refused = [each for each in outcome.served if each.refused]
     good = sum(limits.meets(each) for each in outcome.served)
     seconds, words = outcome.seconds, outcome.words
+    every = [outcome] if before is None else [before, outcome]
+    passes = Counter[str]()
+    for each_site in every:
+        passes.update(each_site.passes)
     joules = None
     if has_energy and words:
-        joules = {name: outcome.amount[at] / words for name, at in _JOULES.items()}
+        joules = {
+            name: sum(each.amount[at] for each in every) / words for name, at in _JOULES.items()
+        }
     return {
         "requests": len(outcome.served),
         "finished": len(ended),
@@ -69,7 +86,7 @@ def summary(outcome: Outcome, pages: Pages, limits: Limits, has_energy: bool) ->
         "prompt_tokens": sum(each.request.prompt for each in ended),
         "output_tokens": words,
         "seconds": seconds,
-        "busy_share": _rate(outcome.busy, seconds),
+        "busy_share": _rate(outcome.busy / replicas, seconds),
         "tokens_per_second": _rate(words, seconds),
         "requests_per_second": _rate(len(ended), seconds),
         "to_first": spread(each.to_first for each in ended),
@@ -82,7 +99,7 @@ def summary(outcome: Outcome, pages: Pages, limits: Limits, has_energy: bool) ->
             "requests_per_second": _rate(good, seconds),
         },
         "joules_per_token": joules,
-        "memory_bytes": outcome.amount[1],
+        "memory_bytes": sum(each.amount[1] for each in every),
         "batch": {
             "mean_busy": _rate(outcome.batch_seconds, outcome.busy),
             "peak": outcome.peak_batch,
@@ -90,13 +107,20 @@ def summary(outcome: Outcome, pages: Pages, limits: Limits, has_energy: bool) ->
         "kv": {
             "capacity_bytes": pages.capacity,
             "page_bytes": pages.size,
+            "page_tokens": pages.tokens,
             "pages": pages.total,
             "mean_busy_share": _rate(outcome.page_seconds, outcome.busy * pages.total),
             "peak_share": outcome.peak_pages / pages.total,
         },
         "preemptions": sum(each.preempted for each in outcome.served),
-        "recomputed_tokens": outcome.again,
-        "passes": dict(sorted(outcome.passes.items())),
+        "recomputed_tokens": sum(each.again for each in every),
+        "prefilled_tokens": sum(each.prefilled for each in every),
+        "prefix": {
+            "hit_requests": sum(each.hit > 0 for each in ended),
+            "hit_tokens": sum(each.hit for each in ended),
+        },
+        "words_per_step": _rate(outcome.decoded + outcome.accepted, outcome.decoded),
+        "passes": dict(sorted(passes.items())),
     }
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import NamedTuple
 
-from sim.serving.times import NOTHING, Amount, plus
+from sim.serving.times import NOTHING, Amount
 from sim.serving.trace import Request
 
 _MOST_SAMPLES = 4096
@@ -19,6 +19,9 @@ class Served:
     end: float | None = None
     preempted: int = 0
     refused: str = ""
+    hit: int = 0  # tokens of the prompt that were cached as it entered
+    moved: float | None = None  # when K and V of its prompt have come to the chip that decodes
+    chip: int = 0  # the replica that takes it
 
     @property
     def to_first(self) -> float | None:
@@ -56,7 +59,10 @@ class Outcome:
     amount : seconds, bytes and joules of all passes
     passes : number of passes by their kind
     words : made by requests that have ended
-    again : tokens that were cached and given up by preemption
+    again : tokens that were cached and given up by preemption, and are not found again
+    prefilled : tokens of prompts, and of words after a preemption, that passes took
+    decoded : sequences of all steps of decoding
+    drafted, accepted : words that were drafted; and those that requests got of them
     left : pages that are in use after the last request
     """
 
@@ -68,6 +74,10 @@ class Outcome:
     samples: list[Sample] = dataclasses.field(default_factory=list)
     words: int = 0
     again: int = 0
+    prefilled: int = 0
+    decoded: int = 0
+    drafted: int = 0
+    accepted: int = 0
     left: int = 0
     peak_batch: int = 0
     peak_pages: int = 0
@@ -80,16 +90,24 @@ class Outcome:
     def busy(self) -> float:
         return self.amount[0]
 
-    def add(self, kind: str, steps: int, amount: Amount, sample: Sample, used: int) -> None:
-        """``steps`` passes from the state ``sample`` on; ``used``: pages after them."""
-        self.amount = plus(self.amount, amount)
+    def add(
+        self, kind: str, steps: int, amount: Amount, at: float, batch: int, waiting: int,
+        pages: int, used: int,
+    ) -> None:  # fmt: skip
+        """``steps`` passes from time ``at`` on, with the state of a Sample; used: pages after."""
+        seconds, bytes_, low, value, high = self.amount
+        spent = amount[0]
+        self.amount = (
+            seconds + spent, bytes_ + amount[1], low + amount[2], value + amount[3],
+            high + amount[4],
+        )  # fmt: skip
         self.passes[kind] = self.passes.get(kind, 0) + steps
-        self.peak_batch = max(self.peak_batch, sample.batch)
-        self.peak_pages = max(self.peak_pages, sample.pages, used)
-        self.batch_seconds += sample.batch * amount[0]
-        self.page_seconds += (sample.pages + used) / 2 * amount[0]
+        self.peak_batch = max(self.peak_batch, batch)
+        self.peak_pages = max(self.peak_pages, pages, used)
+        self.batch_seconds += batch * spent
+        self.page_seconds += (pages + used) / 2 * spent
         if not self._adds % self._every:
-            self.samples.append(sample)
+            self.samples.append(Sample(at, batch, waiting, pages))
             if len(self.samples) >= _MOST_SAMPLES:
                 # Every second sample leaves, so a long run keeps few and a short one all.
                 self.samples = self.samples[::2]

@@ -9,6 +9,7 @@ from sim.engine import Engine, check_fits
 from sim.model import Model
 
 _SIZES = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20}
+_MOST = 1 << 30  # tokens
 _SLACK = 1e-9  # of a page: a quotient of two floats may lie above a whole number
 
 
@@ -56,6 +57,17 @@ class Pages:
                 f"of {model.name} leave on {engine.hardware.name}"
             )
         self._taken: list[int] = []
+
+    @property
+    def tokens(self) -> int:
+        """The most tokens of a sequence that has one page."""
+        low, high = 0, 1
+        while high < _MOST and self.of(high) <= 1:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.of(middle) <= 1 else (low, middle)
+        return low
 
     @property
     def capacity(self) -> float:

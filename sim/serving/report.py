@@ -74,9 +74,11 @@ def _rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
     batch = figures["batch"]
     capacity = kv["capacity_bytes"] / 1e9
     on_chip, areas = figures["on_chip_bytes"], figures["area_mm2"]
+    rows += _deployed(figures)
     rows += [
         ("batch: mean / peak", f"{_number(batch['mean_busy'])} / {batch['peak']:,}"),
         ("memory for K and V", f"{capacity:.4g} GB, {kv['pages']:,} pages"),
+        ("a page, of all layers", f"{kv['page_bytes']:,.0f} B, {kv['page_tokens']:,} tokens"),
         (
             "stored bits of K / V, a request of mean length",
             f"{kv['k_bits']:.2f} / {kv['v_bits']:.2f}",
@@ -91,6 +93,31 @@ def _rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
         ("MB on chip", UNKNOWN if on_chip is None else f"{on_chip / 1e6:.2f}"),
         ("mm2", ", ".join(f"{_square(mm2)} ({kind})" for kind, mm2 in areas.items()) or UNKNOWN),
     ]
+    return rows
+
+
+def _deployed(figures: dict[str, Any]) -> list[tuple[str, str]]:
+    """Rows of a deployment; none where it is one chip."""
+    found, policy, prefix = figures["deployment"], figures["policy"], figures["prefix"]
+    prefill, rows = found["prefill"], []
+    if found["host_seconds"]:
+        rows.append(("host of each pass", _number(found["host_seconds"], "s")))
+    if found["replicas"] > 1:
+        most = " / ".join(f"{n:,}" for n in found["requests_of_replicas"][:8])
+        rows.append((f"requests of {found['replicas']} chips, {found['router']}", most))
+    if found["link_gb_per_second"] is not None:
+        link = f"{found['link_gb_per_second']:g} GB/s, {_number(found['link_latency'], 's')}"
+        rows.append(("tensor x pipeline", f"{found['tensor']} x {found['pipeline']}, {link}"))
+    if policy["prefix_block"]:
+        hits = f"{prefix['hit_requests']:,} requests, {prefix['hit_tokens']:,} tokens"
+        rows.append((f"found in blocks of {policy['prefix_block']:,} tokens", hits))
+    if policy["drafts"]:
+        seen = f"{_number(figures['words_per_step'])} ({found['expected_words_per_step']:.4g})"
+        rows.append((f"words of a step with {policy['drafts']} drafts (expected)", seen))
+    if prefill is not None:
+        link = f"{prefill['kv_gb_per_second']:g} GB/s, {_number(prefill['kv_latency'], 's')}"
+        rows.append((f"prefill: {prefill['chips']:,} {prefill['hardware']}", link))
+        rows.append(("prefill busy", _number(prefill["busy_share"], "%")))
     return rows
 
 

@@ -1,11 +1,12 @@
-"""The event loop: which requests share a pass, and when pages are given and taken back.
+"""The rules of the schedules, and runs of all requests.
 
-It knows no chip. ``StepTimes`` says how long a pass lasts, ``Pages`` how much memory there is.
+They know no chip. ``StepTimes`` says how long a pass lasts, ``Pages`` how much memory there is.
 
 | schedule | a pass |
 |---|---|
 | continuous | whole prompts of ``tokens`` in all, or of one request; without any, a decode step |
 | chunked | a step of decoding, and pieces of prompts that fill the pass up to ``tokens`` |
+| v1 | the same, but pieces take pages as they are computed, and no page stays free |
 | token-level | a step of decoding, and pieces of prompts for the cores that it leaves idle |
 | static | as continuous, but a wave enters when the whole wave before it has ended |
 
@@ -20,220 +21,49 @@ wave a request takes the pages of its whole output at once. Otherwise a sequence
 its next token needs one. If none is free, the youngest request gives all its pages back and returns
 to the head of the queue. Later its prompt and its words so far are prefilled again.
 
+The schedule v1 follows the scheduler of vLLM's V1 engine. A step has three parts:
+
+| part | what it does |
+|---|---|
+| running | each request that decodes has a token; the one whose prompt is begun has a piece |
+| want of a page | the last one that entered gives its pages back, be it the one that wants it |
+| waiting | requests enter while tokens, places and pages for their first piece are there |
+
+No request enters in a step in which one gave its pages back.
+
 A prefill makes the first word. Each step of decoding caches a word and makes the next. The last
-word is not cached.
+word is not cached. With ``drafts``, a step takes these tokens more of each sequence, and pages for
+them. It makes a word more for each draft before the first that is refused.
 
 An advance is many steps of decoding at once. It ends at the next arrival that may enter, at the
 next end of a request, or before a step that lacks a page. Times are those of the single steps. The
 mean of occupied pages within an advance is that of its two ends.
 """
 
-from collections import deque
+import dataclasses
 from collections.abc import Callable, Sequence
 
 from golden.config import ConfigError
-from sim.serving.outcome import Outcome, Sample, Served
+from sim.serving.apart import Site, run_apart, run_site
+from sim.serving.fleet import Fleet
+from sim.serving.outcome import Outcome, Served
 from sim.serving.pages import Pages
+from sim.serving.parallel import Link
 from sim.serving.policy import Policy
-from sim.serving.times import Amount, StepTimes
+from sim.serving.times import StepTimes
 from sim.serving.trace import Request
-from sim.work import Part, Pass
 
 
-class _Live:
-    """A request with pages. cached: tokens in them; left: prompt tokens to prefill; made: words."""
-
-    __slots__ = ("cached", "left", "made", "pages", "served")
-
-    def __init__(self, served: Served, made: int, pages: int):
-        self.served, self.made, self.pages = served, made, pages
-        self.cached, self.left = 0, served.request.prompt + made
-
-
-class _Loop:
-    def __init__(self, policy: Policy, pages: Pages, times: StepTimes, longest: int, window: int):
-        self.policy, self.times, self.total = policy, times, pages.total
-        self.table = pages.table(longest)
-        # A step reads no more tokens than these; without a window no context reaches ``longest``.
-        self.window = window
-        self.most = window - 1 if window else longest
-        self.now = 0.0
-        self.arriving: deque[Served] = deque()
-        self.waiting: deque[tuple[Served, int]] = deque()  # and its words so far
-        self.filling: deque[_Live] = deque()
-        self.running: list[_Live] = []
-        self.used = 0
-        self.outcome = Outcome(pages=pages.total)
-
-    def turn(self) -> None:
-        """One pass or one advance, or a wait for the next arrival."""
-        while self.arriving and self.arriving[0].request.arrival <= self.now:
-            self.waiting.append((self.arriving.popleft(), 0))
-        self._enter()
-        if self.filling and self.policy.mixes:
-            self._mix()
-        elif self.filling:
-            self._fill()
-        elif self.running:
-            self._decode()
-        else:
-            self.now = max(self.now, self.arriving[0].request.arrival)
-
-    def _enter(self) -> None:
-        live = len(self.filling) + len(self.running)
-        if live and self.policy.schedule == "static":
-            return
-        while self.waiting and live < self.policy.max_batch:
-            served, made = self.waiting[0]
-            request = served.request
-            tokens = request.prompt + made
-            if self.policy.schedule == "static":
-                tokens = request.prompt + request.output - 1
-            pages = self.table[tokens]
-            if self.used + pages > self.total - (self.total // 100 if live else 0):
-                return
-            self.waiting.popleft()
-            self.filling.append(_Live(served, made, pages))
-            self.used += pages
-            live += 1
-            if served.entered is None:
-                served.entered = self.now
-
-    def _spend(self, kind: str, steps: int, amount: Amount, used: int) -> None:
-        """used: pages at the end of the passes."""
-        batch = len(self.filling) + len(self.running)
-        sample = Sample(self.now, batch, len(self.waiting), self.used)
-        self.now += amount[0]
-        self.outcome.add(kind, steps, amount, sample, used)
-        self.used = used
-
-    def _word(self, live: _Live) -> None:
-        """A prefill has made a word."""
-        live.made += 1
-        if live.served.first is None:
-            live.served.first = self.now
-        if not self._ended(live):
-            self.running.append(live)
-
-    def _ended(self, live: _Live) -> bool:
-        if live.made < live.served.request.output:
-            return False
-        live.served.end = self.now
-        self.used -= live.pages
-        self.outcome.words += live.made
-        return True
-
-    def _fill(self) -> None:
-        taken, tokens = 0, 0
-        for live in self.filling:
-            if taken and tokens + live.left > self.policy.tokens:
-                break
-            taken, tokens = taken + 1, tokens + live.left
-        sizes = sorted(live.left for _, live in zip(range(taken), self.filling, strict=False))
-        parts = tuple(
-            Part(count=sizes.count(size), new=size, context=0) for size in sorted(set(sizes))
-        )
-        self._spend("prefill", 1, self.times.exact(Pass(parts)), self.used)
-        for _ in range(taken):
-            live = self.filling.popleft()
-            live.cached, live.left = live.left, 0
-            self._word(live)
-
-    def _mix(self) -> None:
-        self._room(1)
-        room = self.policy.prompt_tokens(len(self.running))
-        if not self.filling or not room:
-            self._decode()
-            return
-        parts, pieces, words = [], [], len(self.running)
-        for live in self.filling:
-            new = min(room, live.left)
-            if not new:
-                break
-            parts.append(Part(count=1, new=new, context=live.cached))
-            pieces.append(new)
-            room -= new
-            words += new == live.left
-        batch = len(self.running)
-        mean = self._read() / batch if batch else 0.0
-        amount = self.times.mixed(batch, mean, parts, words)
-        self._spend("mixed", 1, amount, self._demand(1))
-        self._grow(1)
-        for new in pieces:
-            live = self.filling[0]
-            live.cached, live.left = live.cached + new, live.left - new
-            if not live.left:
-                self._word(self.filling.popleft())
-
-    def _decode(self) -> None:
-        most = self._room(min(live.served.request.output - live.made for live in self.running))
-        batch = len(self.running)
-        rising = batch
-        if self.window:
-            # The mean rises evenly until the next sequence fills its window.
-            left = [self.most - live.cached for live in self.running if live.cached < self.most]
-            rising, most = len(left), min([most, *left])
-        wait = float("inf")
-        may_enter = self.policy.schedule != "static" and not self.waiting
-        if self.arriving and may_enter and batch + len(self.filling) < self.policy.max_batch:
-            wait = self.arriving[0].request.arrival - self.now
-        mean = self._read() / batch
-        steps, amount = self.times.advance(batch, mean, rising / batch, most, wait)
-        self._spend("decode", steps, amount, self._demand(steps))
-        self._grow(steps)
-
-    def _grow(self, steps: int) -> None:
-        """``steps`` words more of each request that runs; those that end leave."""
-        left = []
-        reserved = self.policy.schedule == "static"
-        for live in self.running:
-            live.cached += steps
-            live.made += steps
-            if not reserved:
-                live.pages = self.table[live.cached]
-            if not self._ended(live):
-                left.append(live)
-        self.running = left
-
-    def _read(self) -> int:
-        """Tokens in the cache that a step reads."""
-        most = self.most
-        return sum([min(live.cached, most) for live in self.running])
-
-    def _demand(self, steps: int) -> int:
-        """Pages of all requests after ``steps`` steps of decoding."""
-        if self.policy.schedule == "static":
-            return self.used
-        table = self.table
-        filling = sum([live.pages for live in self.filling])
-        return filling + sum([table[live.cached + steps] for live in self.running])
-
-    def _room(self, most: int) -> int:
-        """The steps, 1..most, for which there are pages; requests leave until one step has."""
-        while self._demand(1) > self.total:
-            live = self.filling.pop() if self.filling else self.running.pop()
-            self.used -= live.pages
-            live.served.preempted += 1
-            self.outcome.again += live.cached
-            self.waiting.appendleft((live.served, live.made))
-        if self._demand(most) <= self.total:
-            return most
-        low, high = 1, most - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self._demand(middle) <= self.total:
-                low = middle
-            else:
-                high = middle - 1
-        return low
-
-
-def _refusal(request: Request, pages: Pages, longest: int, check: Callable[[int], None]) -> str:
-    """Why a request can never run; empty: it can. longest: tokens of the model; 0: no limit."""
+def _refusal(
+    request: Request, pages: Pages, policy: Policy, check: Callable[[int], None]
+) -> str:
+    """Why a request can never run; empty: it can."""
     tokens = request.prompt + request.output
-    if longest and tokens > longest:
+    if policy.positions and tokens > policy.positions:
         return "longer than the model's positions"
-    if pages.of(tokens - 1) > pages.total:
+    # A step takes pages for its drafts too. A request of one word has no step.
+    drafts = policy.drafts if request.output > 1 else 0
+    if pages.of(tokens - 1 + drafts) > pages.total:
         return "larger than all pages"
     try:
         check(tokens)
@@ -248,6 +78,7 @@ def serve(
     make_times: Callable[[int], StepTimes],
     policy: Policy,
     *,
+    fleet: Fleet | None = None,
     window: int = 0,
     check: Callable[[int], None] = lambda tokens: None,
     watch: Callable[[int, float], None] = lambda ended, now: None,
@@ -255,24 +86,61 @@ def serve(
     """Run all requests to their end; each is finished or refused.
 
     make_times : the StepTimes for contexts up to a number of tokens
+    fleet : the chips, one if None; ``pages`` are those of each
     window : tokens that a token of the model attends, itself included; 0: all
     check : ConfigError if the chip cannot run a sequence of so many tokens
     watch : is called with the requests that have ended and the time
     """
     served = [Served(request) for request in requests]
     for each in served:
-        each.refused = _refusal(each.request, pages, policy.positions, check)
+        each.refused = _refusal(each.request, pages, policy, check)
     kept = [each for each in served if not each.refused]
-    longest = max((each.request.prompt + each.request.output for each in kept), default=1)
-    loop = _Loop(policy, pages, make_times(longest), longest, window)
-    loop.arriving.extend(kept)
-    turns = 0
-    while loop.arriving or loop.waiting or loop.filling or loop.running:
-        loop.turn()
-        turns += 1
-        if not turns % 256:
-            live = len(loop.filling) + len(loop.running)
-            watch(len(kept) - len(loop.arriving) - len(loop.waiting) - live, loop.now)
-    loop.outcome.served, loop.outcome.seconds = served, loop.now
-    loop.outcome.left = loop.used
-    return loop.outcome
+    longest = _longest(kept, policy)
+    site = Site(policy, pages, make_times(longest), fleet or Fleet(), window)
+    outcome = run_site(site, kept, longest, watch)
+    outcome.served = served
+    return outcome
+
+
+def serve_apart(
+    requests: Sequence[Request],
+    first: tuple[Pages, Callable[[int], StepTimes], Fleet],
+    second: tuple[Pages, Callable[[int], StepTimes], Fleet],
+    policy: Policy,
+    link: Link,
+    amount: Callable[[int], float],
+    *,
+    window: int = 0,
+    check: Callable[[int], None] = lambda tokens: None,
+    watch: Callable[[int, float], None] = lambda ended, now: None,
+) -> tuple[Outcome, Outcome]:
+    """Run all requests to their end on chips that prefill, and on others that decode.
+
+    first, second : the chips, as of ``serve``; amount : bytes of K and V of so many tokens
+    The second Outcome has the requests.
+    """
+    served = [Served(request) for request in requests]
+    for each in served:
+        request = each.request
+        each.refused = _refusal(request, second[0], policy, check)
+        if not each.refused and first[0].of(request.prompt) > first[0].total:
+            each.refused = "larger than all pages"
+    kept = [each for each in served if not each.refused]
+    longest = _longest(kept, policy)
+    # Blocks stay where prompts are computed.
+    decoding = dataclasses.replace(policy, prefix_block=0)
+    sites = [
+        Site(each, pages, make_times(longest), fleet, window)
+        for each, (pages, make_times, fleet) in ((policy, first), (decoding, second))
+    ]
+    before, after = run_apart(sites[0], sites[1], link, kept, longest, amount, watch)
+    after.served, after.seconds = served, max(before.seconds, after.seconds)
+    after.left += before.left
+    after.words += sum(each.request.output for each in kept if each.moved is None)
+    return before, after
+
+
+def _longest(kept: Sequence[Served], policy: Policy) -> int:
+    """Tokens of the longest request, those of its drafts included."""
+    lengths = (each.request.prompt + each.request.output for each in kept)
+    return max(lengths, default=1) + policy.drafts

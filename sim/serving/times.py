@@ -1,8 +1,8 @@
-"""Time, bytes and energy of the passes of one run, from few calls of ``Engine.cost``.
+"""Time, bytes and energy of the passes of one run, from few calls of ``Engine.totals``.
 
 | pass | figure |
 |---|---|
-| prefill, and prefill with decode | exact: ``Engine.cost`` of each distinct pass |
+| prefill, and prefill with decode | exact: ``Engine.totals`` of each distinct pass |
 | decode | interpolated in the mean context; exact in the batch |
 
 A decode pass of unequal contexts is taken as one whose contexts all equal their mean. Engines add
@@ -17,19 +17,21 @@ is halved. Cells are made where a run needs them. The sum over the steps of a ru
 is exact for the interpolated figures: it is an arithmetic series in each cell.
 """
 
+import bisect
 import math
 from collections.abc import Sequence
 
-from sim.cost import Cost
 from sim.engine import Engine
 from sim.model import Model
-from sim.work import Part, Pass
+from sim.work import Shape
 
 TOLERANCE = 0.002  # of the figure itself
 
 # Seconds, bytes of memory, and joules: lowest, used, highest.
 Amount = tuple[float, float, float, float, float]
 NOTHING: Amount = (0.0, 0.0, 0.0, 0.0, 0.0)
+_Parts = tuple[Shape, ...]
+_MOST_PASSES = 1 << 16  # figures of passes that are kept at a time
 _Cell = tuple[float, float, Amount, Amount]  # ends, figures at the lower end, rise per token
 
 
@@ -41,26 +43,16 @@ def plus(a: Amount, b: Amount, factor: float = 1.0) -> Amount:
     )  # fmt: skip
 
 
-def _first(most: int, run: "_Series", seconds: float) -> int:
-    """The fewest steps that last ``seconds``; ``most`` steps do."""
+def _fewest(most: int, first: float, rise: float, seconds: float) -> int:
+    """The fewest steps that last ``seconds``; ``most`` do. Each lasts ``rise`` more than before."""
     low, high = 1, most
     while low < high:
         middle = (low + high) // 2
-        if run.sum(middle)[0] >= seconds:
+        if middle * first + middle * (middle - 1) / 2 * rise >= seconds:
             high = middle
         else:
             low = middle + 1
     return low
-
-
-class _Series:
-    """Steps whose figures rise by the same amount from step to step."""
-
-    def __init__(self, first: Amount, rise: Amount):
-        self._first, self._rise = first, rise
-
-    def sum(self, steps: int) -> Amount:
-        return plus(plus(NOTHING, self._first, steps), self._rise, steps * (steps - 1) / 2)
 
 
 class StepTimes:
@@ -70,48 +62,68 @@ class StepTimes:
     has_energy : some pass had a figure of energy
     """
 
-    def __init__(self, engine: Engine, model: Model, longest: int):
+    def __init__(
+        self, engine: Engine, model: Model, longest: int, *, new: int = 1, host: float = 0.0
+    ):
+        """The figures of a run.
+
+        new : tokens of a sequence in a step of decoding; each computes a word
+        host : seconds of each pass in which the chip waits for its host
+        """
         self._engine, self._model, self._longest = engine, model, max(longest, 1)
+        self._new, self._host = new, host
         ends = [0]
         while ends[-1] < self._longest:
             ends.append(min(max(2 * ends[-1], 16), self._longest))
         self._ends = ends
         self._nodes: dict[tuple[int, int], Amount] = {}
         self._cells: dict[tuple[int, int, int], _Cell | None] = {}
-        self._passes: dict[Pass, Amount] = {}
+        self._latest: dict[int, _Cell] = {}  # the last cell of each batch
+        self._passes: dict[tuple[int, _Parts], Amount] = {}
+        self._exact = 0
         self.extrapolated: dict[str, None] = {}
         self.has_energy = False
 
     @property
     def calls(self) -> int:
-        """Calls of ``Engine.cost``."""
-        return len(self._nodes) + len(self._passes)
+        """Passes whose figures the engine gave."""
+        return len(self._nodes) + self._exact
 
-    def _amount(self, cost: Cost) -> Amount:
-        self.extrapolated |= dict.fromkeys(cost.extrapolated)
-        self.has_energy = self.has_energy or bool(cost.energy)
-        joules = cost.joules
-        return cost.seconds, cost.bytes, joules.low, joules.value, joules.high
+    def _amount(self, parts: _Parts, words: int) -> Amount:
+        seconds, moved, energy, extrapolated = self._engine.totals(self._model, parts, words)
+        if extrapolated:
+            self.extrapolated |= dict.fromkeys(extrapolated)
+        if energy is None:
+            return seconds, moved, 0.0, 0.0, 0.0
+        self.has_energy = True
+        return seconds, moved, *energy
 
-    def exact(self, step: Pass) -> Amount:
-        """The amount of a pass as ``Engine.cost`` gives it."""
-        found = self._passes.get(step)
+    def _hosted(self, amount: Amount) -> Amount:
+        return (amount[0] + self._host, *amount[1:])
+
+    def exact(self, parts: Sequence[Shape], words: int) -> Amount:
+        """The amount of a pass as ``Engine.cost`` gives it; ``words`` sequences make one."""
+        key = words, tuple(parts)
+        found = self._passes.get(key)
         if found is None:
-            found = self._passes[step] = self._amount(self._engine.cost(self._model, step))
+            if len(self._passes) >= _MOST_PASSES:
+                self._passes.clear()
+            found = self._passes[key] = self._hosted(self._amount(key[1], words))
+            self._exact += 1
         return found
 
-    def mixed(self, batch: int, mean: float, parts: Sequence[Part], words: int) -> Amount:
+    def mixed(self, batch: int, mean: float, parts: Sequence[Shape], words: int) -> Amount:
         """The amount of ``batch`` steps of decoding and the prompt tokens ``parts`` in one pass."""
-        context = min(round(mean), self._longest)
-        steps = [Part(count=batch, new=1, context=context)] if batch else []
+        if batch:
+            parts = [(batch, self._new, min(round(mean), self._longest)), *parts]
         # A pass that computes no word is taken as one that computes one.
-        return self.exact(Pass((*steps, *parts), max(words, 1)))
+        return self.exact(parts, max(words, 1))
 
     def _node(self, batch: int, context: int) -> Amount:
         found = self._nodes.get((batch, context))
         if found is None:
-            cost = self._engine.cost(self._model, Pass.decode(batch, context))
-            found = self._nodes[batch, context] = self._amount(cost)
+            found = self._amount(((batch, self._new, context),), batch * self._new)
+            self._nodes[batch, context] = found
         return found
 
     def _make(self, batch: int, low: int, high: int) -> _Cell | None:
@@ -126,17 +138,18 @@ class StepTimes:
         return low, high, start, rise
 
     def _cell(self, batch: int, mean: float) -> _Cell:
-        low, high = self._ends[-2], self._ends[-1]
-        for at, end in enumerate(self._ends[1:]):
-            if mean <= end:
-                low, high = self._ends[at], end
-                break
+        cell = self._latest.get(batch)
+        if cell is not None and cell[0] < mean <= cell[1]:
+            return cell
+        at = min(bisect.bisect_left(self._ends, mean, 1), len(self._ends) - 1)
+        low, high = self._ends[at - 1], self._ends[at]
         while True:
             key = (batch, low, high)
             if key not in self._cells:
                 self._cells[key] = self._make(batch, low, high)
             cell = self._cells[key]
             if cell is not None:
+                self._latest[batch] = cell
                 return cell
             middle = (low + high) // 2
             low, high = (low, middle) if mean <= middle else (middle, high)
@@ -144,7 +157,7 @@ class StepTimes:
     def step(self, batch: int, mean: float) -> Amount:
         """The amount of one decode pass; interpolated."""
         low, _, start, rise = self._cell(batch, mean)
-        return plus(start, rise, mean - low)
+        return self._hosted(plus(start, rise, mean - low))
 
     def advance(
         self, batch: int, mean: float, growth: float, most: int, seconds: float = math.inf
@@ -160,10 +173,21 @@ class StepTimes:
             steps = most - done
             if growth:
                 steps = min(steps, int((high - mean) / growth) + 1)
-            run = _Series(plus(start, rise, mean - low), plus(NOTHING, rise, growth))
-            if total[0] + run.sum(steps)[0] >= seconds:
-                steps = _first(steps, run, seconds - total[0])
-            total = plus(total, run.sum(steps))
+            first = start[0] + (mean - low) * rise[0] + self._host
+            if total[0] + (steps * first + steps * (steps - 1) / 2 * (growth * rise[0])) >= seconds:
+                steps = _fewest(steps, first, growth * rise[0], seconds - total[0])
+            # An arithmetic series in each figure.
+            from_low, steady, rises = mean - low, steps, steps * (steps - 1) / 2
+            t0, t1, t2, t3, t4 = total
+            _, s1, s2, s3, s4 = start
+            r0, r1, r2, r3, r4 = rise
+            total = (
+                t0 + (steady * first + rises * (growth * r0)),
+                t1 + (steady * (s1 + from_low * r1) + rises * (growth * r1)),
+                t2 + (steady * (s2 + from_low * r2) + rises * (growth * r2)),
+                t3 + (steady * (s3 + from_low * r3) + rises * (growth * r3)),
+                t4 + (steady * (s4 + from_low * r4) + rises * (growth * r4)),
+            )
             done += steps
             mean += steps * growth
         return done, total

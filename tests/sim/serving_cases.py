@@ -171,6 +171,69 @@ class Reference:
                 self.now = max(self.now, kept[0]["arrival"])
             while kept and kept[0]["arrival"] <= self.now:
                 self.waiting.append(kept.pop(0))
-            self.enter()
-            self.one_pass()
+            if self.policy.schedule == "v1":
+                self.one_step()
+            else:
+                self.enter()
+                self.one_pass()
         return every
+
+    def one_step(self) -> None:
+        """vLLM's V1: each request in the order of entry allocates its tokens, then the queue."""
+        budget, steps, preempted = self.policy.tokens, [], False
+        at = 0
+        while at < len(self.live) and budget:
+            each = self.live[at]
+            new = min(each["left"] or 1, budget)
+            need = self.pages(each["cached"] + new)
+            lost = False
+            while self.held() - self.pages(each["fill"]) + need > self.total:
+                victim = self.live.pop()
+                victim["preempted"] += 1
+                self.waiting.insert(0, victim)
+                preempted = True
+                lost = victim is each
+                if lost:
+                    break
+            if lost:
+                break
+            each["fill"] = each["cached"] + new
+            steps.append((each, new))
+            budget -= new
+            at += 1
+        while self.waiting and not preempted and budget and len(self.live) < self.policy.max_batch:
+            head = self.waiting[0]
+            new = min(head["prompt"] + head["made"], budget)
+            if self.held() + self.pages(new) > self.total:
+                break
+            self.waiting.pop(0)
+            self.live.append(head)
+            head |= {"left": head["prompt"] + head["made"], "cached": 0, "fill": new}
+            steps.append((head, new))
+            budget -= new
+        self.run_step(steps)
+
+    def held(self) -> int:
+        return sum(self.pages(each["fill"]) for each in self.live)
+
+    def run_step(self, steps: list[tuple[dict, int]]) -> None:
+        decoding = [each for each, _ in steps if not each["left"]]
+        read = self.read(decoding)
+        filling = [(each, new) for each, new in steps if each["left"]]
+        most = self.window - 1 if self.window else 1 << 30
+        if decoding and filling:
+            read = len(decoding) * round(read / len(decoding))
+        read += sum(min(each["cached"], most) for each, _ in filling)
+        self.now += self.engine.seconds(sum(new for _, new in steps), read)
+        self.most_used = max(self.most_used, self.held())
+        for each, new in steps:
+            each["cached"] += new
+            if each["left"]:
+                each["left"] -= new
+                if each["left"]:
+                    continue
+                each.setdefault("first", self.now)
+            each["made"] += 1
+            if each["made"] == each["output"]:
+                each["end"] = self.now
+        self.live = [each for each in self.live if "end" not in each]

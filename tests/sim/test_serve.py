@@ -8,6 +8,10 @@ Seen to fail with each of:
 - an advance beyond the token at which a sequence fills its window;
 - the oldest request preempted in place of the youngest;
 - a preempted request that is lost, that forgets its words, or that goes to the tail of the queue;
+- v1: a request that enters in a step in which one lost its pages;
+- v1: a piece that takes the pages of its whole prompt;
+- v1: a begun prompt that keeps its pages when its next piece finds none;
+- v1: pages of a new prompt that leave none for the steps of others;
 - TOLERANCE 0.1.
 """
 
@@ -48,6 +52,12 @@ def check_conserved(requests, outcome):
             assert each.request.arrival <= each.entered < each.first <= each.end
     ended = [each.request.output for each in outcome.served if each.end is not None]
     assert outcome.words == sum(ended)
+    cached = sum(
+        each.request.prompt + each.request.output - 1 - each.hit
+        for each in outcome.served
+        if each.end is not None
+    )
+    assert outcome.prefilled + outcome.decoded + outcome.accepted == cached + outcome.again
     assert outcome.left == 0
     assert outcome.peak_pages <= outcome.pages
     assert all(0 <= each.pages <= outcome.pages for each in outcome.samples)
@@ -75,8 +85,14 @@ REQUESTS = st.lists(
     model=st.sampled_from([MODEL, WINDOWED]),
 )
 def test_like_one_pass_at_a_time(requests, schedule, max_batch, tokens, page, memory, model):
-    engine = FakeEngine(memory)
+    if schedule == "v1":
+        tokens += max_batch - 1
     policy = Policy(schedule=schedule, max_batch=max_batch, tokens=tokens)
+    check_like_reference(requests, policy, memory, page, model)
+
+
+def check_like_reference(requests, policy, memory, page, model=MODEL):
+    engine = FakeEngine(memory)
     outcome = run(requests, policy, engine, model, page)
     check_conserved(requests, outcome)
     reference = Reference(engine, policy, page, memory // page, model.window)
@@ -89,6 +105,13 @@ def test_like_one_pass_at_a_time(requests, schedule, max_batch, tokens, page, me
             assert found.first == pytest.approx(wanted["first"], rel=1e-9)
             assert found.end == pytest.approx(wanted["end"], rel=1e-9)
         assert found.preempted == wanted["preempted"]
+
+
+@pytest.mark.parametrize("tokens", [2, 4, 8])
+def test_v1_lets_none_in_where_one_lost_its_pages(tokens):
+    """The pages that a request gave back would do for its first piece in the same step."""
+    requests = [Request(1, 0.0, 4, 13), Request(2, 0.0, 4, 13)]
+    check_like_reference(requests, Policy(schedule="v1", max_batch=2, tokens=tokens), 20, 4)
 
 
 def load(count=60, **fields):
@@ -275,10 +298,57 @@ def test_figures():
     assert found["batch"]["mean_busy"] == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_v1_with_tokens_without_end_is_chunked_with_them(seed):
+    """The two differ in nothing while all pages are free; so does a budget that never fills."""
+    requests = load(200, seed=seed)
+    found = [
+        run(requests, Policy(schedule=schedule, max_batch=16, tokens=tokens), FakeEngine(10**6))
+        for schedule in ("v1", "chunked")
+        for tokens in (1 << 24, 1 << 20)
+    ]
+    assert found[0] == found[1] == found[2] == found[3]
+
+
+def test_v1_mixes_prompts_and_steps():
+    """A prompt of three pieces next to a request that decodes, by hand; 8 tokens in a step."""
+    engine = FakeEngine()
+    requests = [Request(1, 0.0, 4, 6), Request(2, 0.0, 20, 2)]
+    first, second = run(requests, Policy(schedule="v1", max_batch=2, tokens=8), engine).served
+    steps = [
+        engine.seconds(8, 0),  # the first prompt, and 4 tokens of the second
+        engine.seconds(8, 4 + 4), engine.seconds(8, 5 + 11),
+        engine.seconds(1 + 2, 6 + 18),
+        engine.seconds(2, 7 + 20),
+    ]  # fmt: skip
+    assert first.first == pytest.approx(steps[0])
+    assert second.first == pytest.approx(sum(steps[:4]))
+    assert second.end == pytest.approx(sum(steps))
+
+
+def test_v1_needs_a_token_for_each_request():
+    with pytest.raises(ConfigError, match=r"Policy.tokens must be 32\.\.16777216, not 31"):
+        Policy(schedule="v1", max_batch=32, tokens=31)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_no_faster_than_the_memory(schedule):
+    """Every pass reads the weights once, and each decoded word the tokens before it."""
+    engine = FakeEngine(10**5)  # none is preempted, whose prefill makes words without a step
+    outcome = run(load(), Policy(schedule=schedule, max_batch=8, tokens=64), engine)
+    passes = sum(outcome.passes.values())
+    words = [(each.request.prompt, each.request.output) for each in outcome.served]
+    read = sum(sum(range(prompt, prompt + output - 1)) for prompt, output in words)
+    least = 0.0101 * passes + 0.000113 * read * (1 - 1e-9)
+    assert outcome.busy >= least
+    assert outcome.amount[1] >= 1000.0 * passes + 8.0 * read * (1 - 1e-9)
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("schedule", "best"), ("max_batch", 0), ("tokens", 0), ("positions", -1)],
-)
+    [("schedule", "best"), ("max_batch", 0), ("tokens", 0), ("positions", -1),
+     ("prefix_block", -1), ("drafts", 65), ("acceptance", 1.5), ("seed", -1)],
+)  # fmt: skip
 def test_policy_refuses(field, value):
     with pytest.raises(ConfigError, match=f"Policy.{field} must be"):
         Policy(**{field: value})

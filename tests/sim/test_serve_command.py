@@ -47,10 +47,12 @@ BAD = {
     f"{HEAD}1,5,0\n": "line 2: GeneratedTokens must be 1..16777216, not 0",
     f"{HEAD}1,-5,1\n": "line 2: ContextTokens must be 1..16777216, not -5",
     f"{HEAD}1,5,99999999\n": "line 2: GeneratedTokens must be 1..16777216, not 99999999",
-    f"{HEAD}yesterday,5,1\n": "line 2: TIMESTAMP must be a date without a zone, or seconds, not",
+    f"{HEAD}yesterday,5,1\n": "line 2: TIMESTAMP must be a date, or seconds, not",
     f"{HEAD}nan,5,1\n": "line 2: TIMESTAMP must be a date",
     f"{HEAD}2023-11-16 18:15:46.x,5,1\n": "line 2: TIMESTAMP must be a date",
-    f"{HEAD}2023-11-16T18:15:46+01:00,5,1\n": "line 2: TIMESTAMP must be a date",
+    f"{HEAD}2023-11-16T18:15:46+1,5,1\n": "line 2: TIMESTAMP must be a date",
+    f"{HEAD}2023-11-16 18:15:46,5,1\n2023-11-16 18:15:46+00:00,5,1\n":
+        "line 3: TIMESTAMP must be a date without a zone, not",
     f"{HEAD}2,5,1\n1,5,1\n": "line 3: TIMESTAMP '1' is before that of the row above",
     f"{HEAD}2,5,1\n2023-11-16 18:15:46,5,1\n": "line 3: TIMESTAMP must be a number, not",
     f"{HEAD}2,5\n": "line 2 must have 3 columns, not 2",
@@ -155,6 +157,131 @@ def test_trace(call, tmp_path):
     status, out, _ = call(*GOOD, "--trace", file)
     assert "1 requests are longer than the 4,096 positions of llama-2-7b" in out
     assert "refused: larger than all pages" in out
+
+
+MOONCAKE = (
+    '{"timestamp": 0, "input_length": 40, "output_length": 4, "hash_ids": [1, 2, 3]}\n'
+    '{"timestamp": 2500, "input_length": 35, "output_length": 2, "hash_ids": [1, 2, 9]}\n'
+)
+
+
+def test_read_mooncake(tmp_path):
+    file = tmp_path / "trace.jsonl"
+    file.write_text(MOONCAKE + "\n")
+    assert read_trace(file) == [
+        Request(1, 0.0, 40, 4, (1, 2, 3)), Request(2, 2.5, 35, 2, (1, 2, 9)),
+    ]  # fmt: skip
+
+
+def test_read_zones(tmp_path):
+    """Azure's trace of 2024: the same moment in two zones, and no fraction."""
+    file = tmp_path / "trace.csv"
+    rows = ("2024-05-10 00:00:00.5+00:00", "2024-05-10 02:00:01+02:00", "2024-05-10 00:00:01.25Z")
+    file.write_text(HEAD + "".join(f"{each},5,5\n" for each in rows))
+    assert [each.arrival for each in read_trace(file)] == pytest.approx([0.0, 0.5, 0.75])
+
+
+def test_skip(tmp_path):
+    file = tmp_path / "trace.csv"
+    file.write_text(f"{HEAD}1,0,5\n2,5,5\n3,5,0\n4,7,7\n")
+    skipped = []
+    found = read_trace(file, None, skipped)
+    assert [(each.number, each.arrival, each.prompt) for each in found] == [(1, 0, 5), (2, 2, 7)]
+    assert skipped == [f"{file}: line 2", f"{file}: line 4"]
+    with pytest.raises(ConfigError, match=r"line 2: .* must be 1\.\.16777216, not 0; --sk"):
+        read_trace(file)
+
+
+BAD_OBJECTS = {
+    "[1]\n": "line 1 must be a JSON object",
+    "{\n": "line 1 must be a JSON object",
+    '{"timestamp": 1, "input_length": 2}\n': "line 1 lacks output_length",
+    '{"timestamp": "x", "input_length": 2, "output_length": 2}\n':
+        "line 1: timestamp must be milliseconds, not 'x'",
+    '{"timestamp": 1, "input_length": 2.5, "output_length": 2}\n':
+        "line 1: input_length must be a whole number, not '2.5'",
+    '{"timestamp": 1, "input_length": 2, "output_length": 2, "hash_ids": ["a"]}\n':
+        "line 1: hash_ids must be a list of whole numbers",
+    "": "has no requests",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", BAD_OBJECTS, ids=range(len(BAD_OBJECTS)))
+def test_bad_objects(tmp_path, text):
+    file = tmp_path / "trace.jsonl"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_trace(file)
+    assert BAD_OBJECTS[text] in str(caught.value)
+
+
+def test_deployment(call, tmp_path):
+    """The table and JSON have what is asked of a deployment."""
+    file = tmp_path / "trace.jsonl"
+    file.write_text(MOONCAKE)
+    cached = (*GOOD, "--trace", file, "--prefix-cache", "--prefix-block", 16, "--skip")
+    status, out, _ = call(*cached, "--schedule", "v1")
+    assert status == 0
+    for text in ("found in blocks of 16 tokens", "1 requests, 32 tokens", "16 tokens",
+                 "0 rows without a prompt or an output were left out"):  # fmt: skip
+        assert text in out
+    options = ("--replicas", 2, "--router", "prefix", "--drafts", 2, "--acceptance", 0.5,
+               "--host-seconds", 0.25, "--prefill-hw", "slow", "--kv-link", 0.001)  # fmt: skip
+    status, out, _ = call(*cached, *options)
+    assert status == 0
+    for text in ("host of each pass", "250 ms", "requests of 2 chips, prefix",
+                 "2 drafts (expected)", "(1.75)", "prefill: 1 slow", "0.001 GB/s",
+                 "prefill busy"):  # fmt: skip
+        assert text in out
+    status, out, _ = call(*cached, *options, "--json")
+    (found,) = json.loads(out)["results"]
+    assert (found["finished"], found["output_tokens"]) == (2, 6)
+    assert found["prefix"] == {"hit_requests": 1, "hit_tokens": 32}
+    assert found["deployment"]["prefill"]["hardware"] == "slow"
+    assert sum(found["deployment"]["requests_of_replicas"]) == 2
+    status, out, _ = call("--hw", "fake", *GOOD[2:], *LOAD, "--tensor", 2, "--link", 100)
+    assert (status, "2 x 1, 100 GB/s" in out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ((*GOOD, *LOAD, "--skip"), "--skip needs --trace"),
+        ((*GOOD, *LOAD, "--prefix-cache"), "--prefix-cache needs --trace"),
+        ((*GOOD, *LOAD, "--prefix-block", 0), "--prefix-block must be 1 or more, not 0"),
+        ((*GOOD, *LOAD, "--host-seconds", -1), "--host-seconds must be 0 or more, not -1"),
+        ((*GOOD, *LOAD, "--host-seconds", "nan"), "--host-seconds must be 0 or more, not nan"),
+        ((*GOOD, *LOAD, "--replicas", 0), "Fleet.replicas must be 1..1024, not 0"),
+        ((*GOOD, *LOAD, "--router", "best"), "invalid choice: 'best'"),
+        ((*GOOD, *LOAD, "--tensor", 2), "--tensor or --pipeline needs --link"),
+        ((*GOOD, *LOAD, "--tensor", 0, "--link", 1), "Split.tensor must be 1..1024, not 0"),
+        ((*GOOD, *LOAD, "--tensor", 3, "--link", 1), "--tensor must divide the 32 heads of"),
+        ((*GOOD, *LOAD, "--pipeline", 3, "--link", 1), "--pipeline must divide the 32 layers of"),
+        ((*GOOD, *LOAD, "--tensor", 2, "--link", 0), "--link 0 GB/s, latency 0 s: Link.bandwidth"),
+        ((*GOOD, *LOAD, "--drafts", 99), "Policy.drafts must be 0..64, not 99"),
+        ((*GOOD, *LOAD, "--acceptance", 2), "Policy.acceptance must be 0..1, not 2.0"),
+        ((*GOOD, *LOAD, "--prefill-hw", "fake"), "--prefill-hw needs --kv-link"),
+        ((*GOOD, *LOAD, "--kv-link", 1), "--kv-link needs --prefill-hw"),
+        ((*GOOD, *LOAD, "--prefill-hw", "fast", "--kv-link", 1), "--hw must be a known name"),
+        ((*GOOD, *LOAD, "--schedule", "v1", "--tokens", 9), "Policy.tokens must be 256..16777216"),
+    ],
+)  # fmt: skip
+def test_bad_deployment(call, options, line):
+    status, out, err = call(*options)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert line in err
+
+
+def test_prefix_cache_needs_hashes(call, tmp_path):
+    file = tmp_path / "trace.csv"
+    file.write_text(TRACE)
+    status, _, err = call(*GOOD, "--trace", file, "--prefix-cache")
+    assert (status, err) == (2, f"sim.serve: --prefix-cache needs hash_ids, which {file} lacks\n")
+    file = tmp_path / "trace.jsonl"
+    file.write_text(MOONCAKE)
+    status, _, err = call(*GOOD, "--trace", file, "--prefix-cache", "--prefix-block", 10)
+    assert (status, err.count("\n")) == (2, 1)
+    assert "--page must be pages that blocks of 10 tokens fill" in err
 
 
 @pytest.mark.parametrize(
