@@ -113,11 +113,12 @@ def test_every_command_of_kllm_is_complete(opcode):
     """Table, places, cycles, golden and engine: what a new command needs."""
     command = isa.COMMANDS[opcode]
     touched = {each.access for each in command.operands} - {""}
-    assert touched <= {"reads rows", "writes rows", "reads slots", "writes slots"}
+    memories = ("rows", "slots", "choices")
+    assert touched <= {f"{way} {memory}" for way in ("reads", "writes") for memory in memories}
     assert touched
     for operand in command.operands:  # rows and slots are places, whatever else an operand is
         named = operand.meaning.endswith(", row") or operand.name.startswith("slot")
-        assert named == bool(operand.access), operand.name
+        assert named == operand.access.endswith(("rows", "slots")), operand.name
     assert opcode in bounds.CYCLES
     if command.unit == isa.Unit.FUNCTION:
         assert f"Opcode.{opcode.name}" in Path(functional.__file__).read_text()
