@@ -7,7 +7,7 @@ more: docs/accuracy.md has the orderings on a model that is at hand.
 
 from collections.abc import Sequence
 
-from golden.kllm.orizuru import OrizuruTrees
+from golden.kllm.trees import OrizuruTrees
 from sim.claims.claim import Claim
 from sim.claims.product import gpu_product_seconds, stored_product_seconds
 

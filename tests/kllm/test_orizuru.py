@@ -14,7 +14,6 @@ import torch
 from golden.kllm.config import outlier_count
 from golden.kllm.format import OrizuruStatus
 from golden.kllm.orizuru import (
-    OrizuruTrees,
     comparison_bound,
     extremes,
     pop_order,
@@ -22,6 +21,7 @@ from golden.kllm.orizuru import (
     select_unit,
 )
 from golden.kllm.quantize import split_outliers
+from golden.kllm.trees import OrizuruTrees
 from golden.kllm.vectors.orizuru_tokens import token_words
 
 

@@ -378,7 +378,7 @@ def test_figures_become_rows(rows, tmp_path, capsys):
 )
 def test_bad_rows(old, new, line, tmp_path, capsys):
     """Shown to fail: the hash not compared."""
-    for file in request_rows.FOLDER.iterdir():
+    for file in request_rows.FOLDER.glob("*.*"):
         (tmp_path / file.name).write_bytes(file.read_bytes())
     file = tmp_path / request_rows.MMU
     text = file.read_text()
