@@ -30,6 +30,7 @@ import pytest
 import torch
 
 import tb.simulate.run
+from golden.kllm.isa import Function
 from golden.kllm.layer.shape import LayerOptions
 from golden.kllm.timing import lane_cycles
 from golden.llm import checkpoint
@@ -37,6 +38,7 @@ from golden.llm.capture import Captured
 from golden.llm.million.example import Seen
 from golden.million.config import PqShape, RateShape
 from golden.vqllm.config import NAMED, AttendShape, MatrixShape, Plan, Work
+from golden.words import layout_fields, unpack_ints
 from hdl.back.verilog import convert
 from hdl.kllm.dispatcher import KllmDispatcher, KllmDispatcherConfig
 from hdl.million.decode_engine import MillionDecodeEngineConfig
@@ -794,6 +796,18 @@ def test_event_power(command, monkeypatch, tmp_path, page):
     count = len(measured)
     assert command.main([*options, "--kept-only"]) == 0
     assert len(measured) == count
+
+
+@pytest.mark.parametrize("name", ["SILU", "RSQRT"])
+def test_words_of_a_function_are_those_of_the_block(name):
+    """Shown to fail: a function of three bits."""
+    recording = event_power.EVENTS[f"function {name}"].make(7)
+    recording.block._MustUse__silence = True
+    vectors, layout = recording.arguments["vectors"], recording.block.i.payload.shape()
+    words = unpack_ints(vectors["mixed.i"])
+    assert len(words) == len(unpack_ints(vectors["mixed.o"])) == 400
+    assert set(layout_fields(layout, words, "function")) == {Function[name]}
+    assert max(words).bit_length() <= layout.size
 
 
 def test_an_event_is_what_work_adds(monkeypatch):

@@ -91,7 +91,7 @@ def _look_up(columns: int, seed: int) -> Recording:
 
 def _words(rng: np.random.Generator, *shape: int) -> np.ndarray:
     """Normal numbers as FP16 words."""
-    return rng.normal(size=shape).astype(np.float16).view(np.uint16).astype(np.int64)
+    return lane_power.fp16(rng.normal(size=shape))
 
 
 def _operation(name: str, seed: int) -> Recording:
@@ -133,7 +133,11 @@ def _function(name: str, seed: int) -> Recording:
 
     from golden.kllm.functional import function
     from golden.kllm.isa import Function
-    from hdl.kllm.function.pipeline import KllmFunctionPipeline, KllmFunctionPipelineConfig
+    from hdl.kllm.function.pipeline import (
+        FUNCTION_BITS,
+        KllmFunctionPipeline,
+        KllmFunctionPipelineConfig,
+    )
 
     chosen, rng = Function[name], np.random.default_rng([seed, 288])
     x = _words(rng, 400)
@@ -141,7 +145,7 @@ def _function(name: str, seed: int) -> Recording:
         x &= 0x7FFF
     vectors = {}
     for phase in (name, "mixed"):
-        vectors[f"{phase}.i"] = pack((np.full(len(x), int(chosen)), 3), (x, 16))
+        vectors[f"{phase}.i"] = pack((np.full(len(x), int(chosen)), FUNCTION_BITS), (x, 16))
         vectors[f"{phase}.o"] = pack((function(chosen, torch.tensor(x)).numpy(), 16))
     block = KllmFunctionPipeline(KllmFunctionPipelineConfig())
     return _recording((block, "tb.kllm.tb_function_pipeline", vectors, {"functions": [name]}), seed)
@@ -157,8 +161,8 @@ def _outlier(seed: int) -> Recording:
     rng = np.random.default_rng([seed, 289])
     config, words, packets = KllmOutlierConfig(columns=2), 64, 8
     means = lane_power.codebook(seed)[1]
-    entries = _fp16(means / np.abs(means).max())
-    x = _fp16(rng.normal(size=(packets, words)) * 8)
+    entries = lane_power.fp16(means / np.abs(means).max())
+    x = lane_power.fp16(rng.normal(size=(packets, words)) * 8)
     index = rng.integers(0, 16, (packets, words, config.columns))
     present = np.ones(words, dtype=bool)
     sums = []
@@ -178,10 +182,6 @@ def _outlier(seed: int) -> Recording:
     }  # fmt: skip
     params = {"phases": {"one": [words] * packets}}
     return _recording((KllmOutlier(config), "tb.kllm.tb_outlier", vectors, params), seed)
-
-
-def _fp16(numbers: np.ndarray) -> np.ndarray:
-    return numbers.astype(np.float16).view(np.uint16).astype(np.int64)
 
 
 def _orizuru(pops: int, seed: int) -> Recording:

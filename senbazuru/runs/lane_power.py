@@ -66,7 +66,8 @@ def _numbers(seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
     ]
 
 
-def _fp16(numbers: np.ndarray) -> np.ndarray:
+def fp16(numbers: np.ndarray) -> np.ndarray:
+    """FP16 words of ``numbers``, each rounded to nearest even."""
     return numbers.astype(np.float16).view(np.uint16).astype(np.int64)
 
 
@@ -89,7 +90,7 @@ def _products(seed: int, shape: KllmSelectConfig) -> np.ndarray:
 
     _, means = codebook(seed)
     means = (means - means[::-1]) / 2  # what they are but for the draw
-    centroids = torch.as_tensor(_fp16(means / means[-1]))
+    centroids = torch.as_tensor(fp16(means / means[-1]))
     words = codebook_words(centroids, centroids, shape.product, shape.antisymmetric)
     return words[: shape.rows * shape.codes].numpy()
 
@@ -172,7 +173,7 @@ def _fp16_lane(seed: int) -> tuple[Any, str, dict, dict]:
     from golden.lanes.sums import fp16_packet  # imports torch, slowly
 
     config = LaneFp16Config(**SIZE)
-    packets = [(_fp16(a), _fp16(w)) for a, w in _numbers(seed)]
+    packets = [(fp16(a), fp16(w)) for a, w in _numbers(seed)]
     packet_of = functools.partial(fp16_packet, guard_bits=config.guard_bits)
     return _lane(LaneFp16(config), packets, packet_of)
 
@@ -182,8 +183,8 @@ def _w4a16_lane(seed: int) -> tuple[Any, str, dict, dict]:
 
     config = LaneW4a16Config(**SIZE)
     edges, means = codebook(seed)
-    words = _fp16(means)
-    packets = [(_fp16(a), np.searchsorted(edges, w, side="right")) for a, w in _numbers(seed)]
+    words = fp16(means)
+    packets = [(fp16(a), np.searchsorted(edges, w, side="right")) for a, w in _numbers(seed)]
     packet_of = functools.partial(w4a16_packet, table=words.tolist(), guard_bits=config.guard_bits)
     block, module, vectors, params = _lane(LaneW4a16(config), packets, packet_of)
     entry = layout_words(config.entry_layout, index=np.arange(16), word=words)

@@ -7,6 +7,8 @@ A row of the mapped chip follows a number of the configuration:
 The slope is that between ``table1`` and ``smollm2_cache``, the chips that the page has, for rows of
 SLOPES. A row of SHARES is as many times that of its chip as the number is. Other rows are the same
 in all chips. RAM is bits, whose area is that page's assumption: low, middle or high.
+
+No row has the logic of ``extra`` and ``experts``, and of caps and sinks: an area leaves it out.
 """
 
 import dataclasses

@@ -39,6 +39,7 @@ from golden.kllm.isa import (
     COMMAND_WORDS,
     COMMANDS,
     ROW_ELEMENTS,
+    Binary,
     Function,
     MatmulMode,
     Opcode,
@@ -63,14 +64,18 @@ ORIGINS = {
 }
 PARTS = ("lanes", "quantizer", "functions", "cache", "dispatcher", "sram", "links")
 
+_PASS_BY = (Function.IDENTITY, Function.RELU)  # words that no event is of
 _FUNCTION_EVENTS = {
-    Function.SILU: "function SILU",
-    Function.GELU: "function GELU",
-    Function.EXP: "function EXP",
-    Function.RSQRT: "function RSQRT",
+    **{each: f"function {each.name}" for each in Function if each not in _PASS_BY},
     Function.SQRT: "function RSQRT",
     Function.RECIPROCAL: "function RSQRT",
-}  # others are words that pass by
+}
+_BINARY_EVENTS = {
+    Binary.ADD: "lanes SUM",
+    Binary.MULTIPLY: "lanes PRODUCT",
+    Binary.MINIMUM: "lanes BOUND",
+    Binary.MAXIMUM: "lanes BOUND",
+}
 # pJ of a bit and a millimetre: C V**2 / 2 for each bit that changes. C is 0.296 pF/mm, between
 # those of 35 nm and 25 nm in github.com/tanner-andrulis/accelergy-wire-plugin. low: 0.8 V, a
 # quarter of the bits changes; value: 0.9 V, half; high: 1 V, all.
@@ -83,10 +88,11 @@ Counts = dict[str, float]
 NEAREST: dict[str, tuple[tuple[float, str], ...]] = {
     "row look-up": ((154.0, "lane product"),),
     "lanes ROTATE": ((1.0, "lanes PRODUCT"), (1.0, "lanes SUM")),
+    "lanes BOUND": ((1.0, "lanes SUM"),),  # a comparison takes no more than a sum
     "attention product": ((1.0, "outlier product"),),  # exact, of FP16 words, and its sum
     "record element": ((1.0, "lanes PRODUCT"),),
     "element of a record": ((1.0, "lanes PRODUCT"),),
-    **{f"function {name}": ((1.0, "exponential"),) for name in ("SILU", "GELU", "EXP", "RSQRT")},
+    **dict.fromkeys(dict.fromkeys(_FUNCTION_EVENTS.values()), ((1.0, "exponential"),)),
 }
 
 
@@ -195,7 +201,7 @@ def _function(made: Counts, opcode: Opcode, o: dict[str, int], cycles: CommandCy
     if opcode == Opcode.ROTARY:
         _add(made, "functions: lanes ROTATE", o["heads"] * o["head_size"])
     elif opcode == Opcode.BINARY:
-        _add(made, "functions: lanes PRODUCT" if o["op"] else "functions: lanes SUM", words)
+        _add(made, f"functions: {_BINARY_EVENTS[Binary(o['op'])]}", words)
     elif opcode == Opcode.AXPY:
         _add(made, "functions: lanes SUM", words)
     elif opcode == Opcode.SOFTMAX:

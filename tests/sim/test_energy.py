@@ -8,6 +8,7 @@ Shown to fail:
 - products of one lane for all lanes; a look-up for each column; weights written for each token;
 - outliers of the slot before; an integer with one digit; one pass of QUANTIZE alone;
 - ATTEND that counts K and not V, or records for each query;
+- a function of ``machine.extra`` without an event; MINIMUM and MAXIMUM as products;
 - counts of one layer for all; of the head left out, or once for several programs of it;
 - counts of a program once, however often it runs; ADD and MULTIPLY exchanged;
 - leakage left out of the sum; joules of the clock without the time; a write that takes a read's;
@@ -225,6 +226,31 @@ def test_counts_of_functions_and_of_the_cache():
     # Ten tokens of each of two sequences, K and V.
     assert found["cache: element of a record"] == 2 * 2 * 10 * kv.elements
     assert found["cache: attention product"] == 2 * 2 * 10 * 2 * kv.elements
+
+
+@pytest.mark.parametrize("function", list(Function))
+def test_each_function_has_an_event(function):
+    """Only words of IDENTITY and RELU pass by."""
+    fields = {"function": function, "src": 0, "dst": 3, "length": 20}
+    found = counted(("FUNCTION", fields))
+    names = [name for name in found if name.startswith("functions")]
+    if function in (Function.IDENTITY, Function.RELU):
+        assert not names
+        return
+    root = function in (Function.SQRT, Function.RECIPROCAL)
+    assert names == [f"functions: function {'RSQRT' if root else function.name}"]
+    assert found[names[0]] == 32
+    energy = KllmEnergy(Chip(MACHINE, UNITS), event_table())
+    assert energy.pj(names[0]).value == energy.pj("functions: exponential").value
+    assert function.name in origin("functions", found, event_table()) or root
+
+
+@pytest.mark.parametrize("op", [Binary.MINIMUM, Binary.MAXIMUM])
+def test_bounds_are_estimated_by_sums(op):
+    found = counted(("BINARY", {"op": op, "a": 0, "b": 4, "dst": 8, "length": 40}))
+    assert found["functions: lanes BOUND"] == 48
+    assert "functions: lanes PRODUCT" not in found
+    assert origin("functions", found, event_table()).endswith("estimated by others: lanes BOUND")
 
 
 def test_energy_of_counts_by_hand():
