@@ -31,7 +31,7 @@ TOLERANCE = 0.002  # of the figure itself
 Amount = tuple[float, float, float, float, float]
 NOTHING: Amount = (0.0, 0.0, 0.0, 0.0, 0.0)
 _Parts = tuple[Shape, ...]
-_MOST_PASSES = 1 << 16  # figures of passes that are kept at a time
+_MOST_PASSES = 1 << 14  # figures of passes that are kept at a time
 _Cell = tuple[float, float, Amount, Amount]  # ends, figures at the lower end, rise per token
 
 

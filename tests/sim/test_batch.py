@@ -4,7 +4,7 @@ Shown to fail:
 
 - ``Even.demand`` without the part of the page that wraps around;
 - ``Uneven.advance`` that places a request by its length before the steps;
-- a preempted request that stays in the sum of its offset;
+- a preempted request whose length leaves the sum, and not its offset;
 - a window's request that is counted as filled a step late;
 - GPU totals without ``kv_recent``; totals of ``sim.matrix`` without ``on_chip``.
 """

@@ -8,7 +8,7 @@ Shown to fail:
 - a router that takes the load without the requests of the pass under way;
 - chips that prefill whose pages are free before the link has sent them; a link of two at once;
 - words that a step drafts beyond the end of the output; draws that go on after a refusal;
-- host seconds that an advance counts once; a ring without its second half.
+- an advance without its host seconds; one ring of each layer, not two.
 """
 
 import dataclasses
