@@ -15,7 +15,7 @@ the timings of each standard. Times are whole picoseconds.
 Writes, power-down, ranks and the command bus are left out. A read of an open row may pass older
 ones without end, so streams are finite.
 
-``python -m sim.dram --page`` writes the tables of docs/sim.md.
+``python -m sim.memory --page`` writes the tables of docs/sim.md.
 """
 
 import dataclasses

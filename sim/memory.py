@@ -5,16 +5,14 @@ a stream of reads. Weights are consecutive bytes. K and V are in pages at random
 read them by the bursts of ``sim.requests``.
 """
 
-import argparse
 import functools
 import json
 import random
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
 from golden import command
 from golden.config import ConfigError
-from golden.markers import rewrite, table
+from golden.markers import table
 from golden.oaken.config import KvShape
 from sim.constant import Constant
 from sim.dram import (
@@ -33,11 +31,12 @@ from sim.dram import (
     timings_of,
 )
 from sim.dram_rows import compared, rows_of
-from sim.engine import Engine, engine_of, shown_error
+from sim.engine import Engine, engine_of
 from sim.engines.kllm import Kllm
 from sim.hardware import MEMORIES
 from sim.model import find_model
 from sim.requests import Window, bursts_of, read_of
+from sim.tables import print_tables
 from sim.validate import PAGE
 from sim.work import Pass
 
@@ -235,26 +234,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; 0, or 2 after one line on stderr."""
-    parser = command.Parser(
-        prog="python -m sim.memory", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--only", nargs="+", choices=list(TABLES), help="these tables")
-    parser.add_argument("--page", action="store_true", help="write the tables of docs/sim.md")
-    options: argparse.Namespace = parser.parse_args(arguments)
-    if options.page:
-        parser.need_page(PAGE)
-    chosen: Sequence[str] = options.only or list(TABLES)
-    made: dict[str, str | Callable[[], str]] = {}
-    try:
-        for name in chosen:
-            made[name] = text = TABLES[name]()
-            print(text)
-    except (ConfigError, ArithmeticError) as error:
-        print(f"sim.memory: {shown_error(error)}", file=sys.stderr)
-        return 2
-    if options.page:
-        rewrite(PAGE, made)
-    return 0
+    return print_tables("sim.memory", __doc__ or "", TABLES, PAGE, arguments)
 
 
 if __name__ == "__main__":

@@ -4,24 +4,23 @@ A number in parentheses is extrapolated (``Cost.extrapolated``). A table that co
 with what its steps of decoding leave out: the whole request, the cache, and what the chip takes.
 """
 
-import argparse
 import dataclasses
 import itertools
-import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from golden import command
 from golden.config import ConfigError
-from golden.markers import rewrite, table
+from golden.markers import table
 from sim.claims.measure import served
 from sim.constant import Interval
 from sim.energy.kllm import NEAREST, origin
 from sim.energy.nodes import NODES
 from sim.energy.table import event_table
-from sim.engine import NOT_SCALED, Engine, check_fits, engine_of, shown_error
+from sim.engine import NOT_SCALED, Engine, check_fits, engine_of
 from sim.model import Model, find_model
 from sim.run import UNKNOWN, Run
+from sim.tables import print_tables
 from sim.validate import PAGE
 from sim.work import Pass
 
@@ -131,10 +130,7 @@ def lanes_and_ports() -> str:
         for count in ports:
             changes = {
                 "settings.set": [
-                    *_TOKENS,
-                    "engines=8",
-                    f"lane.lanes={lanes}",
-                    f"ports.ports={count}",
+                    *_TOKENS, "engines=8", f"lane.lanes={lanes}", f"ports.ports={count}"
                 ],
                 "memory.channels": count,
             }
@@ -364,26 +360,10 @@ QUESTIONS: dict[str, Callable[[], str]] = {
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; 0, or 2 after one line on stderr."""
-    parser = command.Parser(
-        prog="python -m sim.questions", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--only", nargs="+", choices=list(QUESTIONS), help="these tables")
-    parser.add_argument("--page", action="store_true", help="write the tables of docs/sim.md")
-    options: argparse.Namespace = parser.parse_args(arguments)
-    if options.page:
-        parser.need_page(PAGE)
-    chosen: Sequence[str] = options.only or list(QUESTIONS)
-    made: dict[str, Any] = {}
-    try:
-        for name in chosen:
-            made[name] = QUESTIONS[name]()
-            print(QUESTIONS[name].__doc__, made[name], sep="\n\n")
-    except (ConfigError, ArithmeticError) as error:
-        print(f"sim.questions: {shown_error(error)}", file=sys.stderr)
-        return 2
-    if options.page:
-        rewrite(PAGE, made)
-    return 0
+    return print_tables(
+        "sim.questions", __doc__ or "", QUESTIONS, PAGE, arguments,
+        lambda name: QUESTIONS[name].__doc__ or "",
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

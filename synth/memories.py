@@ -2,10 +2,7 @@
 
 import dataclasses
 
-from golden.sram import CACTI, Ram, ram
 from synth.area import DFF_28NM
-
-__all__ = ["CACTI", "MACROS", "Macro", "Ram", "ram"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,11 +16,11 @@ from rich.table import Table
 from golden import command
 from golden.config import ConfigError
 from golden.files import claimed, made_folder, replacing
+from golden.sram import Ram, ram
 from hdl.arguments import folder, period
 from hdl.registry import configuration, find
 from synth.area import DFF_28NM, AreaReport, MacroArea, SynthesisError, load_libraries, synthesize
 from synth.liberty import LibraryError
-from synth.memories import Ram, ram
 from synth.netlist import TimedPath
 from synth.timing import ESTIMATE, TimingReport, delays_of, program_of, time_block
 from synth.yosys import TOOLS, YosysError, default_tool

@@ -9,11 +9,14 @@ with one lies below 2**64. One more bit is the sign.
 import enum
 import struct
 
+from golden.fp16.format import FP16
+
 LARGEST = 2047 << 29  # the largest finite word in units of 2**-24
 WEIGHT_GRID = -24  # softmax weights and their sums
 PRODUCT_GRID = -48  # products of two FP16 words
 PRODUCT_BITS = 80  # of the magnitude of a product of two words
 WEIGHTED_BITS = 64  # of one with a weight
+NO_SINK = FP16.sign_bit | FP16.infinity  # a sink that weighs nothing
 
 
 class Status(enum.IntEnum):

@@ -17,12 +17,10 @@ from torch import Tensor
 
 from golden.attention.caps import cap_scores
 from golden.attention.exact import products, quotients, scores
-from golden.attention.format import PRODUCT_GRID, Status
+from golden.attention.format import NO_SINK, PRODUCT_GRID, Status
 from golden.attention.softmax import row_weights
 from golden.fp16.format import FP16
 from golden.fp16.ops import is_nan, is_special
-
-NO_SINK = FP16.sign_bit | FP16.infinity  # a sink that weighs nothing
 
 
 @dataclasses.dataclass(frozen=True)

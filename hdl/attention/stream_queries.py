@@ -3,6 +3,7 @@
 from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream
 
+from golden.attention.format import NO_SINK
 from golden.fp16.format import FP16
 from hdl.attention.stream_config import AttentionStreamConfig
 from hdl.bits import after, any_of, let
@@ -13,8 +14,6 @@ from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
 from hdl.ports import In, Out
 from hdl.stream.widen import StreamWiden, StreamWidenConfig
-
-_NO_SINK = FP16.sign_bit | FP16.infinity
 
 
 def query_ports(config: AttentionStreamConfig, flip=In) -> dict:
@@ -152,5 +151,5 @@ class AttentionStreamQueries(Block):
         m.d.comb += self.sink.eq(Mux(half, sinks[1], sinks[0]))
         found = [self.sink.word_select(n, FP16.bits) for n in range(config.results)]
         return Cat(
-            word[FP16.frac_bits : FP16.bits - 1].all() & (word != _NO_SINK) for word in found
+            word[FP16.frac_bits : FP16.bits - 1].all() & (word != NO_SINK) for word in found
         )

@@ -34,9 +34,8 @@ class OakenAttentionReads(Block):
     A READ is known when ``begun`` has its tokens, or when ``end`` refuses it. V is requested once
     its K is known, and not if that was refused. A K that is known gives a ``job``. Each READ of a
     job with rows gives a ``stretch``. Where an attend has a window, the job has its rows alone,
-    and the stretch skips those before. Its cap goes to
-    its jobs. At most ``ahead`` READs have no status, and ``JOBS`` jobs no
-    output.
+    and the stretch skips those before. Its cap goes to its jobs. At most ``ahead`` READs have no
+    status, and ``JOBS`` jobs no output.
     """
 
     def __init__(self, config: OakenAttentionConfig):

@@ -18,6 +18,7 @@ from golden.fp16.format import FP16
 from golden.markers import table
 from golden.million.config import HeadShape, MillionConfig, RateShape, WindowShape
 from golden.million.operations import SCHEMES, once
+from golden.sram import ram
 from golden.vqllm.config import ATTEND, AttendShape
 from hdl.arguments import add_page, check_page, whole
 from hdl.back.verilog import convert
@@ -27,7 +28,6 @@ from hdl.million.decode_engine import MillionDecodeEngine, MillionDecodeEngineCo
 from hdl.vqllm.attend.attention import VqAttention, VqAttentionConfig
 from senbazuru.runs.cycles import Figure, add_option, described, give, owned
 from synth.area import load_libraries
-from synth.memories import ram
 from synth.modules import Cost, MappedDesign, map_modules
 from tb.simulate.run import ROOT
 from tb.vqllm.support.heads import COUNTED, Config, Spent, shape_of

@@ -19,10 +19,10 @@ from typing import Any, ClassVar, NamedTuple
 
 from golden.config import Config, ConfigError, bounded, choice, flag
 from golden.kllm.config import MACHINES, MachineConfig
-from golden.kllm.flow import GLU, NETWORK, ROUTER, matmuls
+from golden.kllm.flow import GLU, NETWORK, ROUTER, kind_of, matmuls
 from golden.kllm.format import activation_entry_bits
 from golden.kllm.isa import ROW_ELEMENTS, Opcode, Unit
-from golden.kllm.layer.layout import BASE, ROUTER_IMAGES, matmul_of
+from golden.kllm.layer.layout import BASE, ROUTER_IMAGES
 from golden.kllm.layer.program import (
     LayerProgram,
     check_room,
@@ -670,7 +670,7 @@ class _Names:
 
     def __init__(self, image: Mapping[str, tuple[int, int, int]]):
         self.addresses: list[tuple[int, str]] = sorted(
-            (place[0], matmul_of(name)) for name, place in image.items()
+            (place[0], kind_of(name)) for name, place in image.items()
         )
 
     def of(self, placed: Placed) -> str:

@@ -3,18 +3,15 @@
 Each answer is the table of a command line. ``--page`` writes the tables of docs/explore.md.
 """
 
-import argparse
+import functools
 import shlex
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from golden import command
-from golden.config import ConfigError
-from golden.markers import rewrite, table
-from sim.engine import shown_error
+from golden.markers import table
 from sim.explore.command import answer
 from sim.explore.table import COLUMNS, cells, name_of, ordered
+from sim.tables import print_tables
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "explore.md"
 # By section of the page; the page has the same command lines.
@@ -45,26 +42,11 @@ def answered(name: str, cache: Path | None = None) -> str:
 
 def main(given: list[str] | None = None) -> int:
     """The command line; 0, or 2 after one line on stderr."""
-    parser = command.Parser(
-        prog="python -m sim.explore.questions", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--only", nargs="+", choices=list(QUESTIONS), help="these tables")
-    parser.add_argument("--page", action="store_true", help="write the tables of docs/explore.md")
-    options: argparse.Namespace = parser.parse_args(given)
-    if options.page:
-        parser.need_page(PAGE)
-    chosen: Sequence[str] = options.only or list(QUESTIONS)
-    made = {}
-    try:
-        for name in chosen:
-            made[name] = answered(name)
-            print(f"python -m sim.explore {QUESTIONS[name]}", made[name], sep="\n\n")
-    except (ConfigError, ArithmeticError) as error:
-        print(f"sim.explore.questions: {shown_error(error)}", file=sys.stderr)
-        return 2
-    if options.page:
-        rewrite(PAGE, made)
-    return 0
+    tables = {name: functools.partial(answered, name) for name in QUESTIONS}
+    return print_tables(
+        "sim.explore.questions", __doc__ or "", tables, PAGE, given,
+        lambda name: f"python -m sim.explore {QUESTIONS[name]}",
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -137,7 +137,7 @@ class Loop:
     # Pages
 
     def _enter(self) -> None:
-        live = len(self.filling) + len(self.running)
+        live = self._live
         if live and self.static:
             return
         while self.waiting and live < self.policy.max_batch:
@@ -260,7 +260,7 @@ class Loop:
 
     def _spend(self, kind: str, steps: int, amount: Amount, used: int) -> None:
         """used: pages at the end of the passes."""
-        batch = len(self.filling) + len(self.running)
+        batch = self._live
         at = self.now
         self.now += amount[0]
         self.outcome.add(kind, steps, amount, at, batch, len(self.waiting), self.used, used)

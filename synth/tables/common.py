@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from golden.markers import table
+from golden.sram import ram
 from hdl.block import Block
 from synth.area import AreaReport, Libraries, load_libraries, synthesize
 from synth.liberty import LibraryError
-from synth.memories import ram
 from synth.modules import Cost, MappedDesign
 
 

@@ -1,11 +1,11 @@
 """Histograms in flip-flops and in RAMs: from how many bins on the RAMs are smaller."""
 
 from golden.markers import table
+from golden.sram import ram
 from hdl.index.histogram_bank import IndexHistogramBank, IndexHistogramBankConfig
 from hdl.index.histogram_parallel import IndexHistogramParallel, IndexHistogramParallelConfig
 from hdl.index.histogram_ram import IndexHistogramRam, IndexHistogramRamConfig
 from synth.area import DFF_28NM, load_libraries
-from synth.memories import ram
 from synth.tables.common import SRAM_UM2_PER_BIT, Map, Tables, mapper
 
 _K_MAX = 16383  # the most that index_histogram_parallel takes

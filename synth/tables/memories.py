@@ -1,10 +1,11 @@
 """RAMs of some blocks: CACTI next to the assumption of Table I, and published macros."""
 
 from golden.markers import table
+from golden.sram import ram
 from hdl.back.verilog import convert
 from hdl.registry import configuration, find
 from synth.area import is_macro
-from synth.memories import MACROS, ram
+from synth.memories import MACROS
 from synth.tables.common import SRAM_UM2_PER_BIT, Tables
 
 BLOCKS = (

@@ -3,11 +3,11 @@
 from golden.fp16.format import FP16
 from golden.markers import table
 from golden.million.config import NAMED
+from golden.sram import ram
 from hdl.block import Block
 from hdl.million.fixed_lane import MillionFixedLane, MillionFixedLaneConfig
 from hdl.million.score_lane import MillionScoreLane, MillionScoreLaneConfig
 from synth.area import load_libraries
-from synth.memories import ram
 from synth.tables.common import Map, Tables, mapper
 
 _PQ = NAMED["4b"]

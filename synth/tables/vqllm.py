@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Sequence
 
 from golden.markers import table
+from golden.sram import ram
 from golden.vqllm.config import NAMED, ExchangeShape
 from hdl.vqllm.cache.cache import VqCodebookCache
 from hdl.vqllm.cache.config import VqCodebookCacheConfig
@@ -12,7 +13,6 @@ from hdl.vqllm.exchange import VqExchange, VqExchangeConfig
 from hdl.vqllm.layout_buffer import VqLayoutBuffer, VqLayoutBufferConfig
 from synth.area import AreaReport, load_libraries
 from synth.liberty import Library
-from synth.memories import ram
 from synth.tables.common import SRAM_UM2_PER_BIT, Map, Tables, mapper
 
 _LANES = 16

@@ -26,6 +26,7 @@ from golden.kllm.config import MachineConfig, VectorShape
 from golden.kllm.format import ID_BITS
 from golden.kllm.isa import ROW_BYTES, CommandStatus, Index, Opcode, encode
 from golden.kllm.machine import Machine, Memory
+from golden.kllm.timing import load_at
 from golden.kllm.top_k import ids, word_of
 from golden.words import alternating, join, layout_word
 from hdl.kllm.batch import entry_layout
@@ -329,7 +330,7 @@ def at_full_rate(config, seed):
 def run(block, config, seed, loads=False):
     maker = made(config, seed, loads)
     params = {"program": maker.steps, "memory": maker.memory, "rate": at_full_rate(config, seed)}
-    params["latency"] = config.latency  # KllmLoad has that of LOAD
+    params["latency"] = load_at(bool(config.experts)).latency  # KllmLoad has that of LOAD
     simulate(block, "tb.kllm.tb_load_at", params=params, seed=seed)
 
 

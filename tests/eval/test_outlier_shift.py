@@ -11,11 +11,7 @@ import pytest
 import torch
 
 from golden.llm.reports import outlier_shift
-from golden.llm.reports.outlier_shift import Shift, outliers, sections, shift
-
-
-def test_the_share_of_outliers():
-    assert [outliers(channels) for channels in (16, 576, 4096)] == [1, 3, 20]
+from golden.llm.reports.outlier_shift import Shift, sections, shift
 
 
 def sixteen(tokens, low, high):

@@ -23,9 +23,8 @@ from golden.kllm.isa import Index, Opcode, Unit
 from golden.kllm.layer.layout import ROUTER_IMAGES
 from golden.kllm.layer.program import layer_program
 from golden.kllm.layer.shape import LayerOptions, LayerShape
-from golden.kllm.timing import choice_cycles
+from golden.kllm.timing import choice_cycles, load_at
 from hdl.kllm.slots.load import KllmLoad
-from hdl.kllm.slots.load_at import KllmLoadAt, KllmLoadAtConfig
 from hdl.kllm.slots.top_k import KllmTopK
 from sim.engine import engine_of
 from sim.kllm.schedule import timeline
@@ -82,8 +81,7 @@ def test_delays_are_those_of_the_blocks():
     machine, timings = machine_of("small_cache", 3), Timings.fitted()
     cycles = CommandCycles(machine, Units(), timings)
     entry = {"rows": 17, "tokens": 1, "index": Index.CHOICE}
-    block = KllmLoadAt(KllmLoadAtConfig(experts=3))
-    later = block.timing.latency - KllmLoad.timing.latency
+    later = load_at(True).latency - KllmLoad.timing.latency
     assert cycles.of(Opcode.LOAD_AT, entry) == cycles.of(Opcode.LOAD, entry) + later
     word = entry | {"rows": 1, "index": Index.CHOICE_VALUE}
     read = cycles.of(Opcode.LOAD_AT, word | {"index": Index.CHOICE})

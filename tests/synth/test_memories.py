@@ -7,8 +7,9 @@ import itertools
 
 import pytest
 
+from golden.sram import CACTI, ram
 from synth import report
-from synth.memories import CACTI, MACROS, ram
+from synth.memories import MACROS
 from synth.tables.memories import memory_tables
 
 

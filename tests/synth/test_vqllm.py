@@ -7,10 +7,10 @@ import collections
 
 import pytest
 
+from golden.sram import ram
 from golden.vqllm.access import reordered
 from hdl.block import Block
 from synth.area import AreaReport, MacroArea, ModuleArea, load_libraries
-from synth.memories import ram
 from synth.tables.look_ups import look_beats, tiers
 from synth.tables.vqllm import Areas, crossing, exchange_tables
 from tests.vqllm.matrices import SHAPES, matrix_of

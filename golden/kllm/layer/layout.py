@@ -54,11 +54,6 @@ def part_name(matmul: str, part: int, parts: int) -> str:
     return f"{matmul}.{part}" if parts_of(matmul, parts) > 1 else matmul
 
 
-def matmul_of(image: str) -> str:
-    """``down`` of ``down.1``"""
-    return kind_of(image)
-
-
 def router_image(number: int) -> str:
     """The image of the router of which ``number`` others come before."""
     return f"{ROUTER}.{number}"
@@ -67,8 +62,8 @@ def router_image(number: int) -> str:
 def in_tables(names: Iterable[str]) -> list[str]:
     """The names, each once, those of a matmul one after the other, as LOAD_AT takes a table."""
     found = dict.fromkeys(names)
-    kinds = dict.fromkeys(matmul_of(name) for name in found)
-    return [name for kind in kinds for name in found if matmul_of(name) == kind]
+    kinds = dict.fromkeys(kind_of(name) for name in found)
+    return [name for kind in kinds for name in found if kind_of(name) == kind]
 
 
 def expert_of(name: str) -> int:
@@ -92,7 +87,7 @@ def layer_matmuls(shape: LayerShape, options: LayerOptions) -> dict[str, tuple[s
 
 def packet_of(image: str, shape: LayerShape) -> str:
     """The matmul whose packet the lanes hold for an image: parts have one together."""
-    kind = matmul_of(image)
+    kind = kind_of(image)
     return image if shape.experts and kind in _NETWORK else kind
 
 

@@ -112,9 +112,6 @@ def reference(weights: LayerWeights, x: Tensor, cos: Tensor, sin: Tensor) -> dic
             inner, given = network(u[token], f".{expert}")
             sites.append(inner)
             total = total.index_add(0, token, given * share[token, rank, None])
-        if "down" in weights.norm:
-            made["down.raw"] = total
-            total = norm(total, weights.norm["down"])
         return {name: torch.cat([each[name] for each in sites]) for name in sites[0]}, total
 
     inner, given = of_experts() if shape.experts else network(u)

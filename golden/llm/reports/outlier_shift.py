@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from golden import command
+from golden.kllm.config import outlier_count
 from golden.llm.eval.accuracy.arguments import ROOT
 from golden.llm.reports.common import add_page, give, prepare, status
 from golden.markers import table
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 PAGE = ROOT / "docs" / "accuracy.md"
 _ENTRIES = 16
-_SHARE = 0.005  # of a token's elements, on each side
 _SEEDS = (0, 1, 2)
 
 
@@ -34,11 +34,6 @@ class Shift(NamedTuple):
     whole: float
     inner: float
     thresholds: float
-
-
-def outliers(channels: int) -> int:
-    """The elements of a token that are outliers, on each side."""
-    return max(1, round(_SHARE * channels))
 
 
 def _centroids(values: "Tensor", seed: int) -> "Tensor":
@@ -55,7 +50,7 @@ def _rms(a: "Tensor", b: "Tensor") -> float:
 
 def _inner(x: "Tensor") -> "Tensor":
     """The values of each token without its outliers, over the largest magnitude that is left."""
-    count = outliers(x.shape[1])
+    count = outlier_count(x.shape[1])
     kept = x.sort(1)[0][:, count : x.shape[1] - count]
     return kept / kept.abs().amax(1, keepdim=True)
 
@@ -63,7 +58,7 @@ def _inner(x: "Tensor") -> "Tensor":
 def shift(online: "Tensor", offline: "Tensor", seed: int) -> Shift:
     """Compares two sets of tokens (n, d) of equal size."""
     whole = [x / x.abs().amax(1, keepdim=True) for x in (online, offline)]
-    count = outliers(online.shape[1])
+    count = outlier_count(online.shape[1])
     limits = [x.sort(1)[0][:, -count].sort()[0] for x in (online, offline)]
     largest = max(float(each.abs().max()) for each in limits)
     return Shift(

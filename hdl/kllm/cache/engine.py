@@ -6,6 +6,7 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import stream
 
+from golden.attention.format import NO_SINK
 from golden.fp16.format import FP16
 from golden.kllm.config import VectorShape
 from golden.kllm.format import NO_OP
@@ -38,7 +39,6 @@ from hdl.walk import Walk
 
 _STATUS_BITS = len(CommandStatus)
 _ROW_BITS = 16
-_NO_SINK = FP16.sign_bit | FP16.infinity
 AHEAD = 15  # rows that the memory has not answered, at most: all ones
 
 _SMALL = CacheConfig(
@@ -63,8 +63,7 @@ class KllmCache(Block):
     The status of a command has the bits of all its tokens. RANGE: no token, a place of ``places``
     and above, no such layer, rows beyond the memory, or an ATTEND of other than ``heads`` query
     heads. So are sinks beyond the memory, and a window, a cap or sinks where the cache has no such.
-    Nothing is read then. Words of ``o`` that are
-    ``void`` are not written.
+    Nothing is read then. Words of ``o`` that are ``void`` are not written.
 
     ``host_request`` passes requests of the host. APPEND and READ are not the host's: they become
     an op that the cache refuses. All statuses but those of APPENDs go to ``host_status``. A host
@@ -491,7 +490,7 @@ class _Sinks:
 
     def word(self, row: Value) -> Value:
         """The words of an answer; -infinity in the place of sinks that do not count."""
-        none = Const(_NO_SINK, FP16.bits).replicate(ROW_ELEMENTS)
+        none = Const(NO_SINK, FP16.bits).replicate(ROW_ELEMENTS)
         return Mux(self.is_answered & ~self.has_sinks, none, row)
 
 

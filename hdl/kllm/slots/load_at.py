@@ -66,11 +66,6 @@ class KllmLoadAtConfig(Config):
     experts: int = bounded(0, 0, 16, "most choices of a place; 0: LOAD_AT knows none")
 
     @property
-    def latency(self) -> int:
-        """Cycles from a command to its first read."""
-        return 4 + bool(self.experts)
-
-    @property
     def rows_layout(self) -> Payload:
         """The rows that a token gets."""
         if not self.experts:
@@ -206,7 +201,8 @@ def _request(m: Module, block: KllmLoadAt, o, begin, kinds) -> None:
     by_batch = Mux(o["index"] == Index.POSITION, entry.position, entry.token)
     inside = Mux(leaves, _Rows.NAN, _Rows.ENTRY)
     if has_experts:
-        is_choice, is_word = o["index"][1], Signal()
+        is_choice = o["index"][1]
+        is_word = Signal()
         word = Signal(FP16.bits, reset_less=True)
         m.d.comb += [
             block.rank.eq(o["rank"]),
