@@ -39,7 +39,7 @@ from golden.kllm.layer.layout import (
     router_image,
 )
 from golden.kllm.layer.shape import LayerOptions, LayerShape, network_parts
-from golden.kllm.layer.vector_norm import emit_norm, scale_rows, vector_norms
+from golden.kllm.layer.vector_norm import by_row, emit_norm, vector_norms
 from golden.paging.format import Kv
 
 __all__ = [
@@ -78,7 +78,6 @@ class LayerProgram:
 
 
 _HEADS_MAX = 255  # of ROTARY
-_ROWS_MAX = 255  # of BINARY, each a token of its own
 _WINDOW_MAX = (1 << 16) - 1  # of ATTEND
 STAGES = 4  # of a layer, in which the commands of several groups of tokens take turns
 
@@ -435,7 +434,8 @@ class LayerCommands:
                 self._linear("down", inner, made)
                 asm.free(inner)
                 self._add_vector("bias.down", made)
-                scale_rows(asm, made, Vector(weights.row + t * shape.active + rank, ROW_ELEMENTS))
+                share = Vector(weights.row + t * shape.active + rank, ROW_ELEMENTS)
+                by_row(asm, Binary.MULTIPLY, made, share)
                 if rank:
                     asm.binary(op=Binary.ADD, a=total.token(t), b=made, dst=total.token(t))
                     asm.free(made)
@@ -538,10 +538,7 @@ class LayerCommands:
         return h
 
     def _clamp(self, gate: Vector, up: Vector) -> None:
-        """The least of gate and its limit; up within both limits, plus 1.
-
-        Each row of a vector is one of a command's tokens, so one row of equal elements serves all.
-        """
+        """The least of gate and its limit; up within both limits, plus 1."""
         limits = self._load("limits", len(LIMITS) * ROW_ELEMENTS)
         most, least, one = (Vector(limits.row + n, ROW_ELEMENTS, 1, 1) for n in range(3))
         for x, op, by in (
@@ -549,11 +546,7 @@ class LayerCommands:
             (up, Binary.ADD, one),
         ):  # fmt: skip
             for t in range(x.tokens):
-                token = x.token(t)
-                for row in range(0, token.rows, _ROWS_MAX):
-                    count = min(_ROWS_MAX, token.rows - row)
-                    part = Vector(token.row + row, ROW_ELEMENTS, count, 1)
-                    self.asm.binary(op=op, a=part, b=by, dst=part)
+                by_row(self.asm, op, x.token(t), by)
         self.asm.free(limits)
 
     def _plain(self, slots: Slots, part: int) -> Vector:

@@ -117,11 +117,14 @@ def _scale(asm: Assembler, x: Vector, norm: VectorNorm, scales: Vector) -> None:
             asm.binary(op=Binary.MULTIPLY, a=part, b=own, dst=part)
 
 
-def scale_rows(asm: Assembler, x: Vector, by: Vector) -> None:
-    """Multiplies each row of one vector by the row ``by``."""
+def by_row(asm: Assembler, op: Binary, x: Vector, by: Vector) -> None:
+    """``op`` of each row of one vector and the row ``by``.
+
+    Each row is one of a command's tokens, so one row of equal elements serves all.
+    """
     rows = Vector(x.row, ROW_ELEMENTS, row_count(x.length), 1)
     for part in _parts(rows):
-        asm.binary(op=Binary.MULTIPLY, a=part, b=by, dst=part)
+        asm.binary(op=op, a=part, b=by, dst=part)
 
 
 def _parts(x: Vector) -> Iterator[Vector]:
