@@ -52,6 +52,11 @@ class Layer:
         """The error of the whole, as a share."""
         return self.predicted / self.run.total - 1
 
+    def off(self, name: str) -> float:
+        """Cycles by which commands of a kind are predicted too long, on average."""
+        measured, made = self.kinds[name]
+        return (made - measured) / self.run.cycles[name][0]
+
     def worst(self) -> tuple[str, float]:
         """The kind of command with the largest error, and the error; of kinds with many cycles."""
         many = {name: pair for name, pair in self.kinds.items() if pair[0] >= _FEW}
@@ -178,7 +183,7 @@ def _summary(found: Sequence[Layer], made: Sequence[Product]) -> str:
 
 
 def _kinds(found: Sequence[Layer]) -> str:
-    """Tabulates by kind of command: cycles of a layer, mean and worst error."""
+    """Tabulates by kind of command: cycles of a layer, errors, and the worst of one command."""
     if not found:
         return _NONE
     names = sorted({name for each in found for name in each.kinds})
@@ -186,13 +191,16 @@ def _kinds(found: Sequence[Layer]) -> str:
     for name in names:
         pairs = [each.kinds[name] for each in found if name in each.kinds]
         errors = [made / measured - 1 for measured, made in pairs]
+        off = [each.off(name) for each in found if name in each.kinds]
         rows.append(
             [
                 name, round(statistics.mean(measured for measured, _ in pairs)),
                 _percent(statistics.mean(errors)), _percent(max(errors, key=abs)),
+                f"{max(off, key=abs):+.1f}",
             ]
         )  # fmt: skip
-    return table(["command", "cycles of a layer", "mean error", "worst"], rows)
+    heads = ["command", "cycles of a layer", "mean error", "worst", "worst, cycles of a command"]
+    return table(heads, rows)
 
 
 def _units(units: Sequence[Unit]) -> str:

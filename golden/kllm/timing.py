@@ -78,6 +78,27 @@ def load_at(has_choices: bool) -> Timing:
     )
 
 
+def bank_turns(first: Sequence[int], second: Sequence[int], banks: int) -> int:
+    """Cycles in which two readers get their rows, if each could take one per cycle.
+
+    A bank gives a row per cycle. Two readers that want rows of one bank have it in turn.
+    """
+    at, latest, cycles = [0, 0], [0] * banks, 0
+    while at[0] < len(first) or at[1] < len(second):
+        wants = {
+            n: rows[at[n]] % banks for n, rows in enumerate((first, second)) if at[n] < len(rows)
+        }
+        for n, bank in wants.items():
+            if wants.get(1 - n) != bank or latest[bank] != n:
+                at[n] += 1
+        for bank in set(wants.values()):
+            both = list(wants.values()).count(bank) == 2
+            given = 1 - latest[bank] if both else next(n for n in wants if wants[n] == bank)
+            latest[bank] = given
+        cycles += 1
+    return cycles
+
+
 def choice_cycles(k: int, rows: float, tokens: int, answer: int = 2) -> float:
     """Cycles from a TOP_K that leaves ``k`` choices of each token to its status.
 

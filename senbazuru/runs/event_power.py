@@ -104,7 +104,8 @@ def _operation(name: str, seed: int) -> Recording:
     from hdl.kllm.function.vector_lanes import KllmVectorLanes, KllmVectorLanesConfig
 
     operation, rng = Operation[name], np.random.default_rng([seed, 287])
-    config = KllmVectorLanesConfig(width=4)
+    bounds = operation in (Operation.MINIMUM, Operation.MAXIMUM)
+    config = KllmVectorLanesConfig(width=4, bounds=bounds)
     a, b = (torch.tensor(_words(rng, ROWS, 16)) for _ in range(2))
     scalar, scale = int(_words(rng, 1)[0]), int(np.float32(0.7).view(np.uint32))
     if operation == Operation.ROTATE:
@@ -117,7 +118,7 @@ def _operation(name: str, seed: int) -> Recording:
         return unpack_ints(pack((words.reshape(-1, width).numpy(), 16)))
 
     offers = {"a": ints(a)} if operation != Operation.SCALE else {"weight": ints(a, config.width)}
-    if operation in (Operation.SUM, Operation.PRODUCT, Operation.ROTATE):
+    if bounds or operation in (Operation.SUM, Operation.PRODUCT, Operation.ROTATE):
         offers["b"] = ints(b)
     case = {
         "operation": int(operation), "scalar": scalar, "scale": scale, "offers": offers,
@@ -131,6 +132,7 @@ def _function(name: str, seed: int) -> Recording:
     """Words of one function through the pipeline; of RSQRT and SQRT the magnitudes."""
     import torch  # slow to import
 
+    from golden.kllm.config import FunctionShape
     from golden.kllm.functional import function
     from golden.kllm.isa import Function
     from hdl.kllm.function.pipeline import (
@@ -147,7 +149,8 @@ def _function(name: str, seed: int) -> Recording:
     for phase in (name, "mixed"):
         vectors[f"{phase}.i"] = pack((np.full(len(x), int(chosen)), FUNCTION_BITS), (x, 16))
         vectors[f"{phase}.o"] = pack((function(chosen, torch.tensor(x)).numpy(), 16))
-    block = KllmFunctionPipeline(KllmFunctionPipelineConfig())
+    extra = FunctionShape(**({name.lower(): True} if chosen >= Function.TANH else {}))
+    block = KllmFunctionPipeline(KllmFunctionPipelineConfig(extra=extra))
     return _recording((block, "tb.kllm.tb_function_pipeline", vectors, {"functions": [name]}), seed)
 
 
@@ -222,9 +225,9 @@ def _restored(seed: int) -> Recording:
     for _ in range(6):
         encoded, thresholds = encoded_tokens(rng, 8, 2 * config.block, config.block)
         job.add(encoded, thresholds[0], first=0)
-    params = {"phases": ["full"]}
+    params = {"phases": ["one"]}  # "full" is a phase of tokens that follow each other without a gap
     block = OakenDequantEngine(config)
-    return _recording((block, "tb.oaken.tb_dequant_engine", job.vectors("full"), params), seed)
+    return _recording((block, "tb.oaken.tb_dequant_engine", job.vectors("one"), params), seed)
 
 
 def _attended(seed: int) -> Recording:
@@ -244,7 +247,7 @@ def _case(name: str, case: str, seed: int) -> Recording:
 
 
 _OPERATIONS = ("SUM", "PRODUCT", "ROTATE")
-_FUNCTIONS = ("SILU", "GELU", "EXP", "RSQRT")
+_FUNCTIONS = ("SILU", "GELU", "EXP", "RSQRT", "TANH", "GELU_ERF", "QUICK_GELU")
 _SAME = "the chip's, "
 EVENTS: dict[str, Event] = {
     "lane product": Event(
@@ -290,6 +293,10 @@ EVENTS: dict[str, Event] = {
         )
         for name in _OPERATIONS
     },
+    "lanes BOUND": Event(
+        "word of MINIMUM or MAXIMUM", functools.partial(_operation, "MINIMUM"), "full_rate", "o", 4,
+        "as the others, with ``bounds``",
+    ),
     **{
         f"function {name}": Event(
             f"word of {name}", functools.partial(_function, name), "full_rate", "o", 1,

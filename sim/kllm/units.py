@@ -48,6 +48,7 @@ from golden.kllm.timing import (
     LaneJob,
     LaneTiming,
     QuantizerCycles,
+    bank_turns,
     choice_cycles,
     lane_cycles,
     load_at,
@@ -301,6 +302,7 @@ class CommandCycles:
             units.packet_words,
         )
         self._jobs = functools.cache(self._job_cycles)
+        self._bank_turns = functools.cache(functools.partial(bank_turns, banks=units.banks))
 
     def bound(self, opcode: Opcode, o: Operands) -> int:
         """The bound of golden.kllm.bounds."""
@@ -387,10 +389,19 @@ class CommandCycles:
         """Cycles in which a command of the functional unit reads ``row_reads``, if it is alone."""
         rows = self.row_reads(opcode, o)
         if opcode in (Opcode.BINARY, Opcode.AXPY, Opcode.ROTARY):
-            return rows / 2 * ROW_ELEMENTS / self.units.function_width
+            alone = rows / 2 * ROW_ELEMENTS / self.units.function_width
+            return max(alone, self._turns(o)) if opcode == Opcode.ROTARY else alone
         if opcode == Opcode.FUNCTION:
             return rows * ROW_ELEMENTS / self.units.functions
         return rows
+
+    def _turns(self, o: Operands) -> int:
+        """Cycles in which a ROTARY gets its rows: the pairs of a head, and their angles."""
+        half = row_count(o["head_size"]) // 2
+        pairs = [n + second for n in range(half) for second in (0, half)]
+        own = [o["src"] + 2 * half * head + n for head in range(o["heads"]) for n in pairs]
+        angles = [o["sin" if n >= half else "cos"] + n % half for n in pairs] * o["heads"]
+        return self._bank_turns(tuple(own), tuple(angles))
 
     # MATMUL.
 
@@ -519,7 +530,7 @@ class CommandCycles:
             self.quantizer.quantize(
                 rows=rows,
                 tokens=count,
-                outliers=outliers,
+                outliers=round(crowded(outliers, rows)),
                 crowded=round(crowded(outliers, rows)),
                 full=0,
                 pops=max(o["k_max"], o["k_min"]) if online else None,
@@ -540,7 +551,9 @@ class CommandCycles:
         if opcode == Opcode.AXPY:
             return cycles.axpy(rows) if o["scalar"] else cycles.rows(rows)
         if opcode == Opcode.ROTARY:
-            return cycles.rotary(row_count(o["heads"] * o["head_size"]))
+            rows = row_count(o["heads"] * o["head_size"])
+            passes = math.ceil(rows * ROW_ELEMENTS / self.units.function_width)
+            return cycles.rotary(rows) + max(0, self._turns(o) - passes)
         if opcode == Opcode.SOFTMAX:
             return cycles.softmax(rows, max(o["tokens"], 1))
         if opcode == Opcode.FUNCTION:

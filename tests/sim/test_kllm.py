@@ -5,6 +5,7 @@ import itertools
 import random
 
 import pytest
+from amaranth.sim import Simulator
 
 from golden.config import ConfigError
 from golden.kllm.assembler import Assembler, Slots
@@ -28,6 +29,7 @@ from golden.kllm.product import ProductCase, product_program
 from golden.kllm.timing import (
     CacheCycles,
     FunctionCycles,
+    bank_turns,
     lane_steps,
     matmul_ticket,
     scales_free,
@@ -36,6 +38,7 @@ from golden.paging.format import Kv
 from hdl.kllm.accelerator import KllmAcceleratorConfig, KllmLaneBuild
 from hdl.kllm.function.pipeline import FUNCTIONS, KllmFunctionPipelineConfig
 from hdl.kllm.room import BLOCKS
+from hdl.memory.shared import MemoryShared, MemorySharedConfig
 from sim.engine import engine_of
 from sim.engines.kllm import KllmSettings
 from sim.kllm.schedule import Placed, _Reading, timeline
@@ -290,6 +293,77 @@ def test_banks_read_for_both_passes():
         further.append((six - two) / 4)
     assert further[0] == 2 * 96
     assert 96 < further[1] < 110
+
+
+def memory_cycles(rows, banks):
+    """Cycles in which the RTL of a shared memory takes all requests of its two readers."""
+    memory = MemoryShared(
+        MemorySharedConfig(depth=256, width=4, readers=2, writers=1, answers=8, banks=banks)
+    )
+    taken, cycles = [0, 0], 0
+
+    async def bench(ctx):
+        nonlocal cycles
+        for answer in memory.answer:
+            ctx.set(answer.ready, 1)
+        while taken != [len(each) for each in rows]:
+            for n, request in enumerate(memory.request):
+                is_due = taken[n] < len(rows[n])
+                ctx.set(request.valid, is_due)
+                ctx.set(request.p.address, rows[n][taken[n]] if is_due else 0)
+            ready = [ctx.get(each.valid) & ctx.get(each.ready) for each in memory.request]
+            await ctx.tick()
+            cycles += 1
+            taken[:] = map(sum, zip(taken, ready, strict=True))
+
+    simulator = Simulator(memory)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    return cycles
+
+
+@pytest.mark.parametrize("banks", [1, 2, 4])
+def test_readers_meet_in_a_bank_as_in_the_memory(banks):
+    """Shown to fail: the first meeting won by the first reader; a bank that gives to both."""
+    draw = random.Random(banks)
+    for _ in range(15):
+        rows = [[draw.randrange(256) for _ in range(draw.randrange(1, 40))] for _ in range(2)]
+        assert bank_turns(*rows, banks) == memory_cycles(rows, banks)
+
+
+def test_angles_of_a_rotary_meet_its_rows():
+    """Two rows of a pair, and their angles, are in one bank where heads have 128 elements.
+
+    At 16 elements per cycle a pair takes 3 cycles of its bank instead of 2. At 8 it takes 4 of the
+    lanes, which hide that. Shown to fail: the bank of the first half for both halves; angles that
+    go on from head to head; the lanes' cycles and those of the banks one after the other.
+    """
+    o = {"src": 3, "dst": 300, "cos": 131, "sin": 135, "heads": 8, "head_size": 128}
+    took = {}
+    for width, banks, cos in itertools.product((8, 16), (1, 4), (131, 132)):
+        units = Units(function_width=width, banks=banks)
+        cycles = CommandCycles(MACHINES["smollm2"], units, TIMINGS)
+        took[width, banks, cos] = cycles.of(Opcode.ROTARY, o | {"cos": cos, "sin": cos + 4})
+    assert took[16, 4, 131] - took[16, 4, 132] == pytest.approx(32, abs=1)
+    assert took[16, 1, 131] - took[16, 4, 132] == pytest.approx(64, abs=1)
+    # 128 rows in two readers of one bank, or 64 rows in 2 cycles of the lanes
+    assert {took[8, banks, cos] for banks in (1, 4) for cos in (131, 132)} == {took[8, 1, 131]}
+
+
+def test_outliers_that_are_spread_leave_with_their_rows():
+    """Statistics take an outlier of each row with the row: a norm costs them nothing more.
+
+    Shown to fail: a cycle of each outlier, as of those that are neighbours.
+    """
+    cycles = CommandCycles(MACHINES["smollm2"], Units(), TIMINGS)
+    o = {"length": 1536, "tokens": 1, "mode": OutlierMode.ONLINE}
+    none, rms = (
+        [cycles.of(Opcode.QUANTIZE, o | {"norm": norm, "k_max": k, "k_min": k}) for k in (1, 8)]
+        for norm in (Norm.NONE, Norm.RMS)
+    )
+    assert none[1] > none[0]
+    assert rms[1] - rms[0] == none[1] - none[0]
 
 
 def test_records_with_more_outliers():
