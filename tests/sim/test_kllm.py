@@ -336,8 +336,12 @@ def test_angles_of_a_rotary_meet_its_rows():
     """Two rows of a pair, and their angles, are in one bank where heads have 128 elements.
 
     At 16 elements per cycle a pair takes 3 cycles of its bank instead of 2. At 8 it takes 4 of the
-    lanes, which hide that. Shown to fail: the bank of the first half for both halves; angles that
-    go on from head to head; the lanes' cycles and those of the banks one after the other.
+    lanes, which hide that.
+
+    Shown to fail:
+
+    - angles that go on from head to head;
+    - the lanes' cycles and those of the banks one after the other.
     """
     o = {"src": 3, "dst": 300, "cos": 131, "sin": 135, "heads": 8, "head_size": 128}
     took = {}

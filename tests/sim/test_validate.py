@@ -41,8 +41,11 @@ def layers():
 def test_judges_are_of_no_fit(tmp_path):
     """Layers of a 7B model are near what is predicted; with the marks of others they are refused.
 
-    Shown to fail: the mark of a hash for a judge; the judges' ranges left out; a cycle of each
-    outlier in statistics; rows of a ROTARY that never meet their angles.
+    Shown to fail:
+
+    - the mark of a hash for a judge, or the judges' ranges left out;
+    - a cycle of each outlier in statistics;
+    - rows of a ROTARY that never meet their angles.
     """
     found = validate.judges()
     assert len(found) >= 3
