@@ -1,0 +1,247 @@
+"""``python -m synth.fpga.table``: the blocks of docs/fpga.md on one device.
+
+Each IP has a row for its configuration ``small``, or else its default one, and a row for the
+default one where that is another. A finished row is a file under ``--keep``, with a hash of its
+Verilog and of the tools. A later call measures what is missing or has changed. ``--write`` puts the
+figures into ``synth/fpga/figures.json``, which the page's tables are made of. ``--check`` maps the
+small rows again whose Verilog has changed, and exits with 1 if one takes more than its limit.
+"""
+
+import dataclasses
+import hashlib
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from golden import command
+from golden.config import ConfigError
+from golden.files import claimed_folder, kept_json, replacing
+from golden.markers import table
+from hdl.arguments import add_page, check_page, folder, whole, write_page
+from hdl.back.verilog import Design, convert
+from hdl.registry import configuration_of, find, ips
+from synth.area import SynthesisError
+from synth.fpga.devices import device_of
+from synth.fpga.flow import MAPPED, Report, check_room, measure
+from synth.fpga.tools import FpgaError, check_tools, versions
+from synth.yosys import YosysError
+
+FILE = Path(__file__).parent / "figures.json"
+PAGE = Path(__file__).parents[2] / "docs" / "fpga.md"
+DEVICE = "ecp5-85f"
+SMALL, USUAL = "small", "default"
+SEEDS = 3
+MHZ = 100
+SECTIONS = {"fpga_small": SMALL, "fpga_default": USUAL}
+_GROWTH = 0.05  # of LUTs and flip-flops after synthesis: more is a regression
+_ALWAYS = 16  # cells that may always be more
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A block and the arguments of its configuration, as those of hdl.build."""
+
+    block: str
+    size: str
+    arguments: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        return f"{self.block} {self.size}"
+
+    @property
+    def stem(self) -> str:
+        """Of its files."""
+        return f"{self.block}-{self.size}"
+
+
+def rows() -> Iterator[Row]:
+    """All rows, block by block."""
+    for name, entry in ips().items():
+        if "small" in entry.configs:
+            yield Row(name, SMALL, ("--config=small",))
+            if entry.configs["small"] != entry.config:
+                yield Row(name, USUAL, ())
+        else:
+            yield Row(name, SMALL, ())
+
+
+def followed(design: Design) -> str:
+    """Hash of what the figures follow from."""
+    return hashlib.sha256(f"{versions()}\0{design.verilog}".encode()).hexdigest()[:20]
+
+
+def _design(row: Row) -> Design:
+    return convert(
+        find(row.block).component(configuration_of(row.block, row.arguments)), row.block
+    )
+
+
+def _figure(row: Row, design: Design, made: Mapping[str, Any], why: str) -> dict[str, Any]:
+    """What is kept of a row. why : it is not placed; empty where it is"""
+    return {
+        "block": row.block, "size": row.size, "arguments": list(row.arguments),
+        "measured": followed(design), "why": why, **made,
+    }  # fmt: skip
+
+
+def _plain(report: Report) -> dict[str, Any]:
+    made = report.to_json()
+    del made["name"]
+    return made
+
+
+def measure_row(row: Row, design: Design, keep: Path, most: int, seeds: int) -> dict[str, Any]:
+    """The figures of a row: of its synthesis alone if it takes more than ``most`` LUTs."""
+    device, work = device_of(DEVICE), keep / "work" / row.stem
+    given = {"mhz": MHZ, "tools": versions()}
+    report = measure(row.block, design, device, work, seeds=(), **given)
+    why = ""
+    try:
+        check_room(row.block, report.mapped, device)
+    except FpgaError as error:
+        why = str(error)
+    if not why and report.mapped.comb > most:
+        why = f"not placed: more than {most:,} LUTs"
+    if not why:
+        report = measure(
+            row.block, design, device, work, seeds=range(1, seeds + 1), mapped=report.mapped,
+            **given,
+        )  # fmt: skip
+    return _figure(row, design, _plain(report), why)
+
+
+def _cells(found: Mapping[str, Any]) -> list[str]:
+    cells = found["mapped"]["cells"]
+    return [f"{cells[name]:,}" for name in MAPPED.values()]
+
+
+def _ns(path: Mapping[str, Any]) -> str:
+    return f"{path['logic_ns']:.1f} + {path['routing_ns']:.1f} ns"
+
+
+def tabulate(found: Sequence[Mapping[str, Any]], size: str) -> str:
+    """The rows of a size, with what is not placed."""
+    lines = []
+    for each in found:
+        if each["size"] != size:
+            continue
+        runs = each["routed"]
+        if runs:
+            clock = each["mhz"]
+            best = min(runs, key=lambda run: abs(run["mhz"] - clock["median"]))
+            path = best["path"]
+            seconds = each["mapped"]["seconds"] + sum(run["seconds"] for run in runs) / len(runs)
+            ends = [
+                f"{best['cells']['LUT']:,}", f"{clock['median']:.1f}",
+                f"{clock['low']:.1f}..{clock['high']:.1f}",
+                f"`{path['start']}` to `{path['end']}`, {_ns(path)}", f"{seconds:.0f}",
+            ]  # fmt: skip
+        else:
+            ends = ["", "", "", each["why"], f"{each['mapped']['seconds']:.0f}"]
+        lines.append([f"`{each['block']}`", *_cells(each), *ends])
+    head = [
+        "block", *(f"{name}" for name in MAPPED.values()), "LUTs placed", "MHz", "of seeds",
+        "slowest path, logic + routing", "s",
+    ]  # fmt: skip
+    return table(head, lines)
+
+
+def read() -> list[dict[str, Any]]:
+    """The figures of the page. ValueError: the file has none."""
+    try:
+        return list(json.loads(FILE.read_text())["rows"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{FILE.name}: no figures: {error!r}") from None
+
+
+def regressions(before: Mapping[str, Any], now: Mapping[str, int]) -> list[str]:
+    """Lines for cells of which a block takes more than its limit. now: cells after synthesis."""
+    made = []
+    for name, count in before["mapped"]["cells"].items():
+        most = max(count * (1 + _GROWTH), count + _ALWAYS)
+        if now[name] > most:
+            made.append(f"{before['block']} {before['size']}: {name} {count:,} -> {now[name]:,}")
+    return made
+
+
+def check(keep: Path) -> int:
+    """Maps the small rows again whose Verilog has changed; the number of regressions."""
+    known = {(each["block"], each["size"]): each for each in read()}
+    found = mapped = 0
+    for row in rows():
+        before = known.get((row.block, row.size))
+        if row.size != SMALL or before is None or before["why"]:
+            continue
+        design = _design(row)
+        if followed(design) == before["measured"]:
+            continue
+        work = keep / "work" / row.stem
+        report = measure(row.block, design, device_of(DEVICE), work, seeds=(), mhz=MHZ,
+                         tools=versions())  # fmt: skip
+        mapped += 1
+        for line in regressions(before, report.mapped.cells):
+            print(line, flush=True)
+            found += 1
+    print(f"{mapped} rows mapped again, {found} regressions")
+    return found
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = command.Parser(prog="python -m synth.fpga.table", description=__doc__)
+    parser.add_argument("--block", action="append", help="these alone; default: all IPs")
+    parser.add_argument("--size", choices=(SMALL, USUAL), help="these rows alone")
+    parser.add_argument(
+        "--most", type=whole(0), default=25_000, metavar="LUTS",
+        help="larger blocks are not placed; default: %(default)s",
+    )  # fmt: skip
+    parser.add_argument("--seeds", type=whole(1, 20), default=SEEDS)
+    parser.add_argument("--keep", type=folder, default=Path("build/fpga"), metavar="DIR")
+    parser.add_argument("--kept-only", action="store_true", help="measure nothing")
+    parser.add_argument("--write", action="store_true", help=f"write {FILE.name}")
+    parser.add_argument("--check", action="store_true", help="compare with those figures")
+    add_page(parser, PAGE)
+    options = parser.parse_args(arguments)
+    check_page(parser, options.page, SECTIONS)
+    found = []
+    try:
+        check_tools()
+        if options.check:
+            with claimed_folder(options.keep):
+                return 1 if check(options.keep) else 0
+        for name in options.block or ():
+            find(name)
+        with claimed_folder(options.keep):
+            for row in rows():
+                file = options.keep / f"{row.stem}.json"
+                kept = kept_json(file)
+                is_chosen = row.block in (options.block or [row.block]) and (
+                    options.size in (None, row.size)
+                )
+                if is_chosen and not options.kept_only:
+                    design = _design(row)
+                    if kept is None or kept["measured"] != followed(design):
+                        print(row.label, end=" ", flush=True)
+                        kept = measure_row(row, design, options.keep, options.most, options.seeds)
+                        with replacing(file) as part:
+                            part.write_text(json.dumps(kept, indent=1))
+                        print(kept["why"] or f"{kept['mhz']['median']:.1f} MHz", flush=True)
+                if kept is not None:
+                    found.append(kept)
+    except (ConfigError, FpgaError, SynthesisError, YosysError, ValueError, OSError) as error:
+        print(f"synth.fpga.table: {error}", file=sys.stderr)
+        return 2
+    made = {section: tabulate(found, size) for section, size in SECTIONS.items()}
+    for text in made.values():
+        print(text)
+    if options.write:
+        with replacing(FILE) as part:
+            part.write_text(json.dumps({"tools": versions(), "rows": found}, indent=1) + "\n")
+    write_page(options.page, made)
+    return 0
+
+
+if __name__ == "__main__":
+    command.run("synth.fpga.table", main)
