@@ -1,0 +1,1 @@
+"""Routed netlists of boards, driven at their pins."""
