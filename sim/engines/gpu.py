@@ -26,7 +26,17 @@ from sim.cost import Cost, Spent, Totals
 from sim.engine import Engine, check_words
 from sim.hardware import Hardware
 from sim.model import Model
-from sim.work import ATTENTION, LINEAR, Part, Pass, Shape, Work, cached_tokens, works
+from sim.work import (
+    ATTENTION,
+    LINEAR,
+    Part,
+    Pass,
+    Shape,
+    Work,
+    attention_macs,
+    cached_tokens,
+    works,
+)
 
 # Rows and columns of the outputs that one processor computes at a time.
 TILES = (
@@ -94,6 +104,9 @@ class GpuSettings(Config):
     graph : a captured graph launches the kernels, so the host limits nothing
     concatenate : a pass copies the cache to append to it
     scores : prefill writes the scores of all pairs to memory, in FP16 and in FP32
+    attention_rows : queries of a sequence and a head that a tile of attention has. The last tile of
+    each sequence is computed whole. A pass of one token of each sequence has no such tiles: there
+    the heads that share K and V fill a tile
     """
 
     weight_bits: int = bounded(16, 1, 16)
@@ -111,6 +124,7 @@ class GpuSettings(Config):
     graph: bool = flag(True)
     concatenate: bool = flag(False)
     scores: bool = flag(False)
+    attention_rows: int = bounded(1, 1, 1 << 10)
 
 
 class Gpu(Engine):
@@ -295,8 +309,11 @@ class Gpu(Engine):
             recent = model.kv_layer * sum(
                 p.count * min(cached_tokens(model, p.context), use.kv_recent) for p in step.parts
             )
+        macs = work.macs
+        if self._tiled([p.new for p in step.parts]):
+            macs = sum(self._rows(p.new, attention_macs(model, p)) for p in step.parts)
         compute, memory, read, written, moved = self._attended(
-            size, work.macs, work.kv_read, recent, work.kv_written, work.vectors
+            size, macs, work.kv_read, recent, work.kv_written, work.vectors
         )
         limits = {"compute": compute, "memory": memory}
         traffic = {"kv_read": read, "kv_written": written, "activations": moved}
@@ -304,6 +321,15 @@ class Gpu(Engine):
         if self._attention_host:
             limits["host"] = self._attention_host
         return self._spent(work, limits, traffic, kernels * self._vector_start, kernels)
+
+    def _tiled(self, new: Sequence[int]) -> bool:
+        """Whether tiles have rows to fill. new: tokens of the sequences of a pass."""
+        return self.settings.attention_rows > 1 and max(new) > 1
+
+    def _rows(self, new: int, macs: int) -> int:
+        """Multiplications of whole tiles, of ``macs`` of a sequence with ``new`` tokens."""
+        rows: int = self.settings.attention_rows
+        return -(-new // rows) * rows * macs // new
 
     def _attended(
         self, size: float, macs: int, cached: int, recent: int, new: int, vectors: int
@@ -438,15 +464,17 @@ class Gpu(Engine):
         if sizes is None:
             return super().totals(model, parts, words)
         size, most, each, both = sizes
-        tokens = cached = pairs = recent = 0
+        tokens = cached = macs = recent = 0
+        tiled = self._tiled([new for _, new, _ in parts])
         for count, new, context in parts:
             tokens += count * new
             cached += count * context
-            pairs += count * (new * context + new * (new + 1) // 2)
+            found = count * (new * context + new * (new + 1) // 2) * both
+            macs += self._rows(new, found) if tiled else found
             if most:
                 recent += count * min(context, most)
         compute, memory, read, written, moved = self._attended(
-            size, pairs * both, cached * each, recent * each, tokens * each, tokens * both
+            size, macs, cached * each, recent * each, tokens * each, tokens * both
         )
         kernels, layers = self._kernels.get("attention", 1), model.layers
         host = self._attention_host + kernels * self._launch
