@@ -33,6 +33,7 @@ COMMANDS = {
     "sim questions": ("sim.questions", "answers of the simulator's page"),
     "sim memory": ("sim.memory", "shares and waits of memories, and chips with them"),
     "sim validate": ("sim.validate", "predictions next to measured cycles"),
+    "sim vllm": ("sim.validate_vllm", "a published measurement of vLLM next to the simulator"),
 }
 
 

@@ -14,7 +14,7 @@ from golden.config import ConfigError
 from golden.markers import table
 from sim.claims.measure import served
 from sim.constant import Interval
-from sim.energy.kllm import NEAREST, origin
+from sim.energy.kllm import ORIGINS
 from sim.energy.nodes import NODES
 from sim.energy.table import event_table
 from sim.engine import NOT_SCALED, Engine, check_fits, engine_of
@@ -280,10 +280,6 @@ def events_at_28() -> str:
                 _range(events.pj(event)),
             ]
         )  # fmt: skip
-    for event, others in NEAREST.items():
-        if event not in events.names:
-            text = " + ".join(f"{number:g} {name}" for number, name in others)
-            rows.append([event, f"not measured: {text}", "", "", ""])
     rows.append(["flip-flop, idle cycle", "clock", "", "", _range(events.clock_pj)])
     head = ("event, pJ at 28 nm", "of", *(f"by {each}" for each in NODES), "taken")
     return table(head, rows)
@@ -299,7 +295,7 @@ def energy_by_part() -> str:
     rows = [
         [
             name,
-            origin(name, made[0].events, event_table()),
+            ORIGINS[name],
             *(_range(each.energy[name], 1e3) for each in made),
         ]
         for name in made[0].energy

@@ -24,8 +24,7 @@ from golden.config import ConfigError
 from golden.files import claimed, replacing
 from sim.constant import Interval
 from sim.cost import Cost, total
-from sim.energy.kllm import origin
-from sim.energy.table import event_table
+from sim.energy.kllm import ORIGINS
 from sim.engine import NOT_SCALED, Engine, check_fits, engine_of, shown_error, template
 from sim.hardware import fields_of
 from sim.hardware import known as chips
@@ -318,8 +317,7 @@ def _print_energy(console: Any, made: Run) -> None:
         table.add_column(name, justify="left" if name in ("part", "from") else "right")
     for name, each in made.cost.energy.items():
         joules = (shown(x, "J") for x in (each.value, each.low, each.high))
-        source = origin(name, made.cost.events, event_table())
-        table.add_row(name, *joules, f"{100 * each.value / whole:.1f} %", source)
+        table.add_row(name, *joules, f"{100 * each.value / whole:.1f} %", ORIGINS[name])
     console.print(table)
 
 

@@ -45,7 +45,7 @@ from hdl.million.decode_engine import MillionDecodeEngineConfig
 from hdl.registry import find
 from hdl.vqllm.attend.attention import VqAttentionConfig
 from hdl.vqllm.plan_search import Estimate, resources
-from senbazuru.runs import cycles, event_power, vq, vq_kv
+from senbazuru.runs import cycles, event_power, lane_power, vq, vq_kv
 from senbazuru.runs import vq_plans_other as others
 from senbazuru.runs.power import BenchError
 from senbazuru.runs.soak.check import Mismatch
@@ -57,6 +57,7 @@ from tb.faults.mutate import Recording
 from tb.kllm.test_layer import packed
 from tb.million import test_example
 from tb.million.support import trains
+from tb.simulate.run import simulate
 from tb.vqllm import test_one_image
 from tb.vqllm.support import attention_engines, heads
 
@@ -808,6 +809,27 @@ def test_words_of_a_function_are_those_of_the_block(name):
     assert len(words) == len(unpack_ints(vectors["mixed.o"])) == 400
     assert set(layout_fields(layout, words, "function")) == {Function[name]}
     assert max(words).bit_length() <= layout.size
+
+
+@pytest.mark.telling("element of a record", "lanes BOUND", "function TANH")
+@pytest.mark.parametrize("name", [each for each in event_power.EVENTS if each != "row look-up"])
+def test_the_bench_of_an_event_passes_on_the_rtl(name):
+    """Its words and parameters are those that the bench takes, before any gates are mapped.
+
+    Shown to fail: a phase of restored tokens that has gaps and says that it is full.
+    """
+    event = event_power.EVENTS[name]
+    recording = event.make(3)
+    arguments = recording.arguments | ({"testcase": event.test} if event.test else {})
+    config = arguments.pop("config")
+    assert recording.block.config == config
+    simulate(recording.block, recording.module, **arguments)
+
+
+def test_the_bench_of_a_row_look_up_passes_on_the_rtl():
+    """Shown to fail: phases that do not say when a word of the table is taken."""
+    block, module, vectors, params = lane_power.look_up("rounded", False, 3, 2)
+    simulate(block, module, vectors=vectors, params=params, testcase="full_rate")
 
 
 def test_an_event_is_what_work_adds(monkeypatch):

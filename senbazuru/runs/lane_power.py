@@ -160,7 +160,7 @@ def look_up(
             **passed,
         ),
     }
-    params = {"phases": {PHASE: {"integer": 0, "digits": 1}}}
+    params = {"phases": {PHASE: {"integer": 0, "digits": 1, "taken": 0}}}
     return KllmRowLookup(config), "tb.kllm.tb_row_lookup", vectors, params
 
 

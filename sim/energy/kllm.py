@@ -21,8 +21,9 @@ A count is named ``PART: WHAT``. The parts are PARTS, and their sum is the total
 | sram: read ..., write ... | words of a RAM, by ``sim.energy.area.rams`` |
 | links: ... | bits that go half the side of the chip |
 
-NEAREST has the events that are taken where the table lacks one: estimates, not measured. The row
-look-up of 32 columns is taken for any number: it carries the weight indices of all.
+Each of these has an event of its own, but for two. SQRT and RECIPROCAL count as RSQRT, whose
+operators they use. The row look-up of 32 columns is taken for any number: it carries the weight
+indices of all.
 
 Nothing counts norm statistics, codebooks that go to the lanes, words to the host, and the unit that
 draws tokens. Nor does it count RAMs of queues, of page tables and of attention.
@@ -82,24 +83,6 @@ _BINARY_EVENTS = {
 WIRE_PJ = Interval(0.296 * 0.8**2 / 8, 0.296 * 0.9**2 / 4, 0.296 / 2)
 
 Counts = dict[str, float]
-# Events, and how many of each, that are taken in the place of one that the table lacks. An element
-# of K or V is multiplied by a step, or by its inverse. A row look-up has 150 kGE that select, where
-# 16 products of a lane have 15.6 (docs/area.md, kllm_modules).
-NEAREST: dict[str, tuple[tuple[float, str], ...]] = {
-    "row look-up": ((154.0, "lane product"),),
-    "lanes ROTATE": ((1.0, "lanes PRODUCT"), (1.0, "lanes SUM")),
-    "lanes BOUND": ((1.0, "lanes SUM"),),  # a comparison takes no more than a sum
-    "attention product": ((1.0, "outlier product"),),  # exact, of FP16 words, and its sum
-    "record element": ((1.0, "lanes PRODUCT"),),
-    "element of a record": ((1.0, "lanes PRODUCT"),),
-    **dict.fromkeys(dict.fromkeys(_FUNCTION_EVENTS.values()), ((1.0, "exponential"),)),
-}
-
-
-def events_of(what: str, table: EventTable) -> tuple[tuple[float, str], ...]:
-    """The event that is counted, or those of NEAREST, and how many of each."""
-    own = ((1.0, what),)
-    return own if what in table.names else NEAREST.get(what, own)
 
 
 def _add(counts: Counts, name: str, number: float) -> None:
@@ -218,16 +201,6 @@ def _function(made: Counts, opcode: Opcode, o: dict[str, int], cycles: CommandCy
             _add(made, "functions: lanes PRODUCT", words)
 
 
-def origin(part: str, counts: Mapping[str, float], table: EventTable) -> str:
-    """The source of a part's figures; it says where some of its events are those of NEAREST."""
-    whats = [name.partition(": ") for name in counts]
-    missing = [what for of, _, what in whats if of == part and ORIGINS[part] == MEASURED
-               and what not in table.names]  # fmt: skip
-    if not missing:
-        return ORIGINS[part]
-    return f"{MEASURED}; estimated by others: {', '.join(sorted(missing))}"
-
-
 @dataclasses.dataclass(frozen=True)
 class KllmEnergy:
     """Energy of counts on a chip. ConfigError: no row or event is of such a chip."""
@@ -263,10 +236,7 @@ class KllmEnergy:
         if part == "links":
             low, value, high = dataclasses.astuple(self._distance)
             return Interval(WIRE_PJ.low * low, WIRE_PJ.value * value, WIRE_PJ.high * high)
-        made = Interval.of(0.0)
-        for number, event in events_of(what, self.table):
-            made = made + self.table.pj(event) * number
-        return made
+        return self.table.pj(what)
 
     @functools.cached_property
     def watts_static(self) -> dict[str, Interval]:

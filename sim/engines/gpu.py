@@ -26,7 +26,17 @@ from sim.cost import Cost, Spent, Totals
 from sim.engine import Engine, check_words
 from sim.hardware import Hardware
 from sim.model import Model
-from sim.work import ATTENTION, LINEAR, Part, Pass, Shape, Work, cached_tokens, works
+from sim.work import (
+    ATTENTION,
+    LINEAR,
+    Part,
+    Pass,
+    Shape,
+    Work,
+    attention_macs,
+    cached_tokens,
+    works,
+)
 
 # Rows and columns of the outputs that one processor computes at a time.
 TILES = (
@@ -50,29 +60,44 @@ KERNELS: dict[str, dict[str, int]] = {
 }  # fmt: skip
 
 _FP16 = 2.0  # bytes
+_MOST_SUMS = 1 << 14  # numbers of tokens, and of words, whose sums are kept at a time
 _Joules = tuple[float, float, float]  # lowest, used, highest
 
 
 class _Sums(NamedTuple):
-    """Operations in order: seconds, bytes, and seconds in which a kernel works; sums of each."""
+    """Operations in order: seconds, bytes, and seconds in which a kernel works; sums of each.
+
+    rows : the three of each operation
+    """
 
     seconds: list[float]
     bytes: list[float]
-    working: list[float]
+    rows: list[tuple[float, float, float]]
     total: tuple[float, float, float]
 
     @classmethod
     def of(cls, made: Sequence[Spent]) -> "_Sums":
-        found = (
-            [each.seconds for each in made],
-            [float(sum(each.traffic.values())) for each in made],
-            [_working(each) for each in made],
-        )
-        total = [0.0, 0.0, 0.0]
-        for at, values in enumerate(found):
-            for value in values:
-                total[at] += value
-        return cls(*found, (total[0], total[1], total[2]))
+        rows = [
+            (each.seconds, float(sum(each.traffic.values())), _working(each)) for each in made
+        ]
+        time = total = busy = 0.0
+        for seconds, amount, working in rows:
+            time, total, busy = time + seconds, total + amount, busy + working
+        return cls([row[0] for row in rows], [row[1] for row in rows], rows, (time, total, busy))
+
+
+class _Known:
+    """Sums of one model that ``totals`` has found.
+
+    sizes : bytes of an element of the cache, tokens of it in FP16, elements of attention; None: the
+    sums of ``totals`` do not hold for the model
+    tokens, words : sums of the operations that depend on them, by their number
+    """
+
+    def __init__(self, model: Model, sizes: tuple[float, int, int, int] | None):
+        self.model, self.sizes = model, sizes
+        self.tokens: dict[int, tuple[_Sums, _Sums]] = {}
+        self.words: dict[int, _Sums] = {}
 
 
 def _working(spent: Spent) -> float:
@@ -94,6 +119,9 @@ class GpuSettings(Config):
     graph : a captured graph launches the kernels, so the host limits nothing
     concatenate : a pass copies the cache to append to it
     scores : prefill writes the scores of all pairs to memory, in FP16 and in FP32
+    attention_rows : queries of a sequence and a head that a tile of attention has. The last tile of
+    each sequence is computed whole. A pass of one token of each sequence has no such tiles: there
+    the heads that share K and V fill a tile
     """
 
     weight_bits: int = bounded(16, 1, 16)
@@ -111,6 +139,7 @@ class GpuSettings(Config):
     graph: bool = flag(True)
     concatenate: bool = flag(False)
     scores: bool = flag(False)
+    attention_rows: int = bounded(1, 1, 1 << 10)
 
 
 class Gpu(Engine):
@@ -180,13 +209,12 @@ class Gpu(Engine):
         self._quantize_host = 0.0 if use.graph or use.kv_bits == 16 else base("quantize_host")
         self._attention_host = 0.0 if use.graph else base("attention_host")
         self._kernels = KERNELS[use.fusion]
+        self._tile = use.attention_rows
         idle, busy = (hardware.constants[name].interval for name in ("idle", "busy"))
         self._idle, self._busy = idle, busy
         self._byte = self.memory.constants["energy"].interval
         self._operation = functools.lru_cache(maxsize=1 << 14)(self.operation)
-        self._sizes = functools.lru_cache(maxsize=16)(self._sizes_of)
-        self._tokens_sums = functools.lru_cache(maxsize=1 << 14)(self._by_tokens)
-        self._words_sums = functools.lru_cache(maxsize=1 << 12)(self._by_words)
+        self._latest: _Known | None = None
 
     @property
     def area(self) -> Mapping[str, float]:
@@ -295,8 +323,11 @@ class Gpu(Engine):
             recent = model.kv_layer * sum(
                 p.count * min(cached_tokens(model, p.context), use.kv_recent) for p in step.parts
             )
+        macs = work.macs
+        if self._tile > 1 and max(p.new for p in step.parts) > 1:
+            macs = sum(self._rows(p.new, attention_macs(model, p)) for p in step.parts)
         compute, memory, read, written, moved = self._attended(
-            size, work.macs, work.kv_read, recent, work.kv_written, work.vectors
+            size, macs, work.kv_read, recent, work.kv_written, work.vectors
         )
         limits = {"compute": compute, "memory": memory}
         traffic = {"kv_read": read, "kv_written": written, "activations": moved}
@@ -304,6 +335,11 @@ class Gpu(Engine):
         if self._attention_host:
             limits["host"] = self._attention_host
         return self._spent(work, limits, traffic, kernels * self._vector_start, kernels)
+
+    def _rows(self, new: int, macs: int) -> int:
+        """Multiplications of whole tiles, of ``macs`` of a sequence with ``new`` tokens."""
+        rows = self._tile
+        return -(-new // rows) * rows * macs // new
 
     def _attended(
         self, size: float, macs: int, cached: int, recent: int, new: int, vectors: int
@@ -421,32 +457,35 @@ class Gpu(Engine):
     def _by_words(self, model: Model, words: int) -> _Sums:
         return _Sums.of(self._last(model, words))
 
-    def _sizes_of(self, model: Model) -> tuple[float, int, int, int] | None:
-        """Bytes of an element of the cache, tokens of it in FP16, elements of attention.
-
-        None: the sums of ``totals`` do not hold for the model.
-        """
+    def _known(self, model: Model) -> _Known:
+        """The sums of the latest model. A model's hash takes long, so it is found by identity."""
         use: GpuSettings = self.settings
-        if model.kv_rank or model.window or model.chunk or self._quantize_host:
-            return None
-        size = self._element(model)
-        both = model.heads * (model.head_size + model.value)
-        return size, use.kv_recent if size < _FP16 else 0, model.kv_layer, both
+        sizes = None
+        if not (model.kv_rank or model.window or model.chunk or self._quantize_host):
+            size = self._element(model)
+            both = model.heads * (model.head_size + model.value)
+            sizes = size, use.kv_recent if size < _FP16 else 0, model.kv_layer, both
+        self._latest = _Known(model, sizes)
+        return self._latest
 
     def totals(self, model: Model, parts: Sequence[Shape], words: int) -> Totals:
-        sizes = self._sizes(model)
-        if sizes is None:
+        known = self._latest
+        if known is None or known.model is not model:
+            known = self._known(model)
+        if known.sizes is None:
             return super().totals(model, parts, words)
-        size, most, each, both = sizes
-        tokens = cached = pairs = recent = 0
+        size, most, each, both = known.sizes
+        tokens = cached = macs = recent = 0
+        tiled = self._tile > 1 and max(new for _, new, _ in parts) > 1
         for count, new, context in parts:
             tokens += count * new
             cached += count * context
-            pairs += count * (new * context + new * (new + 1) // 2)
+            own = count * (new * context + new * (new + 1) // 2) * both
+            macs += self._rows(new, own) if tiled else own
             if most:
                 recent += count * min(context, most)
         compute, memory, read, written, moved = self._attended(
-            size, pairs * both, cached * each, recent * each, tokens * each, tokens * both
+            size, macs, cached * each, recent * each, tokens * each, tokens * both
         )
         kernels, layers = self._kernels.get("attention", 1), model.layers
         host = self._attention_host + kernels * self._launch
@@ -454,17 +493,24 @@ class Gpu(Engine):
         seconds = layers * max(start + max(compute, memory), host)
         working = max(layers * compute, layers * memory)
         traffic = layers * read + layers * written + layers * moved
-        before, after = self._tokens_sums(model, tokens)
-        last = self._words_sums(model, words)
+        found = known.tokens.get(tokens)
+        if found is None:
+            if len(known.tokens) >= _MOST_SUMS:
+                known.tokens.clear()
+            found = known.tokens[tokens] = self._by_tokens(model, tokens)
+        last = known.words.get(words)
+        if last is None:
+            if len(known.words) >= _MOST_SUMS:
+                known.words.clear()
+            last = known.words[words] = self._by_words(model, words)
+        before, after = found
         time, total, busy = before.total
         time, total, busy = time + seconds, total + traffic, busy + working
-        for group in (after, last):
-            for value in group.seconds:
-                time += value
-            for value in group.bytes:
-                total += value
-            for value in group.working:
-                busy += value
+        for group in (after.rows, last.rows):
+            for spent, amount, working_ in group:
+                time += spent
+                total += amount
+                busy += working_
         static, dram, core = self._board(time, busy, total)
         energy = (
             static[0] + dram[0] + core[0],

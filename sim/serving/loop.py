@@ -50,6 +50,7 @@ class Loop:
     ):
         self.policy, self.times, self.total, self.table = policy, times, total, table
         self.static, self.mixes = policy.schedule == "static", policy.mixes
+        self._is_v1 = policy.schedule == "v1"
         self.strict, self.hand_over, self.watch = strict, hand_over, watch
         self._turns = 0
         self.now, self.horizon = 0.0, math.inf
@@ -115,7 +116,7 @@ class Loop:
         """One pass or one advance, or a wait for pages."""
         while self.leaving and self.leaving[0][0] <= self.now:
             self._left()
-        if self.policy.schedule == "v1":
+        if self._is_v1:
             self._step()
             return
         if self.waiting:
@@ -379,16 +380,21 @@ class Loop:
         """A pass of the prompt tokens ``parts`` of the first requests, and a step of decoding."""
         batch, filling = len(self.running), self.filling
         words = batch * (1 + self.drafts)
-        words += sum(live.left == new for live, (_, new, _) in zip(filling, parts, strict=False))
+        for live, (_, new, _) in zip(filling, parts, strict=False):
+            if live.left == new:
+                words += 1
         mean = self.running.read / batch if batch else 0.0
         amount = self.times.mixed(batch, mean, parts, words)
         self._spend("mixed", 1, amount, self._demand(1 + self.drafts))
         self._advance(1)
+        outcome, has_prefixes = self.outcome, self.prefixes is not None
         for _, new, _ in parts:
             live = filling[0]
-            self.outcome.prefilled += new
-            live.cached, live.left = live.cached + new, live.left - new
-            self._remember(live)
+            outcome.prefilled += new
+            live.cached += new
+            live.left -= new
+            if has_prefixes:
+                self._remember(live)
             if not live.left:
                 self._filled()
 

@@ -6,7 +6,8 @@ Shown to fail:
 - ``Uneven.advance`` that places a request by its length before the steps;
 - a preempted request whose length leaves the sum, and not its offset;
 - a window's request that is counted as filled a step late;
-- GPU totals without ``kv_recent``; totals of ``sim.matrix`` without ``on_chip``.
+- GPU totals without ``kv_recent``; totals of ``sim.matrix`` without ``on_chip``;
+- GPU totals with the sums of the model before; without tiles of attention.
 """
 
 import random
@@ -15,6 +16,7 @@ import pytest
 
 from sim.cost import totals_of
 from sim.engine import check_fits, engine_of
+from sim.engines import gpu
 from sim.hardware import known
 from sim.model import find_model
 from sim.serving.batch import Batch, Even, Live, Uneven, growth_of
@@ -117,3 +119,15 @@ def test_totals_are_those_of_the_cost(name):
                 assert engine.totals(model, parts, logits) == totals_of(cost)
                 tried += 1
     assert tried or name not in ("a100-80gb", "a100-kivi", "oaken-hbm", "million-4b")
+
+
+def test_totals_of_two_models_in_turns(monkeypatch):
+    """The sums that are kept are those of the model at hand, and may be given up at any time."""
+    engine = engine_of("a100-vllm")
+    models = [find_model(name) for name in ("llama-2-7b", "llama-2-13b")]
+    monkeypatch.setattr(gpu, "_MOST_SUMS", 2)
+    for model in models * 2:
+        for parts in PARTS * 2:
+            words = sum(count for count, _, _ in parts)
+            expected = totals_of(engine.cost(model, Pass.of(parts, words)))
+            assert engine.totals(model, parts, words) == expected

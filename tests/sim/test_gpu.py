@@ -1,6 +1,7 @@
 """GPUs and plain accelerators: roofs, bytes, monotony, published times, and what is refused.
 
 Shown to fail with the host's time left out of an operation, and with a cache without its scales.
+Tiles of attention: left out; in a pass of one token of each sequence; rounded down.
 """
 
 import csv
@@ -114,6 +115,29 @@ def test_a_copied_cache_is_read_and_written():
     new = plain["kv_written"]
     assert copied["kv_read"] == 2 * plain["kv_read"] + new
     assert copied["kv_written"] == plain["kv_read"] + 2 * new
+
+
+def test_tiles_of_attention_by_hand():
+    """A sequence's last tile is computed whole, unless all sequences of the pass have one token."""
+    whole, bare = changed("a100-80gb", {"attention_rows": 64}), engine_of("a100-80gb")
+    peak = bare.base("peak_16") * bare.base("attention_efficiency")
+
+    def compute(engine, *parts):
+        step = Pass(tuple(Part(count=n, new=new, context=at) for n, new, at in parts))
+        spent = next(each for each in engine.cost(LLAMA, step).spent if each.name == "attention")
+        return spent.limits["compute"]
+
+    def seconds(rows):
+        return 32 * 2 * rows * 2 * 4096 / peak
+
+    assert compute(whole, (5, 1, 999)) == compute(bare, (5, 1, 999))
+    assert compute(whole, (1, 128, 0)) == compute(bare, (1, 128, 0))
+    mixed = ((5, 1, 999), (2, 128, 0))
+    pairs = 2 * 128 * 129 // 2
+    assert compute(bare, *mixed) == pytest.approx(seconds(5 * 1000 + pairs))
+    assert compute(whole, *mixed) == pytest.approx(seconds(64 * 5 * 1000 + pairs))
+    # 65 tokens take two tiles.
+    assert compute(whole, (1, 65, 0)) == pytest.approx(seconds(65 * 66 / 2 * 128 / 65))
 
 
 @pytest.mark.parametrize("name", CHIPS)
