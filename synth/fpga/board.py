@@ -5,19 +5,26 @@ which bytes go over the UART, 8 bits and one stop bit at BAUD. An LED is lit whi
 in reset.
 """
 
+import dataclasses
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from amaranth import Cat, ClockSignal, Const, Elaboratable, Instance, Module, Signal
+from amaranth.lib import io
 from amaranth.lib.cdc import FFSynchronizer
 
-from synth.fpga.link import ACCEPTED, READ, RESET, End, ends_of
+from hdl.back.verilog import Design
+from synth.fpga.devices import DEVICES
+from synth.fpga.flow import routed
+from synth.fpga.link import ACCEPTED, BAUD, READ, RESET, End, ends_of
+from synth.fpga.tools import FpgaError, run_tool, run_yosys
 
 CLOCK_HZ = 25_000_000
-BAUD = 1_000_000
 CYCLES = CLOCK_HZ // BAUD  # of a bit
 TOP = "top"
 
@@ -197,13 +204,16 @@ class Board(Elaboratable):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         platform.add_file(f"{self.description['name']}.v", self.verilog)
-        uart = platform.request("uart", 0)
+        pins = dict.fromkeys(("rx", "tx", "rts", "dtr"), "-")
+        uart = platform.request("uart", 0, dir=pins)
+        m.submodules.rx = rx = io.Buffer("i", uart.rx)
+        m.submodules.tx = tx = io.Buffer("o", uart.tx)
+        m.submodules.led = led = io.Buffer("o", platform.request("led", 0, dir="-"))
         m.submodules.receiver = receiver = Receiver(self.cycles)
         m.submodules.transmitter = transmitter = Transmitter(self.cycles)
         m.submodules.bridge = bridge = Bridge(self.description, receiver, transmitter)
         m.d.comb += [
-            receiver.line.eq(uart.rx.i), uart.tx.o.eq(transmitter.line),
-            platform.request("led", 0).o.eq(~bridge.reset),
+            receiver.line.eq(rx.i), tx.o.eq(transmitter.line), led.o.eq(~bridge.reset),
         ]  # fmt: skip
         return m
 
@@ -236,3 +246,44 @@ def board_files(description: Mapping[str, Any], verilog: str) -> dict[str, str]:
         name: text if isinstance(text, str) else text.decode() for name, text in plan.files.items()
     }
     return {name: found[name] for name in found if name.endswith((".il", ".v", ".lpf", ".ys"))}
+
+
+@dataclasses.dataclass(frozen=True)
+class Placed:
+    """A board's files in ``folder``, and the clock after routing in MHz."""
+
+    folder: Path
+    mhz: float
+    cells: Mapping[str, int]
+
+
+def place(design: Design, folder: Path, seed: int = 1) -> Placed:
+    """Makes ``top.bit``, ``top.svf``, ``host.py`` and the routed netlist ``routed.json``.
+
+    FpgaError: the design does not fit, or its clock is slower than the board's. YosysError.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in board_files(design.description, design.verilog).items():
+        (folder / name).write_text(text)
+    (folder / f"{design.name}.json").write_text(json.dumps(design.description, indent=1))
+    (folder / "host.py").write_text((Path(__file__).parent / "link.py").read_text())
+    run_yosys((folder / f"{TOP}.ys").read_text(), folder, "synthesis")
+    device = DEVICES["ecp5-85f"]
+    run_tool(
+        "nextpnr-ecp5",
+        [device.flag, "--package", device.package, "--speed", device.speed, "--seed", str(seed),
+         "--json", f"{TOP}.json", "--lpf", f"{TOP}.lpf", "--timing-allow-fail",
+         "--write", "routed.json", "--report", "report.json", "--textcfg", f"{TOP}.config"],
+        folder, "route",
+    )  # fmt: skip
+    found = routed(json.loads((folder / "report.json").read_text()), seed, 0.0, 0)
+    if found.mhz * 1e6 < CLOCK_HZ:
+        raise FpgaError(
+            f"{design.name}: routed for {found.mhz:.1f} MHz; the board has {CLOCK_HZ / 1e6:g}"
+        )
+    run_tool(
+        "ecppack",
+        ["--compress", "--input", f"{TOP}.config", "--bit", f"{TOP}.bit", "--svf", f"{TOP}.svf"],
+        folder, "pack",
+    )  # fmt: skip
+    return Placed(folder, found.mhz, found.cells)

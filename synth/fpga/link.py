@@ -1,4 +1,8 @@
-"""Bytes between a host and a block on a board. Pure Python, without input or output of its own.
+"""Bytes between a host and a block on a board. Pure Python: a copy of it is a board's ``host.py``.
+
+    python host.py NAME.json PORT source=WORD ...
+
+sends words, in hexadecimal or decimal, and prints what comes. It needs pyserial.
 
 A frame is a byte that says what it is, and payload bytes, the lowest first:
 
@@ -14,9 +18,13 @@ a source when the one before is accepted, so nothing is lost. One word is 8 bits
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+BAUD = 1_000_000
 READ, RESET, ACCEPTED = 0x7E, 0x7F, 0x80
 MOST = 112  # sources and plain inputs, and sinks
 
@@ -112,3 +120,39 @@ class Link:
             word = int.from_bytes(self._held[1 : 1 + size], "little")
             del self._held[: 1 + size]
             yield (*found, word)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The host's command. 2 after one line: what is wrong with an argument."""
+    try:
+        file, port, *given = arguments
+        link = Link(ends_of(json.loads(Path(file).read_text())))
+        words = [(name, int(word, 0)) for name, _, word in (each.partition("=") for each in given)]
+        frames = [link.frame(name, word) for name, word in words]
+    except (ValueError, KeyError, OverflowError, OSError) as error:
+        print(f"host: NAME.json PORT source=WORD ...: {error}", file=sys.stderr)
+        return 2
+    import serial
+
+    with serial.Serial(port, BAUD, timeout=1) as line:
+        for frame in frames:
+            line.write(frame)
+            accepted = False
+            while not accepted:
+                data = line.read(1)
+                if not data:
+                    print("host: no answer for a second", file=sys.stderr)
+                    return 1
+                for kind, name, word in link.feed(data):
+                    accepted |= kind == "accepted"
+                    if kind == "word":
+                        print(f"{name} {word:#x}")
+        while data := line.read(1):
+            for kind, name, word in link.feed(data):
+                if kind == "word":
+                    print(f"{name} {word:#x}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -109,11 +109,13 @@ def _carry(cell: _Cell) -> Iterator[str]:
 
 
 def _lut_ram(cell: _Cell) -> Iterator[str]:
+    """Bits of the read address are inputs D, B, C and A of the LUT, the lowest first."""
     init = cell.text("INITVAL", "0" * 16)
     read = f"{{{', '.join(cell.wire(p) for p in 'DCBA')}}}"
+    write = f"{{{', '.join(cell.wire(f'WAD{n}') for n in (0, 2, 1, 3))}}}"
     yield (
         f"ecp5_lut_ram {{}} (.init(16'b{init}), .clk({cell.wire('WCK')}), .we({cell.wire('WRE')}), "
-        f".d({cell.wire('WD')}), .wa({cell.wires('WAD', 4)}), .ra({read}), .q({cell.net('F')}));"
+        f".d({cell.wire('WD')}), .wa({write}), .ra({read}), .q({cell.net('F')}));"
     )
 
 

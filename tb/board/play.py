@@ -53,29 +53,21 @@ def check_playable(description: Mapping[str, Any], vectors: Vectors | None) -> N
         raise ValueError(f"{name}: a board has no memory for {buses}")
 
 
-def play(
-    description: Mapping[str, Any], vectors: Vectors, line: Line, most: int | None = None
-) -> Played:
-    """All episodes. most : words of each stream and episode that are sent; None: all
-
-    A sink is compared as far as its words have come, where ``most`` cuts the sources.
-    """
+def play(description: Mapping[str, Any], vectors: Vectors, line: Line) -> Played:
+    """All episodes. ValueError: as ``check_playable``."""
     check_playable(description, vectors)
     ends, played = ends_of(description), Played()
     for episode in vectors.episodes:
         if episode.reset:
             line.send(bytes([RESET]))
-        _play_episode(ends, episode, line, played, most)
+        _play_episode(ends, episode, line, played)
     return played
 
 
-def _play_episode(
-    ends: Ends, episode: Episode, line: Line, played: Played, most: int | None
-) -> None:
+def _play_episode(ends: Ends, episode: Episode, line: Line, played: Played) -> None:
     link = Link(ends)
     streams = [end.name for end in ends.inputs if end.is_stream]
-    queues = {name: collections.deque(list(episode.words.get(name, ()))[:most]) for name in streams}
-    is_whole = all(len(queues[name]) == len(episode.words.get(name, ())) for name in streams)
+    queues = {name: collections.deque(episode.words.get(name, ())) for name in streams}
     left = {end.name: len(episode.words.get(end.name, ())) for end in ends.sinks}
     got: dict[str, list[int]] = {end.name: [] for end in ends.sinks}
     free = set(streams)
@@ -99,7 +91,7 @@ def _play_episode(
         if due:
             continue
         waits = len(free) < len(streams) or any(queues.values())
-        if not waits and (not is_whole or not any(count > 0 for count in left.values())):
+        if not waits and not any(count > 0 for count in left.values()):
             break
         data = line.receive(1, _PATIENCE)
         if not data:
@@ -108,18 +100,15 @@ def _play_episode(
     while data := line.receive(1, SILENCE):
         take(data)
     for end in ends.sinks:
-        _compare(end.name, got[end.name], episode, is_whole, played)
-    if is_whole and episode.outputs:
+        _compare(end.name, got[end.name], episode, played)
+    if episode.outputs:
         _compare_outputs(ends, episode, line, link, played)
 
 
-def _compare(
-    name: str, got: Sequence[int], episode: Episode, is_whole: bool, played: Played
-) -> None:
+def _compare(name: str, got: Sequence[int], episode: Episode, played: Played) -> None:
     wanted = list(episode.words.get(name, ()))
     masks = list(episode.masks.get(name, [-1] * len(wanted)))
-    count = max(len(wanted), len(got)) if is_whole else len(got)
-    for n in range(count):
+    for n in range(max(len(wanted), len(got))):
         what = f"{episode.name}: {name} {n}"
         if n >= len(wanted):
             played.note(f"{what}: a word too many", got[n], ~got[n])
