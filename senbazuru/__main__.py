@@ -17,6 +17,7 @@ COMMANDS = {
     "build": ("hdl.build", "write the Verilog of blocks"),
     "plan": ("hdl.vqllm.plan", "choose a vector-quantized engine within a budget"),
     "report": ("synth.report", "area and longest paths of a block"),
+    "fpga": ("synth.fpga", "resources and clock of a block on an FPGA"),
     "compare": ("synth.compare", "areas next to the papers' tables"),
     "eval": ("golden.llm.eval", "perplexity of quantization methods on a model"),
     "calibrate": ("golden.llm.calibrate", "what a method learns offline, as a file"),

@@ -2,8 +2,9 @@
 
 The block gets a UART (synth.fpga.link). The command writes ``top.bit`` and ``top.svf`` for the
 board, ``host.py`` for the host, and the routed netlist. Then it drives that netlist at the pins of
-the board with the words of the block's kit, and compares every answer with golden. ``--flip SEED``
-turns one bit of a LUT round first: then words must differ, and the status is 1.
+the board with the words of the block's kit, and compares every answer with golden. The status is 1
+if a word differs. ``--flip SEED`` turns one bit of a LUT round first. ``--all`` does so for each
+block of a kit without a memory, keeps what is done, and makes the table of docs/fpga.md.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import json
 import random
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,11 @@ from rich.console import Console
 
 from golden import command
 from golden.config import ConfigError
-from golden.files import claimed_folder
-from hdl.arguments import folder, whole
+from golden.files import claimed_folder, kept_json, replacing
+from golden.markers import table
+from hdl.arguments import add_page, check_page, folder, whole, write_page
 from hdl.back.verilog import convert
-from hdl.kit.kits import vectors
+from hdl.kit.kits import all_kits, shown, vectors
 from hdl.registry import configuration, find
 from synth.fpga.board import TOP, Placed, place
 from synth.fpga.netlist import read_routed, routed_verilog
@@ -29,6 +32,9 @@ from synth.fpga.tools import FpgaError, check_tools
 from synth.yosys import YosysError
 from tb.board.pins import Pins, compiled
 from tb.board.play import Played, check_playable, play
+from tb.simulate.run import ROOT
+
+PAGE = ROOT / "docs" / "fpga.md"
 
 
 def flipped(found: dict[str, Any], seed: int) -> tuple[dict[str, Any], str]:
@@ -63,50 +69,121 @@ def checked(design: Any, placed: Placed, words: Any, seed: int | None) -> tuple[
         return played, pins.cycle, text
 
 
+def all_boards() -> list[str]:
+    """Blocks with words and without a memory, at the configurations of their kits."""
+    found = []
+    for name in all_kits():
+        words = vectors(name, shown(name))
+        if words is not None and not words.memories:
+            found.append(name)
+    return found
+
+
+def measure(name: str, config: Any, folder: Path, seed: int | None = None) -> dict[str, Any]:
+    """Makes a board's files, and compares its routed netlist with golden."""
+    design = convert(find(name).component(config), name)
+    words = vectors(name, config)
+    check_playable(design.description, words)
+    placed = place(design, folder)
+    began = time.monotonic()
+    played, cycles, turned = checked(design, placed, words, seed)
+    return {
+        "block": name, "configuration": config.describe(), "cells": dict(placed.cells),
+        "mhz": placed.mhz, "sent": played.sent, "compared": played.compared,
+        "differ": played.differ, "first": played.first, "cycles": cycles, "turned": turned,
+        "seconds": round(time.monotonic() - began, 1),
+    }  # fmt: skip
+
+
+def board_table(found: Sequence[Mapping[str, Any]]) -> str:
+    """A row for each board whose netlist was compared."""
+    cells = ("LUT", "FF", "block RAM", "DSP")
+    rows = [
+        (
+            f"`{each['block']}`", *(f"{each['cells'][name]:,}" for name in cells),
+            f"{each['mhz']:.1f}", f"{each['sent']:,}", f"{each['compared']:,}",
+            f"{each['differ']:,}", f"{each['cycles']:,}",
+        )
+        for each in found
+    ]  # fmt: skip
+    head = ("block", *cells, "MHz", "words sent", "compared", "differ", "cycles")
+    return table(head, rows)
+
+
+def _line(found: Mapping[str, Any], folder: Path) -> str:
+    turned = f"turned round: {found['turned']}\n" if found["turned"] else ""
+    first = f"\n{found['first']}" if found["differ"] else ""
+    return (
+        f"{found['block']}: {found['cells']['LUT']:,} LUTs, {found['mhz']:.1f} MHz, "
+        f"{folder / 'top.bit'}\n{turned}{found['sent']:,} words sent, {found['compared']:,} "
+        f"compared, {found['differ']:,} differ; {found['cycles']:,} cycles, "
+        f"{found['seconds']:.0f} s{first}"
+    )
+
+
+def _every_board(keep: Path, progress: Console) -> list[dict[str, Any]]:
+    """Measures all boards that have no file under ``keep``; one that fails keeps the others."""
+    made = []
+    for name in all_boards():
+        file = keep / f"{name}.json"
+        found = kept_json(file)
+        if found is None:
+            try:
+                with progress.status(name):
+                    found = measure(name, shown(name), keep / name)
+            except (FpgaError, YosysError, RuntimeError, AssertionError) as error:
+                print(f"{name}: {str(error).splitlines()[0]}", file=sys.stderr)
+                continue
+            with replacing(file) as part:
+                part.write_text(json.dumps(found, indent=1))
+            print(_line(found, keep / name), flush=True)
+        made.append(found)
+    return made
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = command.Parser(prog="python -m senbazuru.runs.board", description=__doc__)
-    parser.add_argument("name", help="block with streams (python -m hdl.build --list shows all)")
+    parser.add_argument("name", nargs="?", help="block with streams")
     parser.add_argument("assignments", nargs="*", metavar="field=value")
     parser.add_argument("--config", metavar="NAMED", help="start from a named configuration")
+    parser.add_argument("--all", action="store_true", help="each block of a kit without a memory")
     parser.add_argument("--no-check", action="store_true", help="write the files alone")
     parser.add_argument("--flip", type=whole(0), metavar="SEED", help="turn one bit of a LUT round")
     parser.add_argument("-o", dest="directory", type=folder, metavar="DIR",
-                        help="default: build/board/NAME")  # fmt: skip
+                        help="default: build/board/NAME, or build/board with --all")  # fmt: skip
+    add_page(parser, PAGE)
     options = parser.parse_intermixed_args(arguments)
-    target = options.directory or Path("build/board") / options.name
+    check_page(parser, options.page, ("fpga_boards",))
+    if options.all == bool(options.name) or (options.page and not options.all):
+        parser.error("one of NAME and --all is needed; --page is of --all")
+    target = options.directory or Path("build/board") / (options.name or "")
     progress = Console(stderr=True)
     outputs = contextlib.ExitStack()
     try:
         check_tools()
-        config = configuration(options.name, options.config, options.assignments)
-        design = convert(find(options.name).component(config), options.name)
-        words = None if options.no_check else vectors(options.name, config)
-        if not options.no_check:
-            check_playable(design.description, words)
         outputs.enter_context(claimed_folder(target))
-        with progress.status(f"{options.name}: synthesis, placement, routing"):
-            placed = place(design, target)
-        print(f"{options.name}: {placed.cells['LUT']:,} LUTs, {placed.mhz:.1f} MHz, "
-              f"{target / 'top.bit'}")  # fmt: skip
-        if options.no_check:
-            return 0
-        began = time.monotonic()
-        with progress.status(f"{options.name}: the routed netlist at its pins"):
-            played, cycles, turned = checked(design, placed, words, options.flip)
-    except (ConfigError, FpgaError, YosysError, RuntimeError, ValueError, OSError) as error:
-        print(f"senbazuru.runs.board: {error}", file=sys.stderr)
+        if options.all:
+            found = _every_board(target, progress)
+            print(board_table(found))
+            write_page(options.page, {"fpga_boards": board_table(found)})
+            return 1 if any(each["differ"] for each in found) else 0
+        config = configuration(options.name, options.config, options.assignments)
+        with progress.status(options.name):
+            if options.no_check:
+                design = convert(find(options.name).component(config), options.name)
+                placed = place(design, target)
+                print(f"{options.name}: {placed.mhz:.1f} MHz, {target / 'top.bit'}")
+                return 0
+            made = measure(options.name, config, target, options.flip)
+    except (
+        ConfigError, FpgaError, YosysError, RuntimeError, AssertionError, ValueError, OSError,
+    ) as error:  # fmt: skip
+        print(f"senbazuru.runs.board: {str(error).splitlines()[0]}", file=sys.stderr)
         return 2
     finally:
         outputs.close()
-    if turned:
-        print(f"turned round: {turned}")
-    print(
-        f"{played.sent:,} words sent, {played.compared:,} compared, {played.differ:,} differ; "
-        f"{cycles:,} cycles, {time.monotonic() - began:.0f} s"
-    )
-    if played.differ:
-        print(played.first)
-    return 1 if played.differ else 0
+    print(_line(made, target))
+    return 1 if made["differ"] else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A block on a board, behind its UART: the top, and the files that its tools take.
+"""A block on a board with a UART: the top, and the files that its tools take.
 
 The board is a ULX3S with an ECP5 of 85,000 LUTs. Its clock has 25 MHz. ``synth.fpga.link`` says
 which bytes go over the UART, 8 bits and one stop bit at BAUD. An LED is lit while the block is not
@@ -220,7 +220,7 @@ class Board(Elaboratable):
 
 @contextmanager
 def _tools_named() -> Iterator[None]:
-    """Amaranth asks for the tools before it writes the files; here they run later."""
+    """Amaranth looks for the tools before it writes the files; here they run later."""
     names = ("YOSYS", "NEXTPNR_ECP5", "ECPPACK", "OPENFPGALOADER")
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(dict.fromkeys(names, sys.executable))

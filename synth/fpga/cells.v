@@ -1,6 +1,6 @@
 // Cells of a routed ECP5 netlist, for simulation: what synth.fpga.netlist writes instances of.
-// Sources: Lattice FPGA-TN-02204 (slices, distributed RAM), FPGA-TN-02204's EBR guide
-// FPGA-TN-02204, FPGA-TN-02205 (sysDSP), and the documentation of Project Trellis.
+// Sources: Lattice FPGA-DS-02012 (slices), FPGA-TN-02204 (RAMs), FPGA-TN-02205 (multipliers), and the
+// documentation of Project Trellis.
 // An input that a netlist leaves open is 1 in the device; the writer connects it.
 
 // Half of a carry pair: sum and carry of a LUT and of its lower quarter.

@@ -103,7 +103,7 @@ class Link:
         return bytes([number]) + word.to_bytes(self.ends.inputs[number].bytes, "little")
 
     def feed(self, data: bytes) -> Iterator[tuple[str, str, int]]:
-        """What whole frames say: (``word``, sink, word), (``accepted``, source, 0), or
+        """Gives, of each whole frame, (``word``, sink, word), (``accepted``, source, 0), or
         (``outputs``, "", all of them).
         """
         self._held += data

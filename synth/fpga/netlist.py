@@ -4,8 +4,8 @@
 routing. Here each LUT is an expression and each other cell an instance of ``cells.v``. A cell, mode
 or parameter that is not known is refused.
 
-An input that the netlist leaves open is 1, as in the device: so a LUT of a carry counts, and an
-inverted open input is 0. The local reset of a flip-flop is the exception: open, it never resets.
+An input that the netlist leaves open is 1, as in the device, and an inverted open input is 0. The
+local reset of a flip-flop is the exception: open, it never resets.
 """
 
 import json

@@ -53,7 +53,7 @@ class Row:
 
     @property
     def stem(self) -> str:
-        """Of its files."""
+        """Begins the names of its files."""
         return f"{self.block}-{self.size}"
 
 
@@ -80,7 +80,7 @@ def _design(row: Row) -> Design:
 
 
 def _figure(row: Row, design: Design, made: Mapping[str, Any], why: str) -> dict[str, Any]:
-    """What is kept of a row. why : it is not placed; empty where it is"""
+    """The figures that are kept of a row. why : it is not placed; empty where it is"""
     return {
         "block": row.block, "size": row.size, "arguments": list(row.arguments),
         "measured": followed(design), "why": why, **made,

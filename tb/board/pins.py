@@ -64,11 +64,11 @@ class Pins:
         self._process.communicate()
 
     def send(self, data: bytes) -> bytes:
-        """Sends bytes one after the other; what has come meanwhile."""
+        """Sends bytes one after the other; gives those that have come meanwhile."""
         return self._exchange(struct.pack("<cI", b"S", len(data)) + data)
 
     def receive(self, count: int, cycles: int) -> bytes:
-        """What comes until there are ``count`` bytes, for ``cycles`` cycles at most."""
+        """Runs until ``count`` bytes have come, for ``cycles`` cycles at most; gives the bytes."""
         return self._exchange(struct.pack("<cIQ", b"R", count, cycles))
 
     def _exchange(self, command: bytes) -> bytes:

@@ -17,7 +17,7 @@ _PATIENCE = 4_000_000  # cycles in which some byte must come
 
 
 class Line(Protocol):
-    """What moves bytes."""
+    """It moves bytes."""
 
     cycle: int
 

@@ -2,11 +2,11 @@
 
 What is expected follows from the vendor's guides, word by word and bit by bit:
 
-- EBR (FPGA-TN-02204): an address has 14 bits, of which a port of 18 bits has its byte enables in
-  bits 0 and 1, and one of 36 bits in bits 0 to 3. NORMAL keeps the output while it writes,
+- Block RAM (FPGA-TN-02204): an address has 14 bits. A port of 18 bits has its byte enables in bits
+  0 and 1. One of 36 bits has them in bits 0 to 3. NORMAL keeps the output while it writes,
   WRITETHROUGH shows the new word, READBEFOREWRITE the old one.
-- sysDSP (FPGA-TN-02205): the product of 18 x 18 bits, each signed or not.
-- Slice (FPGA-TN-02204): set and reset at the edge or at once, distributed RAM of 16 words.
+- Multiplier (FPGA-TN-02205): the product of 18 x 18 bits, each signed or not.
+- Slice (FPGA-DS-02012): set and reset at the edge or at once, distributed RAM of 16 words.
 """
 
 import random

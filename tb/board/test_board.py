@@ -1,7 +1,10 @@
 """Routed netlists at the pins of a board, with golden words.
 
-Shown to fail: a word sent before the one before is accepted; frames whose bytes come highest first;
-a write address of distributed RAM in the order of its number; a LUT bit that is turned round.
+Shown to fail:
+
+- operands that are there only while a byte comes;
+- a write address of distributed RAM in the order of its number;
+- a LUT bit that is turned round.
 """
 
 import json
