@@ -9,7 +9,6 @@ block of a kit without a memory, keeps what is done, and makes the table of docs
 
 import contextlib
 import json
-import random
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -26,47 +25,14 @@ from hdl.arguments import add_page, check_page, folder, whole, write_page
 from hdl.back.verilog import convert
 from hdl.kit.kits import all_kits, shown, vectors
 from hdl.registry import configuration, find
-from synth.fpga.board import TOP, Placed, place
-from synth.fpga.netlist import read_routed, routed_verilog
+from synth.fpga.board import place
 from synth.fpga.tools import FpgaError, check_tools
 from synth.yosys import YosysError
-from tb.board.pins import Pins, compiled
-from tb.board.play import Played, check_playable, play
+from tb.board.check import checked
+from tb.board.play import check_playable
 from tb.simulate.run import ROOT
 
 PAGE = ROOT / "docs" / "fpga.md"
-
-
-def flipped(found: dict[str, Any], seed: int) -> tuple[dict[str, Any], str]:
-    """A routed netlist with one bit of a LUT of the block turned round, and what it was."""
-    cells = found["modules"][TOP]["cells"]
-    names = sorted(
-        name
-        for name, each in cells.items()
-        if each["type"] == "TRELLIS_COMB"
-        and name.startswith("bridge.block.")
-        and each["parameters"].get("MODE", "LOGIC") == "LOGIC"
-        and each["connections"].get("F")
-    )
-    draw = random.Random(seed)
-    name, bit = draw.choice(names), draw.randrange(16)
-    init = cells[name]["parameters"]["INITVAL"]
-    made = f"{init[:bit]}{'10'[int(init[bit])]}{init[bit + 1 :]}"
-    cells[name]["parameters"]["INITVAL"] = made
-    return found, f"bit {15 - bit} of {name}"
-
-
-def checked(design: Any, placed: Placed, words: Any, seed: int | None) -> tuple[Played, int, str]:
-    """Golden words at the pins of the routed netlist; cycles; the bit that was turned round."""
-    text = ""
-    if seed is None:
-        verilog = read_routed(placed.folder / "routed.json", TOP)
-    else:
-        found, text = flipped(json.loads((placed.folder / "routed.json").read_text()), seed)
-        verilog = routed_verilog(found, TOP)
-    with Pins(compiled(verilog)) as pins:
-        played = play(design.description, words, pins)
-        return played, pins.cycle, text
 
 
 def all_boards() -> list[str]:

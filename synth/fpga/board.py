@@ -21,6 +21,7 @@ from amaranth.lib.cdc import FFSynchronizer
 from hdl.back.verilog import Design
 from synth.fpga.devices import DEVICES
 from synth.fpga.flow import routed
+from synth.fpga.host import host_text
 from synth.fpga.link import ACCEPTED, BAUD, READ, RESET, End, ends_of
 from synth.fpga.tools import FpgaError, run_tool, run_yosys
 
@@ -266,7 +267,7 @@ def place(design: Design, folder: Path, seed: int = 1) -> Placed:
     for name, text in board_files(design.description, design.verilog).items():
         (folder / name).write_text(text)
     (folder / f"{design.name}.json").write_text(json.dumps(design.description, indent=1))
-    (folder / "host.py").write_text((Path(__file__).parent / "link.py").read_text())
+    (folder / "host.py").write_text(host_text())
     run_yosys((folder / f"{TOP}.ys").read_text(), folder, "synthesis")
     device = DEVICES["ecp5-85f"]
     run_tool(

@@ -1,8 +1,4 @@
-"""Bytes between a host and a block on a board. Pure Python: a copy of it is a board's ``host.py``.
-
-    python host.py NAME.json PORT source=WORD ...
-
-sends words, in hexadecimal or decimal, and prints what comes. It needs pyserial.
+"""Bytes between a host and a block on a board. Pure Python, without input or output of its own.
 
 A frame is a byte that says what it is, and payload bytes, the lowest first:
 
@@ -18,10 +14,7 @@ a source when the one before is accepted, so nothing is lost. One word is 8 bits
 """
 
 import dataclasses
-import json
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 BAUD = 1_000_000
@@ -64,7 +57,9 @@ class Ends:
 def ends_of(description: Mapping[str, Any]) -> Ends:
     """The ends of a block from its JSON. ValueError: no stream, or too many."""
     widths = {port["name"]: port["width"] for port in description["ports"]}
-    sources, sinks, named = [], [], set()
+    sources: list[End] = []
+    sinks: list[End] = []
+    named: set[str | None] = set()
     for each in description["streams"]:
         ports = {end: each.get(end) for end in ("payload", "valid", "ready")}
         named |= set(ports.values())
@@ -120,39 +115,3 @@ class Link:
             word = int.from_bytes(self._held[1 : 1 + size], "little")
             del self._held[: 1 + size]
             yield (*found, word)
-
-
-def main(arguments: Sequence[str]) -> int:
-    """The host's command. 2 after one line: what is wrong with an argument."""
-    try:
-        file, port, *given = arguments
-        link = Link(ends_of(json.loads(Path(file).read_text())))
-        words = [(name, int(word, 0)) for name, _, word in (each.partition("=") for each in given)]
-        frames = [link.frame(name, word) for name, word in words]
-    except (ValueError, KeyError, OverflowError, OSError) as error:
-        print(f"host: NAME.json PORT source=WORD ...: {error}", file=sys.stderr)
-        return 2
-    import serial
-
-    with serial.Serial(port, BAUD, timeout=1) as line:
-        for frame in frames:
-            line.write(frame)
-            accepted = False
-            while not accepted:
-                data = line.read(1)
-                if not data:
-                    print("host: no answer for a second", file=sys.stderr)
-                    return 1
-                for kind, name, word in link.feed(data):
-                    accepted |= kind == "accepted"
-                    if kind == "word":
-                        print(f"{name} {word:#x}")
-        while data := line.read(1):
-            for kind, name, word in link.feed(data):
-                if kind == "word":
-                    print(f"{name} {word:#x}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

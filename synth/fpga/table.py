@@ -96,8 +96,8 @@ def _plain(report: Report) -> dict[str, Any]:
 def measure_row(row: Row, design: Design, keep: Path, most: int, seeds: int) -> dict[str, Any]:
     """The figures of a row: of its synthesis alone if it takes more than ``most`` LUTs."""
     device, work = device_of(DEVICE), keep / "work" / row.stem
-    given = {"mhz": MHZ, "tools": versions()}
-    report = measure(row.block, design, device, work, seeds=(), **given)
+    tools = versions()
+    report = measure(row.block, design, device, work, seeds=(), mhz=MHZ, tools=tools)
     why = ""
     try:
         check_room(row.block, report.mapped, device)
@@ -108,7 +108,7 @@ def measure_row(row: Row, design: Design, keep: Path, most: int, seeds: int) -> 
     if not why:
         report = measure(
             row.block, design, device, work, seeds=range(1, seeds + 1), mapped=report.mapped,
-            **given,
+            mhz=MHZ, tools=tools,
         )  # fmt: skip
     return _figure(row, design, _plain(report), why)
 

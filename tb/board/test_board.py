@@ -14,8 +14,8 @@ import pytest
 from hdl.back.verilog import convert
 from hdl.kit.kits import vectors
 from hdl.registry import configuration_of, find
-from senbazuru.runs.board import checked
 from synth.fpga.board import place
+from tb.board.check import checked
 from tb.board.play import Played, check_playable
 
 CASES = {

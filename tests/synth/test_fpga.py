@@ -14,6 +14,8 @@ Shown to fail:
 import importlib.util
 import json
 import random
+import subprocess
+import sys
 
 import pytest
 
@@ -24,7 +26,8 @@ from synth.fpga import flow, report, table, tools
 from synth.fpga.devices import CELLS, DEVICES, device_of
 from synth.fpga.flow import Mapped, check_room, routed, source_name, unit_of, worst_path
 from synth.fpga.harness import harness
-from synth.fpga.link import ACCEPTED, MOST, READ, Link, ends_of, main
+from synth.fpga.host import host, host_text
+from synth.fpga.link import ACCEPTED, MOST, READ, Link, ends_of
 from synth.fpga.netlist import routed_verilog
 from synth.fpga.tools import FpgaError
 
@@ -249,8 +252,18 @@ def test_a_host_refuses_in_one_line(tmp_path, capsys):
     file.write_text(json.dumps(described(("i", "input", 8), ("o", "output", 8))))
     for words in ([], [str(file)], [str(file), "p", "x=1"], [str(file), "p", "i=256"],
                   [str(file), "p", "i=q"], ["nothing", "p"]):  # fmt: skip
-        assert main(words) == 2
+        assert host(words) == 2
         assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_the_host_is_one_file(tmp_path):
+    """It runs without the project, as far as its arguments are read."""
+    (tmp_path / "host.py").write_text(host_text())
+    words = [sys.executable, "-I", "host.py", "none.json", "port"]
+    made = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert made.returncode == 2
+    assert made.stderr.startswith("host: NAME.json PORT source=WORD")
+    assert "from synth" not in host_text()
 
 
 # Routed netlists.
