@@ -2,13 +2,15 @@
 
 Shown to fail with each of these faults:
 
-- zero points or scales of another group; a range without 0; one clip for all groups
-- scales without the square root, or with the reciprocal; channels that are always 0 scaled
-- s in the columns and not in the norm, the router, the rows or the bias before
-- query heads of another group share s
-- the search of alpha takes the largest error, leaves out a window, or looks at v alone
-- clips found on the unscaled inputs; q and k clipped; clips of the layer before
-- Hessians of quantized layers; zero points not counted
+- one clip for all groups; a range without 0
+- scales without the square root, or with the reciprocal; channels that are always 0 scaled by 0
+- s in the norm instead of 1 / s; no 1 / s in the rows before, or in their biases
+- query heads of another group that share s; the largest of their magnitudes
+- the alpha of most error; the error of one window, of v alone, or of attention for the network
+- clips of the unscaled weight, of its unscaled inputs, or of most error; q and k clipped
+- hidden states of the first layer for all; zero points not counted
+
+A router without s is seen by tests/eval/test_families.py.
 """
 
 import pytest
@@ -126,7 +128,7 @@ def test_query_heads_that_share_a_head_of_v_share_scales(tiny) -> None:
 
 @pytest.mark.parametrize("alpha", [0.5, 1.0])
 def test_scales_alone_change_nothing(uneven, tiny_windows, alpha: float) -> None:
-    """With biases, norms that are nowhere 1, and shared heads of V."""
+    """The model has biases, norms that are nowhere 1, and shared heads of V."""
     method = parse(f"awq16:alpha={alpha}")
     state = method.calibrate(CalibrationData(uneven, tiny_windows))
     plain = logits(uneven, tiny_windows)
@@ -222,7 +224,7 @@ def test_alpha_is_of_least_error_of_the_layer(uneven, tiny_windows, name: str) -
 
 @pytest.mark.parametrize("bits", [2, 4])
 def test_clips_are_the_best_of_their_groups(bits: int) -> None:
-    """By the outputs of each group, for each row; so none loses more than without clipping."""
+    """Each loses least of its part of the output, so none loses more than without clipping."""
     generator = torch.Generator().manual_seed(bits)
     x = torch.randn(50, 20, generator=generator) * torch.rand(20, generator=generator)
     weight = torch.randn(6, 20, generator=generator) ** 3
