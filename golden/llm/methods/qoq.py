@@ -34,17 +34,17 @@ _INDEX = 16  # bits of a channel's index
 def integer_groups(code: Tensor, clip: float | Tensor = 1.0) -> Tensor:
     """(clamp(rne(c / t) + z, 0, 15) - z) * t of INT8 codes c on the last axis, all integers, with
 
-        t = max(rne(clip * (max(c, 0) - min(c, 0)) / 15), 1)
-        z = clamp(rne(-clip * min(c, 0) / t), 0, 15)
+        t = max(ceil(clip * (max(c, 0) - min(c, 0)) / 15), 1),    z = rne(-clip * min(c, 0) / t)
 
-    clip: at most 1, of all rows or (..., 1) of each. Codes within -119..119 give -127..127. For t
-    is at most 16, and a value lies at most t / 2 outside the range of the codes and 0.
+    clip: at most 1, of all rows or (..., 1) of each. z is within 0..15. Codes within -119..119 give
+    -127..127. For t is at most 16, and a value lies at most t / 2 outside the range of the codes
+    and 0. Rounded upwards, t covers the range that clip leaves.
     """
     last = (1 << _BITS) - 1
     low = code.amin(-1, keepdim=True).clamp(max=0) * clip
     high = code.amax(-1, keepdim=True).clamp(min=0) * clip
-    step = ((high - low) / last).round_().clamp_(min=1)
-    zero = (-low / step).round_().clamp_(0, last)
+    step = ((high - low) / last).ceil_().clamp_(min=1)
+    zero = (-low / step).round_()
     return torch.div(code, step).round_().add_(zero).clamp_(0, last).sub_(zero).mul_(step)
 
 
