@@ -2,30 +2,31 @@
 
 Shown to fail:
 
-- rows filled from the left without regard to the width of a cell: overlaps;
-- columns that are not limited to the row: cells outside of the die;
+- columns without regard to the widths of cells, and columns that are not limited to the row;
 - a spreading that cuts rows by halves where one part has more rows;
-- exchanges in an order that no seed decides;
-- a placement that is only spread, from random places;
-- the perimeter in place of its half;
-- an exchange that is undone without its row;
-- lengths that an exchange does not note;
-- Elmore's delay with the whole capacitance of the wire at its end;
-- the delay of a wire left out of nets that a port drives;
+- a full row's cell moved to a row that is full too;
+- random numbers without the seed;
+- a placement whose linear systems are left out;
+- the whole perimeter of one side of the box;
+- ports at half of their distances;
+- an exchange of places without rows, and lengths that an exchange does not note;
+- Elmore's delay with the whole capacitance of the wire, of either edge;
+- a wire's delay left out of nets that a port drives, or below 0;
 - a wire whose load the driver does not see;
 - the factor of wires applied to the resistance alone;
-- nets of the clock among the wires;
-- pins of RAMs left off the boundary;
-- a kept placement used for another seed;
-- a damaged kept placement that is used;
-- a utilisation that is refused after the mapping;
+- nets of the clock among the wires, and pins of RAMs left off the boundary;
+- a kept placement used for another seed, and a damaged one that is used;
+- a utilisation without its range, in the command or in ``place``;
+- a library without a technology that gets one, and a kit for a technology without a PDK;
+- the clock with wires shown as that without;
 - RAMs left in the Verilog of the layout;
-- ``DIE_AREA`` without the margins, and a clock of the path between registers alone;
+- ``DIE_AREA`` without the margins, and a period of the path between registers alone;
 - a block above the limit that is placed.
 """
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import fastjsonschema
@@ -192,11 +193,11 @@ def test_spreading_fills_rows_equally():
 
 
 def test_a_full_row_gives_to_the_nearest():
-    """Row 1 has 12 sites of cells for 10; row 2 is full, so the last cell goes to row 0."""
+    """Row 1 has 12 sites of cells for 10; row 0 is full, so the last cell goes to row 2."""
     die = Die(SITE, 4, 10)
     widths = np.array([4, 4, 4, 5, 5, 3])
-    row = fit_rows(widths, np.array([1, 1, 1, 2, 2, 3]), die)
-    assert row.tolist() == [1, 1, 0, 2, 2, 3]
+    row = fit_rows(widths, np.array([1, 1, 1, 0, 0, 3]), die)
+    assert row.tolist() == [1, 1, 2, 0, 0, 3]
     full = fit_rows(np.array([6, 6]), np.array([0, 0]), dataclasses.replace(die, rows=1))
     assert full.tolist() == [0, 0]
 
@@ -333,14 +334,16 @@ def test_placements_are_kept(tiny, monkeypatch):
     assert place_mapped(mapped) == first
     assert len(calls) == 1
     (kept,) = (CACHE / "placed").glob("*.json")
-    for text in ("", "{", '{"um": []}', kept.read_text().replace('"rows": ', '"rows": "x", "n": ')):
+    text = kept.read_text()
+    damaged = re.sub(r'"rows": \d+', '"rows": "x"', text), text.replace('"um": [', '"um": [1.0, ')
+    for text in ("", "{", '{"um": []}', *damaged):
         kept.write_text(text)
         again = place_mapped(mapped)
         assert dataclasses.replace(again, seconds=first.seconds) == first
-    assert len(calls) == 5
+    assert len(calls) == 6
     place_mapped(mapped, seed=2)
     place_mapped(mapped, utilisation=0.5)
-    assert len(calls) == 7
+    assert len(calls) == 8
 
 
 def test_libraries_that_are_known(tiny):
@@ -451,9 +454,14 @@ def test_a_kit_without_rams(tiny, capsys):
 
 def test_a_kit_with_rams(tiny):
     mapped = map_block(_fifo(*_WITH_RAM), "stream_fifo", tiny)
-    files = layout_files(mapped.design, place_mapped(mapped))
+    placement = place_mapped(mapped)
+    files = layout_files(mapped.design, placement)
     made = json.loads(files["config.json"])
     fastjsonschema.compile(SCHEMA)(made)
+    longer = dataclasses.replace(placement.limit(), start_kind="RAM", ns=9.0)
+    slow = dataclasses.replace(placement, paths=(longer, *placement.paths))
+    other = json.loads(layout_files(mapped.design, slow)["config.json"])
+    assert other["CLOCK_PERIOD"] == 9 * MARGIN
     assert made["EXTRA_VERILOG_MODELS"] == ["dir::stream_fifo_rams.v"]
     head, row = files["stream_fifo_rams.csv"].splitlines()
     found = dict(zip(head.split(","), row.split(","), strict=True))
