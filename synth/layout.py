@@ -15,8 +15,10 @@ bf8cc13c3b6314a099fabac208393d323cc5bfe2, ``librelane/config/flow.py`` and ``lib
 
 import json
 import math
+from collections.abc import Iterable
 from typing import Any
 
+from hdl.back.licence import LICENCE
 from hdl.back.verilog import Design
 from hdl.kit.texts import constraints, ram_table
 from hdl.memory.config import MemoryConfig
@@ -30,7 +32,7 @@ from synth.technology import Technology
 MARGIN = 1.25
 # Sites and rows around the core: LibreLane's LEFT_MARGIN_MULT and BOTTOM_MARGIN_MULT.
 _MARGIN_SITES, _MARGIN_ROWS = 12, 4
-_DENSER = 10  # per cent: density of the placement over the utilisation, as LibreLane's default
+_DENSER = 10  # per cent: placement density over utilisation, LibreLane's default without padding
 
 
 def check_technology(technology: Technology) -> None:
@@ -69,6 +71,10 @@ def period(report: PlacedReport) -> float:
     return math.ceil(100 * MARGIN * max((path.ns for path in report.paths), default=0.01)) / 100
 
 
+def _verilog(modules: Iterable[str]) -> str:
+    return "\n".join([f"// {LICENCE}", *modules])
+
+
 def layout_files(design: Design, report: PlacedReport) -> dict[str, str]:
     """Name of each file -> its text. LibraryError: ``check_technology`` refuses it."""
     check_technology(report.technology)
@@ -94,12 +100,12 @@ def layout_files(design: Design, report: PlacedReport) -> dict[str, str]:
     files = {
         "config.json": json.dumps(made, indent=2) + "\n",
         f"{name}.sdc": "\n".join(sdc) + constraints(design.description) + "\n".join(ends),
-        f"{name}.v": "\n".join(text for module, text in texts.items() if module not in macros),
+        f"{name}.v": _verilog(text for module, text in texts.items() if module not in macros),
     }
     if macros:
         rams = [each for each in design.description["memories"] if each["module"] in macros]
         bits = {module: block.config.lane_bits for module, block in macros.items()
                 if isinstance(block.config, MemoryConfig)}  # fmt: skip
-        files[f"{name}_rams.v"] = "\n".join(stub(texts[module]) for module in macros)
+        files[f"{name}_rams.v"] = _verilog(stub(texts[module]) for module in macros)
         files[f"{name}_rams.csv"] = ram_table({"memories": rams}, bits)
     return files
