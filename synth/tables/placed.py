@@ -1,11 +1,14 @@
 """``python -m synth.tables.placed --set NAME=FILE[,FILE...]``: docs/timing.md's clocks with wires.
 
 Each placement is kept under build/synth, so a run that was stopped goes on. A block above
-``--most`` kGE is not placed, and its row says so. Its size is that of the page's other tables.
+``--most`` kGE is not placed unless ``--also`` names it, and its row says so. Its size is that of
+the page's other tables.
 """
 
+import math
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from golden import command
@@ -19,7 +22,7 @@ from synth.tables import timing
 from synth.tables.common import add_sets, library_sets
 from synth.yosys import YosysError
 
-MOST = 100  # kGE of a block that is placed
+MOST = 60  # kGE of a block that is placed
 HEAD = (
     "block", "library", "kGE", "no wires, ns", "MHz", "wires, ns", "MHz", "longer by", "wire, mm",
     "die, um",
@@ -50,10 +53,13 @@ def _without(label: str, library: str, kge: float) -> tuple[str, ...]:
     return label, library, f"{kge:.2f}", "", "", f"not placed: {kge:.0f} kGE", *[""] * 4
 
 
-def placed_table(group: str, sets: dict[str, Libraries], most: float) -> str:
-    """Rows of the blocks of ``group`` in each library."""
+def placed_table(
+    group: str, sets: dict[str, Libraries], limit: float, also: Sequence[str] = ()
+) -> str:
+    """Rows of the blocks of ``group`` in each library; ``also``: larger ones that are placed."""
     rows, known = [], sizes(timing.PAGE, group)
     for name, *assignments in timing.GROUPS[group]:
+        most = math.inf if name in also else limit
         label = " ".join([name, *assignments])
         for library, libraries in sets.items():
             kge = known.get((label, library), 0.0)
@@ -78,6 +84,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--most", type=whole(), default=MOST, metavar="KGE", help=f"default: {MOST}"
     )
+    parser.add_argument(
+        "--also", action="append", default=[], metavar="NAME", help="a block that may be larger"
+    )
     add_page(parser, timing.PAGE)
     options = parser.parse_args(arguments)
     groups = [options.only] if options.only else list(timing.GROUPS)
@@ -88,7 +97,10 @@ def main(arguments: list[str] | None = None) -> int:
         sets = library_sets(options.sets)
         for libraries in sets.values():
             check(libraries)
-        sections = {f"{group}_placed": placed_table(group, sets, options.most) for group in groups}
+        sections = {
+            f"{group}_placed": placed_table(group, sets, options.most, options.also)
+            for group in groups
+        }
     except (LibraryError, SynthesisError, YosysError, OSError) as error:
         print(f"synth.tables.placed: {error}", file=sys.stderr)
         return 2

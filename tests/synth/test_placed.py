@@ -487,6 +487,8 @@ def test_tables(tiny, tmp_path, capsys, monkeypatch):
     assert "| stream_register width=2 | tiny | 0." in filled
     assert "| stream_register width=3 | tiny | 7.50 |  |  | not placed: 8 kGE |" in filled
     assert "not placed: 8 kGE" in capsys.readouterr().out
+    assert tables.main(["--set", "tiny=tiny.lib", "--most", "5", "--also", "stream_register"]) == 0
+    assert "not placed" not in capsys.readouterr().out
     with pytest.raises(SystemExit) as status:
         tables.main([])
     assert status.value.code == 2
