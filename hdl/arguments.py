@@ -37,6 +37,21 @@ def whole(least: int = 1, most: int | None = None) -> Callable[[str], int]:
     return parse
 
 
+def within(low: float, high: float) -> Callable[[str], float]:
+    """``type`` of an option that is a number in ``low..high``."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"must be in {low:g}..{high:g}, not {text!r}")
+        return value
+
+    return parse
+
+
 def period(text: str) -> float:
     """``type`` of an option that is a positive number of ns."""
     try:

@@ -33,6 +33,7 @@ from hdl.kit.parts import (
 )
 from hdl.pages.diagram import Drawing, diagram
 from hdl.registry import all_blocks, configuration, find
+from hdl.target import TARGETS, built_for
 
 _LONGEST = 200  # of a top's name: a file's name has 255 bytes on most systems, and ends are added
 
@@ -132,12 +133,13 @@ def _make(name: str, config: Config, options) -> Delivery | KitDelivery:
     named = {
         "prefix": options.prefix, "wrap": options.wrap, "separator": options.separator,
     }  # fmt: skip
-    if not options.kit:
-        return deliver(find(name).component(config), top, **named)
-    parts = parts_of(options.parts)
-    vectors = find_vectors(name, config) if "testbench" in parts else None
-    block = find(name).component(config)
-    return make_kit(block, top, parts, vectors, split=options.split, **named)
+    with built_for(options.target):
+        if not options.kit:
+            return deliver(find(name).component(config), top, **named)
+        parts = parts_of(options.parts)
+        vectors = find_vectors(name, config) if "testbench" in parts else None
+        block = find(name).component(config)
+        return make_kit(block, top, parts, vectors, split=options.split, **named)
 
 
 def _check_kit(options) -> None:
@@ -201,6 +203,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument(
         "--wrap", choices=WRAPS, help="add the top NAME_axi with standard AXI port names"
+    )
+    parser.add_argument(
+        "--target", choices=TARGETS, default=TARGETS[0], help="fpga: queues in RAM of LUTs"
     )
     parser.add_argument(
         "--separator", choices=SEPARATORS, default=SEPARATORS[0],

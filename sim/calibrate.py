@@ -150,13 +150,15 @@ def _calibrate(options: argparse.Namespace) -> None:
         save_rows(rows, options.folder)
         print(f"{len(rows)} trains of READs and APPENDs")
     elif options.files and options.judge:
-        runs = [read_figures(file, options.commit) for file in options.files]
         folder = options.folder / JUDGES
         folder.mkdir(exist_ok=True)
+        added = [read_figures(file, options.commit) for file in options.files]
+        known = [each.fields for each in added]
+        runs = [*(run for run in load_runs(folder) if run.fields not in known), *added]
         save(runs, folder)
         with replacing(folder / RANGES) as part:
             part.write_text(json.dumps(ranges_of(runs), indent=1) + "\n")
-        print(f"{len(runs)} layers for judging")
+        print(f"{len(added)} layers for judging, {len(runs)} in all")
     elif options.files:
         runs = [read_figures(file, options.commit) for file in options.files]
         save(runs, options.folder)

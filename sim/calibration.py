@@ -486,7 +486,7 @@ def fitted_runs(folder: Path = FOLDER) -> list[LayerRun]:
 
 def load_runs(folder: Path = FOLDER) -> list[LayerRun]:
     """None where there is no such file. ConfigError: an odd one, a mark that is not the hash's, or
-    commits that differ.
+    commits that differ. Judges may be of several, as nothing is fitted on them.
     """
     if not (folder / RUNS).exists():
         return []
@@ -513,5 +513,6 @@ def load_runs(folder: Path = FOLDER) -> list[LayerRun]:
         raise ConfigError(f"{folder / RUNS}: {error!r}") from None
     if not made or not all(run.total and run.opcodes() for run in made):
         raise ConfigError(f"{folder}: {RUNS} and {CYCLES} must have runs, each with cycles")
-    of_one_commit(folder / RUNS, made)
+    if folder.name != JUDGES:
+        of_one_commit(folder / RUNS, made)
     return made

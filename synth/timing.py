@@ -1,12 +1,13 @@
 """Longest paths of a block in a library with delay tables: by OpenSTA, or by the model here.
 
-The model is OpenSTA's, without wires: NLDM tables, the worst slew of every net, an ideal clock.
+The model is OpenSTA's: NLDM tables, the worst slew of every net, an ideal clock. It has no wires,
+unless it is given those of a placement (``synth.placed``).
 """
 
 import dataclasses
 import math
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hdl.back.verilog import convert
@@ -87,10 +88,29 @@ class _Edge:
     edge: int  # of that net
 
 
-class Times:
-    """Slew and arrival of both edges of every net, by kind of start."""
+@dataclasses.dataclass(frozen=True)
+class Wire:
+    """The wire of a net, lumped.
 
-    def __init__(self, netlist: Netlist, fo4: Fo4):
+    Its driver sees ``pf`` more load. All its readers see the edge later by Elmore's delay
+
+        kohm (pf / 2 + pF of the readers' pins)   in ns
+
+    which is that of a reader at the far end, after the whole resistance (Elmore, 1948). The slew
+    is the same at both ends.
+    """
+
+    kohm: float
+    pf: float
+
+
+class Times:
+    """Slew and arrival of both edges of every net at its readers, by kind of start.
+
+    wires : net -> its wire; a net without one is ideal
+    """
+
+    def __init__(self, netlist: Netlist, fo4: Fo4, wires: Mapping[int, Wire] | None = None):
         self.netlist = netlist
         self.loads: dict[int, list[float]] = {}
         self.fanout: dict[int, int] = {}
@@ -101,6 +121,15 @@ class Times:
                     self._load(net, *description.capacitance)
         for net, _, _ in netlist.sinks:
             self._load(net, fo4.load_pf, fo4.load_pf)
+        self.later: dict[int, tuple[float, float]] = {}  # ns of a wire: falling, rising
+        for net, wire in (wires or {}).items():
+            load = self.loads.setdefault(net, [0.0, 0.0])
+            self.later[net] = (
+                wire.kohm * (wire.pf / 2 + load[FALL]),
+                wire.kohm * (wire.pf / 2 + load[RISE]),
+            )
+            load[FALL] += wire.pf
+            load[RISE] += wire.pf
         self.slew: dict[int, list[float]] = {}
         self.arrival: dict[str, dict[int, list[float]]] = {kind: {} for kind in STARTS}
         self.origin: dict[str, dict[tuple[int, int], _Edge]] = {kind: {} for kind in STARTS}
@@ -116,7 +145,7 @@ class Times:
     def _propagate(self) -> None:
         for net, kind, name in self.netlist.sources:
             self.slew[net] = [0.0, 0.0]
-            self.arrival[kind][net] = [0.0, 0.0]
+            self.arrival[kind][net] = list(self.later.get(net, (0.0, 0.0)))
             self.start[net] = name
         for number in self.order():
             instance = self.netlist.cells[number]
@@ -130,6 +159,7 @@ class Times:
         if source is None:
             return
         load = self.loads.get(output, (0.0, 0.0))
+        later = self.later.get(output, (0.0, 0.0))
         slews = self.slew.setdefault(output, [0.0, 0.0])
         before = (0.0, 0.0) if arc.is_clock else self.slew.get(source)
         if before is None:
@@ -143,7 +173,7 @@ class Times:
             else:
                 inputs = (edge,) if arc.sense > 0 else (1 - edge,) if arc.sense < 0 else (0, 1)
             for old in inputs:
-                time = delay.at(before[old], load[edge])
+                time = delay.at(before[old], load[edge]) + later[edge]
                 if transition is not None:
                     slews[edge] = max(slews[edge], transition.at(before[old], load[edge]))
                 for kind, arrivals in self.arrival.items():
@@ -240,9 +270,11 @@ def _trace(times: Times, kind: str, net: int, edge: int) -> tuple[str, list[Step
         net, edge = origin.net, origin.edge
 
 
-def estimate(netlist: Netlist, fo4: Fo4) -> list[TimedPath]:
-    """The worst path of every kind, by the tables of the library and without wires."""
-    times = Times(netlist, fo4)
+def estimate(
+    netlist: Netlist, fo4: Fo4, wires: Mapping[int, Wire] | None = None
+) -> list[TimedPath]:
+    """The worst path of every kind, by the tables of the library; without ``wires`` all are 0."""
+    times = Times(netlist, fo4, wires)
     worst: dict[tuple[str, str], tuple[float, float, str, int, int]] = {}
     for end_kind, end, net, setup_of in _ends(times):
         for start_kind in STARTS:

@@ -33,7 +33,7 @@ import runpy, sys
 class Blocker:
     def find_spec(self, name, path=None, target=None):
         top = name.partition(".")[0]
-        if top in ("torch", "sklearn", "scipy", "transformers", "matplotlib", "cocotb", "pytest"):
+        if top in ("torch", "sklearn", "transformers", "matplotlib", "cocotb", "pytest"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Blocker())
 sys.argv[:2] = sys.argv[1:2]

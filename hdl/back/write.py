@@ -358,6 +358,10 @@ def _cells(reader: _Reader, module: Module) -> None:
             registers.append(tuple(reader.signal(pins[pin]) for pin in ("Q", "D", "CLK")))
         elif kind == "$memwr_v2":
             module.clocked += _writes(reader, parameters, pins)
+        elif kind == "$memrd_v2" and parameters["CLK_ENABLE"] == "0":
+            source, _ = _index(reader, parameters, pins)
+            word = reader.signal(pins["DATA"])
+            module.assigns.append((word, Expr("raw", source, width=word.width)))
         elif kind == "$memrd_v2":
             module.clocked.append(_read_port(reader, module, parameters, pins))
         elif kind != "$meminit_v2":
@@ -430,7 +434,7 @@ def _read_port(reader: _Reader, module: Module, parameters: dict, pins: dict):
         or "1" in parameters["TRANSPARENCY_MASK"].partition("'")[2]
         or (pins["ARST"], pins["SRST"]) != ("1'0", "1'0")
     ):  # fmt: skip
-        raise NotImplementedError(f"{reader.name}: a read port without a clock, or transparent")
+        raise NotImplementedError(f"{reader.name}: a read port that is transparent or resets")
     source, _ = _index(reader, parameters, pins)
     word = reader.signal(pins["DATA"])
     known = module.declared[word.text]

@@ -4,8 +4,8 @@ import dataclasses
 from fractions import Fraction
 from typing import ClassVar
 
-from amaranth import Array, Module, Signal
-from amaranth.lib import stream
+from amaranth import Array, Module, Signal, Value
+from amaranth.lib import memory, stream
 
 from golden.config import Config, bounded, choice, flag
 from golden.timing import Timing
@@ -24,7 +24,10 @@ class StreamFifoConfig(Config):
 
     width: int = bounded(32, 1, MAX_BITS, "bits of data")
     depth: int = bounded(4, 1, 65_536, "words held")
-    storage: str = choice("flipflop", ("flipflop", "memory"), "memory: a Memory1R1W macro")
+    storage: str = choice(
+        "flipflop", ("flipflop", "memory", "lut"),
+        "memory: a Memory1R1W macro; lut: a RAM that is read at any time, from LUTs of an FPGA",
+    )  # fmt: skip
     last: bool = flag(True, "whether a word has last, which ends a packet")
 
     @property
@@ -51,6 +54,7 @@ class StreamFifo(Block):
         storage   first word: i to o.valid       full rate (1 word per cycle) from
         flipflop  1 cycle                        depth 2 (depth 1: 1/2)
         memory    2 cycles (synchronous read)    depth 3 (depth 1: 1/3, depth 2: 2/3)
+        lut       as flipflop                    as flipflop
 
     The macro's row being written is never read in the same cycle.
     """
@@ -62,6 +66,7 @@ class StreamFifo(Block):
         "odd": StreamFifoConfig(width=7, depth=5),
         "ram": StreamFifoConfig(width=64, depth=512, storage="memory"),
         "ram_odd": StreamFifoConfig(width=7, depth=5, storage="memory"),
+        "lut": StreamFifoConfig(width=64, depth=16, storage="lut"),
     }
 
     def __init__(self, config: StreamFifoConfig):
@@ -93,6 +98,24 @@ class StreamFifo(Block):
         """The macro; the proofs put the weakest RAM that its contract allows here."""
         return add(m, "ram", Memory1R1W(self.config.memory))
 
+    def _row(self, m: Module, push: Value) -> Value:
+        """The row ``read_row``, as it is now; ``push`` writes ``write_row``."""
+        if self.config.storage == "flipflop":
+            rows = Array(self.rows)
+            with m.If(push):
+                m.d.sync += rows[self.write_row].eq(self.i.payload)
+            return rows[self.read_row]
+        width, depth = self.config.layout.size, max(2, self.config.depth)
+        m.submodules.words = words = memory.Memory(shape=width, depth=depth, init=[])
+        write, read = words.write_port(), words.read_port(domain="comb")
+        m.d.comb += [
+            write.en.eq(push),
+            write.addr.eq(self.write_row),
+            write.data.eq(self.i.payload),
+            read.addr.eq(self.read_row),
+        ]
+        return read.data
+
     def elaborate(self, platform) -> Module:
         m = Module()
         depth = self.config.depth
@@ -114,14 +137,11 @@ class StreamFifo(Block):
         with m.If(fetch):
             m.d.sync += read_row.eq(after(read_row, depth))
 
-        if self.config.storage == "flipflop":
-            rows = Array(self.rows)
-            with m.If(push):
-                m.d.sync += rows[write_row].eq(self.i.payload)
+        if self.config.storage != "memory":
             m.d.comb += [
                 fetch.eq(take),
                 self.o.valid.eq(level != 0),
-                self.o.payload.eq(rows[read_row]),
+                self.o.payload.eq(self._row(m, push)),
             ]
         else:
             ram = self.add_ram(m)

@@ -25,6 +25,7 @@ from hdl.arguments import add_page, check_page, folder, whole, write_page
 from hdl.back.verilog import convert
 from hdl.kit.kits import all_kits, shown, vectors
 from hdl.registry import configuration, find
+from hdl.target import TARGETS, built_for
 from synth.fpga.board import place
 from synth.fpga.tools import FpgaError, check_tools
 from synth.yosys import YosysError
@@ -45,9 +46,12 @@ def all_boards() -> list[str]:
     return found
 
 
-def measure(name: str, config: Any, folder: Path, seed: int | None = None) -> dict[str, Any]:
+def measure(
+    name: str, config: Any, folder: Path, seed: int | None = None, target: str = "asic"
+) -> dict[str, Any]:
     """Makes a board's files, and compares its routed netlist with golden."""
-    design = convert(find(name).component(config), name)
+    with built_for(target):
+        design = convert(find(name).component(config), name)
     words = vectors(name, config)
     check_playable(design.description, words)
     placed = place(design, folder)
@@ -113,6 +117,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("assignments", nargs="*", metavar="field=value")
     parser.add_argument("--config", metavar="NAMED", help="start from a named configuration")
     parser.add_argument("--all", action="store_true", help="each block of a kit without a memory")
+    parser.add_argument("--target", choices=TARGETS, default="asic", help="as synth.fpga's")
     parser.add_argument("--no-check", action="store_true", help="write the files alone")
     parser.add_argument("--flip", type=whole(0), metavar="SEED", help="turn one bit of a LUT round")
     parser.add_argument("-o", dest="directory", type=folder, metavar="DIR",
@@ -136,11 +141,12 @@ def main(arguments: list[str] | None = None) -> int:
         config = configuration(options.name, options.config, options.assignments)
         with progress.status(options.name):
             if options.no_check:
-                design = convert(find(options.name).component(config), options.name)
+                with built_for(options.target):
+                    design = convert(find(options.name).component(config), options.name)
                 placed = place(design, target)
                 print(f"{options.name}: {placed.mhz:.1f} MHz, {target / 'top.bit'}")
                 return 0
-            made = measure(options.name, config, target, options.flip)
+            made = measure(options.name, config, target, options.flip, options.target)
     except (
         ConfigError, FpgaError, YosysError, RuntimeError, AssertionError, ValueError, OSError,
     ) as error:  # fmt: skip

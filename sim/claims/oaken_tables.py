@@ -173,7 +173,8 @@ def _table_1() -> list[Claim]:
         ),
         made(
             "Oaken: frequency", 1.0, "GHz", [],
-            reason="docs/timing.md has our depths in FO4; no FO4 of 28 nm is measured here",
+            reason="docs/timing.md has our depths in FO4 without wires; "
+            "no FO4 of 28 nm is measured here",
         ),
     ]  # fmt: skip
 

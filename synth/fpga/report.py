@@ -14,6 +14,7 @@ from golden.files import claimed, made_folder, replacing
 from hdl.arguments import folder, whole
 from hdl.back.verilog import convert
 from hdl.registry import configuration, find
+from hdl.target import TARGETS, built_for
 from synth.fpga.devices import CELLS, DEVICES, device_of
 from synth.fpga.flow import Report, measure
 from synth.fpga.tools import FpgaError, check_tools, versions
@@ -66,6 +67,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("name", help="block to place (python -m hdl.build --list shows all)")
     parser.add_argument("assignments", nargs="*", metavar="field=value")
     parser.add_argument("--config", metavar="NAMED", help="start from a named configuration")
+    parser.add_argument(
+        "--target", choices=TARGETS, default="asic", help="fpga: queues in RAM of LUTs"
+    )
     parser.add_argument("--device", default="ecp5-85f", help=f"of {', '.join(DEVICES)}")
     parser.add_argument(
         "--seeds", type=whole(0, 100), default=SEEDS,
@@ -88,7 +92,8 @@ def main(arguments: list[str] | None = None) -> int:
         config = configuration(options.name, options.config, options.assignments)
         outputs.enter_context(made_folder(target.parent))
         outputs.enter_context(claimed(target))
-        design = convert(find(options.name).component(config), options.name)
+        with built_for(options.target):
+            design = convert(find(options.name).component(config), options.name)
         with progress.status(options.name) as status:
             report = measure(
                 options.name, design, device, target.parent / "fpga",

@@ -48,7 +48,7 @@ MORE = [
     "kllm-w4a4:fit=feedback,steps=0,norm=unfolded", "kllm-w4a4:fit=squares,steps=0",
     "kllm-plain-w4a4:norm=exact,scores=index", "million-4b:few=true,window=8,sink=2",
     "quarot-w4a4:rounding=gptq", "atom-like-w4a4:rounding=gptq", "smoothquant-w4a4:scope=all",
-    "kllm-w4a4:integer_bits=16,steps=0+oaken",
+    "kllm-w4a4:integer_bits=16,steps=0+oaken", "awq4:group=32", "qoq:group=32", "qoq:group=0",
 ]  # fmt: skip
 METHODS = [OPTIONS.get(each, each) for method in built_in()[0] for each in method.spellings] + MORE
 
@@ -182,6 +182,7 @@ def test_taps_before_rope_are_those_after_it_turned(own):
 SAME = [
     ("quarot-w16a16", 5e-5), ("smoothquant-w16a16", 5e-5), ("smoothquant-w16a16:scope=all", 5e-5),
     ("atom-like-w16a16", 5e-5), ("kllm-w16a16:cache_bits=16,integer_bits=16,center=false", 5e-5),
+    ("awq16:alpha=0.5", 1e-5), ("qoq:weight_bits=16,activation_bits=16,kv_bits=16", 5e-5),
     ("kllm-w16a16:cache_bits=16,integer_bits=15", 0.03), ("fp16-kv", 0.03),
     ("fp16-kv:pre_rope=true", 0.03), ("million-4b:few=true,window=128", 0.03),
 ]  # fmt: skip
@@ -300,7 +301,8 @@ def test_an_expert_without_tokens_keeps_its_weights_in_reach():
     }
     for text in ("gptq-like-w4a16", "squeezellm-like-w4a16", "smoothquant-w4a16:scope=all", "quip4",
                  "gptvq3", "aqlm2x8", "kllm-w4a4:steps=0", "kllm-w4a4:steps=0,fit=feedback",
-                 "quarot-w16a4:rounding=rtn", "atom-like-w16a4"):  # fmt: skip
+                 "quarot-w16a4:rounding=rtn", "atom-like-w16a4", "awq4:group=32", "qoq:group=32",
+                 ):  # fmt: skip
         methods = parse_all(text)
         states = calibrate(methods, CalibrationData(model, list(token_ids(1, 128, seed=14))))
         with torch.no_grad(), Site(model) as site:

@@ -175,10 +175,13 @@ def test_refuses(text: str) -> None:
 
 
 def test_changes_of_coordinates_leave_a_real_model(smollm2) -> None:
-    """Rotations of 576 and 1536, smoothing, and reordering alone, on SmolLM2."""
+    """Rotations of 576 and 1536, smoothing, scaling, and reordering alone, on SmolLM2."""
     ids = checkpoint.windows(smollm2, None, 2, 24)
     plain = logits(smollm2.model, ids)
-    for name in ("quarot-w16a16", "smoothquant-w16a16:scope=all", "atom-like-w16a16"):
+    for name in (
+        "quarot-w16a16", "smoothquant-w16a16:scope=all", "atom-like-w16a16", "awq16:alpha=0.5",
+        "qoq:weight_bits=16,activation_bits=16,kv_bits=16",
+    ):  # fmt: skip
         method = parse(name)
         state = method.calibrate(CalibrationData(smollm2.model, ids))
         changed = logits(smollm2.model, ids, method, state)

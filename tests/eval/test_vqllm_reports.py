@@ -58,8 +58,8 @@ def test_a_table_has_the_rows_that_have_run():
     assert rows["`gptvq2`"][3] == f"{math.exp(2.1):.3f}"
     assert rows["`gptvq2`"][4].startswith(f"+{100 * math.expm1(0.6):.2f}%")
     assert rows["`gptvq2`"][5] == "2"
-    # 18 and 11 methods, but FP32, GPTQ and KIVI have one seed.
-    assert "| rows | 3 of 51 done |" in made["vqllm_settings"]
+    # 23 and 12 methods, but FP32 and KIVI have one seed.
+    assert "| rows | 3 of 65 done |" in made["vqllm_settings"]
     report.records[Row("t", "a method of yesterday")] = Record(bits=bits, window_losses=[1.0])
     assert vqllm.REPORT.sections(report)["vqllm_settings"] == made["vqllm_settings"]
 

@@ -69,6 +69,25 @@ def test_judges_are_of_no_fit(tmp_path):
         measured_ranges(tmp_path)
 
 
+def test_a_judge_is_added_to_the_others(tmp_path, monkeypatch, capsys):
+    """A run of the same numbers takes the place of the earlier one; each has its commit.
+
+    Shown to fail: judges that a later call drops; commits of judges that must be one.
+    """
+    first, second = load_runs(FOLDER / JUDGES)[:2]
+    given = iter([
+        dataclasses.replace(first, commit="aaaaaaaa"),
+        dataclasses.replace(second, commit="bbbbbbbb"),
+        dataclasses.replace(first, commit="cccccccc"),
+    ])  # fmt: skip
+    monkeypatch.setattr(calibrate, "read_figures", lambda file, commit: next(given))
+    for _ in range(3):
+        assert calibrate.main(["--judge", "f", "--commit", COMMIT, "--folder", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "1 layers for judging, 2 in all"
+    found = {run.name: run.commit for run in load_runs(tmp_path / JUDGES)}
+    assert found == {second.name: "bbbbbbbb", first.name: "cccccccc"}
+
+
 def test_held_out_layers(layers):
     """The goal: 5 % in total. Shown to fail: weights of a product that wait for the one before."""
     held = [each for each in layers if each.run.mark == HELD_OUT]

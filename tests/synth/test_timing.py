@@ -60,7 +60,7 @@ def _timing(pin, kind="", sense="non_unate"):
     return f'timing() {{ related_pin : "{pin}"; {kind}\n{tables} }}\n'
 
 
-def _liberty():
+def liberty():
     text = (
         'library("tiny") {\n delay_model : table_lookup;\n'
         ' time_unit : "1ns";\n capacitive_load_unit(1, "pf");\n'
@@ -119,7 +119,7 @@ def in_empty_folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def tiny(tmp_path):
-    (tmp_path / "tiny.lib").write_text(_liberty())
+    (tmp_path / "tiny.lib").write_text(liberty())
     return load_libraries([Path("tiny.lib")])
 
 
@@ -263,7 +263,7 @@ def test_a_bad_period_is_refused(period, capsys):
     ],
 )  # fmt: skip
 def test_a_library_that_cannot_time_is_refused(change, message, tmp_path, capsys):
-    (tmp_path / "bad.lib").write_text(change(_liberty()))
+    (tmp_path / "bad.lib").write_text(change(liberty()))
     arguments = ["stream_register", "--clock-ns", "1", "--liberty", "bad.lib"]
     assert report.main([*arguments, "--timer", "estimate"]) == 2
     error = capsys.readouterr().err

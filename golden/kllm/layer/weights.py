@@ -71,7 +71,7 @@ def layer_weights(layer: Any, config: Any, kv_heads: int | None = None) -> Layer
     factor = residual_factor(layer)
     if factor != 1:
         made = _multiplied(made, factor)
-    return _ordered(made, _rotary_size(config, made.shape.head_size), kv_heads)
+    return _ordered(made, rotated_elements(config, made.shape.head_size), kv_heads)
 
 
 def residual_factor(layer: Any) -> float:
@@ -216,7 +216,7 @@ def _gamma(module: Any, name: str) -> Tensor:
     return gamma
 
 
-def _rotary_size(config: Any, size: int) -> int:
+def rotated_elements(config: Any, size: int) -> int:
     """The elements of a head that the model rotates, its first ones."""
     rope = getattr(config, "rope_parameters", None) or {}
     return int(size * rope.get("partial_rotary_factor", 1.0))

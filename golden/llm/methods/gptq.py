@@ -192,7 +192,7 @@ def _quantized(
     quantize: Callable[[str, Tensor, Tensor], State],
 ) -> State:
     """The parts of what is quantized, of the linear layers that ``run`` runs."""
-    hessians = _hessians(linears, run)
+    hessians = hessians_of(linears, run)
     made: State = {}
     for name, linear in linears.items():
         parts = quantize(name, linear.weight.detach(), hessians[name])
@@ -200,7 +200,7 @@ def _quantized(
     return made
 
 
-def _hessians(linears: dict[str, nn.Linear], run: Callable[[], object]) -> dict[str, Tensor]:
+def hessians_of(linears: dict[str, nn.Linear], run: Callable[[], object]) -> dict[str, Tensor]:
     """(K, K) float32 sums of x x^T; layers that read the same tensor in turn share one.
 
     A layer that never ran, of an expert that no token has, gets the unit matrix: nothing is known

@@ -1,6 +1,7 @@
 """Rotations that spread outliers over all channels, after QuaRot."""
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import torch
@@ -16,6 +17,67 @@ from golden.llm.structure import READERS, block_of
 from golden.rotation import Rotation, small_matrix
 
 _SALT = 0x514A  # of the random signs and matrices
+
+
+def random_state(data: CalibrationData, widths: Iterable[int]) -> State:
+    """signs (hidden,) int8 and small.K (m, m) float64 of ``Rotation`` for each of ``widths``."""
+    generator = data.generator(_SALT)
+    hidden = data.model.get_input_embeddings().embedding_dim  # type: ignore[operator]
+    signs = torch.randint(0, 2, (hidden,), generator=generator) * 2 - 1
+    state: State = {"signs": signs.to(torch.int8)}
+    for width in sorted({hidden, *widths}):
+        state[f"small.{width}"] = small_matrix(width, generator)
+    return state
+
+
+def rotate(patch: Patch, state: State, inputs: bool = True) -> None:
+    """The same model in other coordinates; folded in float64. Norm weights become 1.
+
+    state: ``signs`` (hidden,) and ``small.hidden`` of the residual's rotation
+    inputs: o and down read rotated inputs, by ``small.K`` of the state
+    """
+    model: Any = patch.model
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    final = model.base_model.norm
+    hidden = embedding.embedding_dim
+    residual = Rotation(hidden, state[f"small.{hidden}"], state["signs"])
+    online: dict[int, Rotation] = {}
+
+    def into(module: Any, name: str, value: Tensor) -> None:
+        patch.parameter(module, name, value.float())
+
+    into(embedding, "weight", residual(embedding.weight.detach().double()))
+    into(head, "weight", residual(head.weight.detach().double() * final.weight.double()))
+    into(final, "weight", torch.ones_like(final.weight))
+    for prefix, layer in zip(patch.layer_names, patch.layers, strict=True):
+        block = block_of(layer)
+        for place, kinds in READERS.items():
+            gamma = 1.0
+            if place in block.before:
+                norm: Any = layer.get_submodule(block.before[place])
+                gamma = norm.weight.detach().double()
+                into(norm, "weight", torch.ones_like(norm.weight))
+            names = [f"{prefix}.{block.linears[name]}" for name in block.of_kind(*kinds)]
+            readers: list[Any] = [patch.linears[name] for name in names]
+            if place == "network" and block.router is not None:
+                readers.append(layer.get_submodule(block.router))
+            for module in readers:
+                into(module, "weight", residual(module.weight.detach().double() * gamma))
+        for name in block.of_kind("o", "down"):
+            linear = patch.linears[f"{prefix}.{block.linears[name]}"]
+            weight, bias = linear.weight.detach().double(), linear.bias
+            if inputs:
+                width = linear.in_features
+                rotation = online.setdefault(width, Rotation(width, state[f"small.{width}"]))
+                weight = rotation(weight)
+                patch.input(linear, rotation)
+            if not block.after:
+                weight = residual(weight.t()).t()
+                if bias is not None:
+                    into(linear, "bias", residual(bias.detach().double()))
+            into(linear, "weight", weight)
+        for after in block.after:
+            patch.output(layer.get_submodule(after), residual)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,19 +134,12 @@ class QuaRot(Method):
 
     def calibrate(self, data: CalibrationData) -> State:
         """signs (hidden,) int8; small.K (m, m) float64 for inputs of K; gptq: as layer_by_layer."""
-        generator = data.generator(_SALT)
-        hidden = data.model.get_input_embeddings().embedding_dim  # type: ignore[operator]
-        state: State = {
-            "signs": (torch.randint(0, 2, (hidden,), generator=generator) * 2 - 1).to(torch.int8)
-        }
-        widths = {hidden} | {linear.in_features for linear in data.linears.values()}
-        for width in sorted(widths):
-            state[f"small.{width}"] = small_matrix(width, generator)
+        state = random_state(data, (linear.in_features for linear in data.linears.values()))
         if self.rounding == "rtn":
             return state
         device = data.windows[0].device
         with Patch(data.model) as patch, torch.no_grad():
-            self._rotate(patch, {name: value.to(device) for name, value in state.items()})
+            rotate(patch, {name: value.to(device) for name, value in state.items()})
             key = f"quarot gptq {self.weight_bits}-{self.search}"
             return state | layer_by_layer(data, patch, key, self._gptq)
 
@@ -95,7 +150,7 @@ class QuaRot(Method):
         ).parts
 
     def install(self, site: Site, state: State) -> None:
-        self._rotate(site, state)
+        rotate(site, state)
         for name, linear in site.linears.items():
             n, k = linear.weight.shape
             if self.weight_bits < 16:
@@ -113,46 +168,3 @@ class QuaRot(Method):
 
     def _activation(self, x: Tensor) -> Tensor:
         return rtn_symmetric(x, self.activation_bits, self.clip)
-
-    def _rotate(self, patch: Patch, state: State) -> None:
-        """The same model in other coordinates; folded in float64."""
-        model: Any = patch.model
-        embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
-        final = model.base_model.norm
-        hidden = embedding.embedding_dim
-        residual = Rotation(hidden, state[f"small.{hidden}"], state["signs"])
-        online: dict[int, Rotation] = {}
-
-        def into(module: Any, name: str, value: Tensor) -> None:
-            patch.parameter(module, name, value.float())
-
-        into(embedding, "weight", residual(embedding.weight.detach().double()))
-        into(head, "weight", residual(head.weight.detach().double() * final.weight.double()))
-        into(final, "weight", torch.ones_like(final.weight))
-        for prefix, layer in zip(patch.layer_names, patch.layers, strict=True):
-            block = block_of(layer)
-            for place, kinds in READERS.items():
-                gamma = 1.0
-                if place in block.before:
-                    norm: Any = layer.get_submodule(block.before[place])
-                    gamma = norm.weight.detach().double()
-                    into(norm, "weight", torch.ones_like(norm.weight))
-                names = [f"{prefix}.{block.linears[name]}" for name in block.of_kind(*kinds)]
-                readers: list[Any] = [patch.linears[name] for name in names]
-                if place == "network" and block.router is not None:
-                    readers.append(layer.get_submodule(block.router))
-                for module in readers:
-                    into(module, "weight", residual(module.weight.detach().double() * gamma))
-            for name in block.of_kind("o", "down"):
-                linear = patch.linears[f"{prefix}.{block.linears[name]}"]
-                width = linear.in_features
-                rotation = online.setdefault(width, Rotation(width, state[f"small.{width}"]))
-                weight, bias = rotation(linear.weight.detach().double()), linear.bias
-                if not block.after:
-                    weight = residual(weight.t()).t()
-                    if bias is not None:
-                        into(linear, "bias", residual(bias.detach().double()))
-                into(linear, "weight", weight)
-                patch.input(linear, rotation)
-            for after in block.after:
-                patch.output(layer.get_submodule(after), residual)

@@ -1,7 +1,7 @@
 """Scales moved from activations to weights, channel by channel, after SmoothQuant."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -9,6 +9,7 @@ from torch import Tensor
 from golden.config import bounded, choice, real
 from golden.llm.eval.calibration import CalibrationData
 from golden.llm.eval.method import Method, Site, State
+from golden.llm.folding import readers, scale_columns, scale_norm, scale_rows, writers
 from golden.llm.methods.rtn import install_rtn
 from golden.llm.structure import READERS, Block, block_of
 
@@ -63,10 +64,10 @@ class SmoothQuant(Method):
         at_input: set[str] = set()
         for prefix, layer in zip(site.layer_names, site.layers, strict=True):
             block = block_of(layer)
-            for place, kinds in READERS.items():
+            for place in READERS:
                 if place in block.before:
-                    names = [f"{prefix}.{block.linears[name]}" for name in block.of_kind(*kinds)]
-                    self._into_norm(site, state, layer, block, place, names)
+                    s = self._smooth(site, state, readers(prefix, block, place))
+                    scale_norm(site, layer, block, place, s)
             if self.scope == "all":
                 at_input |= self._others(site, state, prefix, block)
 
@@ -75,42 +76,27 @@ class SmoothQuant(Method):
 
         install_rtn(site, self.weight_bits, self.activation_bits, inverse_scales)
 
-    def _into_norm(
-        self, site: Site, state: State, layer: Any, block: Block, place: str, names: list[str]
-    ) -> None:
-        """1 / s in the weight of the norm before some layers, and s in a router that reads it."""
-        s = self._smooth(site, state, names)
-        norm = layer.get_submodule(block.before[place])
-        site.parameter(norm, "weight", norm.weight.detach() / s)
-        if place == "network" and block.router is not None:
-            router = layer.get_submodule(block.router)
-            site.parameter(router, "weight", router.weight.detach() * s)
-
     def _others(self, site: Site, state: State, prefix: str, block: Block) -> set[str]:
         """o and down; returns the names of those whose 1 / s stays a product at the input."""
-        own = {f"{prefix}.{block.linears['o']}"}
-        for down, up in zip(block.of_kind("down"), block.of_kind("up"), strict=True):
-            name = f"{prefix}.{block.linears[down]}"
-            if not block.up_is_factor:
+        before = writers(prefix, block)
+        own: set[str] = set()
+        for kind in block.of_kind("o", "down"):
+            name = f"{prefix}.{block.linears[kind]}"
+            if kind == "o" or name not in before:
                 own.add(name)
                 continue
-            s = self._smooth(site, state, [name])
-            before = f"{prefix}.{block.linears[up]}"
-            linear = site.linears[before]
-            site.weight(before, linear.weight.detach() / s[:, None])
-            if linear.bias is not None:
-                site.parameter(linear, "bias", linear.bias.detach() / s)
+            scale_rows(site, before[name], self._smooth(site, state, [name]))
         for name in sorted(own):
             self._at_input(site, state, name)
         return own
 
     def _smooth(self, site: Site, state: State, names: list[str]) -> Tensor:
         """s of layers with the same input, which is in their weights from then on."""
-        weights = [site.linears[name].weight.detach() for name in names]
+        weights = [site.linears[name].weight for name in names]
         largest = torch.stack([state[name] for name in names]).amax(0)
         s = migration(largest, weights, self.alpha)
-        for name, weight in zip(names, weights, strict=True):
-            site.weight(name, weight * s)
+        for name in names:
+            scale_columns(site, name, s)
         return s
 
     def _at_input(self, site: Site, state: State, name: str) -> None:
