@@ -34,6 +34,11 @@ def built_for(target: str) -> Iterator[None]:
         _target.reset(token)
 
 
+def current() -> str:
+    """The target that is built for now."""
+    return _target.get()
+
+
 def queue_storage(depth: int) -> str:
     """``storage`` of a StreamFifo of few words."""
-    return "lut" if _target.get() == "fpga" and depth >= _LEAST else "flipflop"
+    return "lut" if current() == "fpga" and depth >= _LEAST else "flipflop"

@@ -91,12 +91,14 @@ def _line(found: Mapping[str, Any], folder: Path) -> str:
     )
 
 
-def _every_board(keep: Path, progress: Console) -> list[dict[str, Any]]:
+def _every_board(keep: Path, progress: Console, kept_only: bool) -> list[dict[str, Any]]:
     """Measures all boards that have no file under ``keep``; one that fails keeps the others."""
     made = []
     for name in all_boards():
         file = keep / f"{name}.json"
         found = kept_json(file)
+        if found is None and kept_only:
+            continue
         if found is None:
             try:
                 with progress.status(name):
@@ -118,6 +120,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--config", metavar="NAMED", help="start from a named configuration")
     parser.add_argument("--all", action="store_true", help="each block of a kit without a memory")
     parser.add_argument("--target", choices=TARGETS, default="asic", help="as synth.fpga's")
+    parser.add_argument("--kept-only", action="store_true", help="with --all: measure nothing")
     parser.add_argument("--no-check", action="store_true", help="write the files alone")
     parser.add_argument("--flip", type=whole(0), metavar="SEED", help="turn one bit of a LUT round")
     parser.add_argument("-o", dest="directory", type=folder, metavar="DIR",
@@ -134,7 +137,7 @@ def main(arguments: list[str] | None = None) -> int:
         check_tools()
         outputs.enter_context(claimed_folder(target))
         if options.all:
-            found = _every_board(target, progress)
+            found = _every_board(target, progress, options.kept_only)
             print(board_table(found))
             write_page(options.page, {"fpga_boards": board_table(found)})
             return 1 if any(each["differ"] for each in found) else 0

@@ -28,6 +28,7 @@ import filelock
 import numpy as np
 
 from golden.files import made_aside, replacing
+from hdl import target
 from hdl.back.deliver import Delivery, package
 from hdl.back.emit import Keeper, keeping, silence
 from hdl.back.verilog import convert
@@ -163,7 +164,7 @@ def emission_key(block: Block, name: str, wrap: str | None, root: Path = ROOT) -
     sources = _sources_digest(root, tuple(sorted({"golden", "hdl", package})))
     if sources is None:
         return None
-    text = f"{name}\n{wrap}\n{sources}\n".encode()
+    text = f"{name}\n{wrap}\n{target.current()}\n{sources}\n".encode()
     return hashlib.sha256(text + reference).hexdigest()[:20]
 
 
