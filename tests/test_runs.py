@@ -51,6 +51,7 @@ from senbazuru.runs.power import BenchError
 from senbazuru.runs.soak.check import Mismatch
 from senbazuru.runs.soak.faults import FAULTS
 from senbazuru.runs.soak.run import Figures, constants, soak_config
+from synth.fpga.tools import FpgaError
 from synth.modules import Mapped, MappedDesign
 from synth.power import GROUPS
 from tb.faults.mutate import Recording
@@ -1178,6 +1179,48 @@ def test_build_report(tmp_path):
     rooms = module.room_tables(report)["build_rooms"]
     for row in ("| `senbazuru/talk` | 1 | 2 |", "| `tests` | 1 | 2 |", "| all | 3 | 6 |"):
         assert row in rooms
+
+
+@PAGE
+def test_board(command, monkeypatch, tmp_path, capsys, page):
+    """Boards that are kept are not made again; a word that differs is status 1.
+
+    Shown to fail: a kept board that is made again; one that fails and ends the others.
+    """
+    module, made = command.module, []
+
+    def measure(name, config, folder, seed=None, target="asic"):
+        made.append((name, seed, target))
+        if name == "fp16_mul":
+            raise FpgaError("too large")
+        return {
+            "block": name, "cells": dict.fromkeys(("LUT", "FF", "block RAM", "DSP"), 1000),
+            "mhz": 70.25, "sent": 3, "compared": 2, "differ": int(seed is not None),
+            "first": "o 0: got 1", "cycles": 4000, "turned": "bit 3" if seed else "",
+            "seconds": 2.0,
+        }  # fmt: skip
+
+    monkeypatch.setattr(module, "check_tools", lambda: None)
+    monkeypatch.setattr(module, "all_boards", lambda: ["fp16_mul", "fp16_add", "stream_skid"])
+    monkeypatch.setattr(module, "measure", measure)
+    every = ["--all", "-o", str(tmp_path / "boards")]
+    assert command.main([*every, *page]) == 0
+    assert [name for name, _, _ in made] == ["fp16_mul", "fp16_add", "stream_skid"]
+    shown = capsys.readouterr()
+    assert "| `fp16_add` | 1,000 | 1,000 | 1,000 | 1,000 | 70.2 | 3 | 2 | 0 | 4,000 |" in shown.out
+    assert shown.err.strip().splitlines()[-1] == "fp16_mul: too large"
+    assert command.main(every) == 0
+    assert [name for name, _, _ in made[3:]] == ["fp16_mul"]
+    assert command.main([*every, "--kept-only"]) == 0
+    assert len(made) == 4
+    one = ["fp16_add", "-o", str(tmp_path / "one")]
+    assert command.main([*one, "--target", "fpga", "--flip", "5"]) == 1
+    assert made[-1] == ("fp16_add", 5, "fpga")
+    assert "turned round: bit 3" in capsys.readouterr().out
+    assert command.main(["fp16_mul", "-o", str(tmp_path / "one")]) == 2
+    for wrong in ([], ["fp16_add", "--all"]):
+        with pytest.raises(SystemExit):
+            command.main(wrong)
 
 
 def test_every_command_has_a_case():
