@@ -17,9 +17,9 @@ import csv
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from golden.config import ConfigError
 from golden.files import replacing
@@ -32,6 +32,8 @@ from sim.kllm.units import JUDGES, RANGED, TIMINGS, Units, fit_of
 FOLDER = Path(__file__).parent / "calib"
 RUNS, CYCLES, UNITS = "kllm_runs.csv", "kllm_cycles.csv", "units.csv"
 PRODUCTS = "kllm_products.csv"
+Made = TypeVar("Made")
+
 VERSION = 1  # of the files of senbazuru.runs.cycles
 SHARE = 3  # one run in so many is for fitting
 TRAIN, HELD_OUT, GUIDE, JUDGE = "train", "held-out", "guide", "judge"
@@ -72,6 +74,26 @@ def csv_rows(file: Path) -> list[dict[str, str]]:
         if any(name is None or value is None for name, value in row.items()):
             raise ConfigError(f"{file}: row {number} must have a cell for each column")
     return rows
+
+
+def published_rows(
+    path: Path, fields: Sequence[str], row: Callable[[str, Mapping[str, str | None]], Made]
+) -> list[Made]:
+    """``row(where, cells)`` of each row; where : FILE:LINE, which it names in its errors.
+
+    ConfigError: there is no such file, it has other fields or no rows.
+    """
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path.name}: {error}") from None
+    reader = csv.DictReader(lines)
+    if tuple(reader.fieldnames or ()) != tuple(fields):
+        raise ConfigError(f"{path.name}: fields must be {', '.join(fields)}")
+    made = [row(f"{path.name}:{n}", found) for n, found in enumerate(reader, 2)]
+    if not made:
+        raise ConfigError(f"{path.name}: has no rows")
+    return made
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@
 DRAMsim3 did, and the nanoseconds. ``sim.fit.dramsim`` measures them. Nothing is fitted.
 """
 
-import csv
 import dataclasses
 import functools
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from golden.config import ConfigError
 from golden.markers import table
-from sim.calibration import FOLDER
+from sim.calibration import FOLDER, published_rows
 from sim.dram import Dram, scattered, sequential, serve
 
 FILE = FOLDER / "dram.csv"
@@ -72,17 +71,7 @@ def _row(where: str, found: Mapping[str, str | None]) -> Row:
 
 def rows_of(path: Path = FILE) -> list[Row]:
     """The rows of a file. ConfigError: it is none, or a number is odd."""
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path.name}: {error}") from None
-    reader = csv.DictReader(lines)
-    if tuple(reader.fieldnames or ()) != FIELDS:
-        raise ConfigError(f"{path.name}: fields must be {', '.join(FIELDS)}")
-    made = [_row(f"{path.name}:{n}", found) for n, found in enumerate(reader, 2)]
-    if not made:
-        raise ConfigError(f"{path.name}: has no rows")
-    return made
+    return published_rows(path, FIELDS, _row)
 
 
 def compared(rows: list[Row]) -> str:

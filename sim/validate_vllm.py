@@ -9,7 +9,6 @@ The source states sums of tokens. The requests of a workload are as equal as who
 The lengths of ShareGPT are not stated, so they are drawn, and only the whole time is compared.
 """
 
-import csv
 import dataclasses
 import functools
 import math
@@ -19,7 +18,7 @@ from pathlib import Path
 from golden import command
 from golden.config import ConfigError
 from golden.markers import table
-from sim.calibration import FOLDER
+from sim.calibration import FOLDER, published_rows
 from sim.engine import Engine, engine_of
 from sim.model import Model, find_model
 from sim.serving.arrivals import Load, requests_of
@@ -115,17 +114,7 @@ def _row(where: str, found: Mapping[str, str | None]) -> Row:
 
 def rows_of(path: Path = FILE) -> list[Row]:
     """The rows of a file. ConfigError: it is none, or a number is odd."""
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path.name}: {error}") from None
-    reader = csv.DictReader(lines)
-    if tuple(reader.fieldnames or ()) != FIELDS:
-        raise ConfigError(f"{path.name}: fields must be {', '.join(FIELDS)}")
-    made = [_row(f"{path.name}:{n}", found) for n, found in enumerate(reader, 2)]
-    if not made:
-        raise ConfigError(f"{path.name}: has no rows")
-    return made
+    return published_rows(path, FIELDS, _row)
 
 
 class _Watched(StepTimes):
@@ -152,7 +141,6 @@ class Prediction:
 
     figures : as of Row, without rates
     prompts, decoding : seconds of passes with prompts, and of decoding alone
-    peak : share of the peak of products that the model's own multiplications take
     """
 
     outcome: Outcome
