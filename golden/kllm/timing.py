@@ -404,7 +404,8 @@ class QuantizerCycles:
     ) -> int:
         """QUANTIZE of ``tokens`` tokens of ``rows`` rows.
 
-        outliers : the most of a token; crowded : those that are not the first of their row
+        outliers : of a token that take the statistics a cycle each: at most all of them, of spread
+            ones those of ``crowded``; crowded : those that are not the first of their row
         full : rows with 5 outliers or more, 0 counts as 1. Four wait for the statistics; these take
         the next one 2 cycles later, when they know of the row's outliers.
         pops : max(k_max, k_min); None: OFFLINE

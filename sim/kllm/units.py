@@ -525,13 +525,15 @@ class CommandCycles:
         """
         rows, tokens = row_count(o["length"]), max(o["tokens"], 1)
         outliers = o["k_max"] + o["k_min"]
+        # Those that are not the first of their row; the others pass the statistics with it.
+        shared = round(crowded(outliers, rows))
         online = self.two_passes(o)
         one, two = (
             self.quantizer.quantize(
                 rows=rows,
                 tokens=count,
-                outliers=round(crowded(outliers, rows)),
-                crowded=round(crowded(outliers, rows)),
+                outliers=shared,
+                crowded=shared,
                 full=0,
                 pops=max(o["k_max"], o["k_min"]) if online else None,
                 norm=Norm(o["norm"]),
