@@ -20,7 +20,7 @@ from amaranth.lib.cdc import FFSynchronizer
 
 from hdl.back.verilog import Design
 from synth.fpga.devices import DEVICES
-from synth.fpga.flow import routed
+from synth.fpga.flow import place_and_route
 from synth.fpga.host import host_text
 from synth.fpga.link import ACCEPTED, BAUD, READ, RESET, End, ends_of
 from synth.fpga.tools import FpgaError, run_tool, run_yosys
@@ -269,15 +269,10 @@ def place(design: Design, folder: Path, seed: int = 1) -> Placed:
     (folder / f"{design.name}.json").write_text(json.dumps(design.description, indent=1))
     (folder / "host.py").write_text(host_text())
     run_yosys((folder / f"{TOP}.ys").read_text(), folder, "synthesis")
-    device = DEVICES["ecp5-85f"]
-    run_tool(
-        "nextpnr-ecp5",
-        [device.flag, "--package", device.package, "--speed", device.speed, "--seed", str(seed),
-         "--json", f"{TOP}.json", "--lpf", f"{TOP}.lpf", "--timing-allow-fail",
-         "--write", "routed.json", "--report", "report.json", "--textcfg", f"{TOP}.config"],
-        folder, "route",
+    options = (
+        "--lpf", f"{TOP}.lpf", "--write", "routed.json", "--textcfg", f"{TOP}.config",
     )  # fmt: skip
-    found = routed(json.loads((folder / "report.json").read_text()), seed, 0.0, 0)
+    found = place_and_route(folder, DEVICES["ecp5-85f"], seed, options, TOP)
     if found.mhz * 1e6 < CLOCK_HZ:
         raise FpgaError(
             f"{design.name}: routed for {found.mhz:.1f} MHz; the board has {CLOCK_HZ / 1e6:g}"
