@@ -5,6 +5,7 @@
 files of a layout too (``synth.layout``).
 """
 
+import argparse
 import contextlib
 import dataclasses
 import json
@@ -211,7 +212,16 @@ def _write_kit(directory: Path, files: dict[str, str]) -> None:
                 part.write_text(text)
 
 
-def main(arguments: list[str] | None = None) -> int:
+# Options of a placement: type, metavar and text.
+_PLACING = (
+    ("--utilisation", within(0.1, 0.9), "SHARE", f"of the die's rows; default: {UTILISATION}"),
+    ("--seed", whole(0), "N", "of the placement; default: 1"),
+    ("--wire-factor", within(0, 10), "F", f"wire over half perimeter; default: {ROUTED}"),
+)
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    """The options, of which those that need another one have it."""
     parser = command.Parser(prog="python -m synth.report", description=__doc__)
     parser.add_argument("name", help="block to map (python -m hdl.build --list shows all)")
     parser.add_argument("assignments", nargs="*", metavar="field=value")
@@ -240,12 +250,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--kit", type=folder, metavar="FOLDER", help="--placed, and LibreLane's files in FOLDER"
     )
-    placing = (
-        ("--utilisation", within(0.1, 0.9), "SHARE", f"of the die's rows; default: {UTILISATION}"),
-        ("--seed", whole(0), "N", "of the placement; default: 1"),
-        ("--wire-factor", within(0, 10), "F", f"wire over half perimeter; default: {ROUTED}"),
-    )
-    for option, kind, metavar, text in placing:
+    for option, kind, metavar, text in _PLACING:
         parser.add_argument(option, type=kind, metavar=metavar, help=text)
     parser.add_argument("--tool", choices=sorted(TOOLS), help="default: pyosys if installed")
     parser.add_argument(
@@ -259,10 +264,15 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_intermixed_args(arguments)
     if options.timer and options.clock_ns is None:
         parser.error("--timer needs --clock-ns")
-    for option, *_ in placing:
+    for option, *_ in _PLACING:
         given = getattr(options, option[2:].replace("-", "_"))
         if given is not None and not options.placed and options.kit is None:
             parser.error(f"{option} needs --placed or --kit")
+    return options
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _options(arguments)
     progress = Console(stderr=True)
     timing, placed = None, None
     kit: dict[str, str] = {}
