@@ -3,6 +3,7 @@
 import torch
 
 from golden.llm.checkpoint import Checkpoint
+from golden.llm.eval.method import Site
 
 Q = "model.layers.0.self_attn.q_proj"
 # Weights (N, K) of a layer: q, k, v, o, gate, up, down.
@@ -49,3 +50,11 @@ def uneven_llama() -> Checkpoint:
         elif name.endswith("bias"):
             value.data = torch.randn(value.shape)
     return Checkpoint(model, Letters(), "uneven")
+
+
+def logits(model, windows, method=None, state=None):
+    """The logits of windows of one length, with a method installed or of the model as it is."""
+    with torch.no_grad(), Site(model) as site:
+        if method is not None:
+            method.install(site, state)
+        return model(torch.stack(windows)).logits

@@ -12,7 +12,7 @@ from golden.llm.eval.state import calibrate
 from golden.llm.methods import parse, parse_all
 from golden.llm.methods.atom import Groups
 from golden.llm.methods.rtn import rtn_symmetric
-from tests.tiny import SHAPES, Q, uneven_llama
+from tests.tiny import SHAPES, Q, logits, uneven_llama
 
 
 @pytest.mark.parametrize(
@@ -43,13 +43,6 @@ def test_every_group_is_rounded_on_its_own(outliers: int, size: int) -> None:
         for part, bits in zip(x.split(groups.sizes, -1), groups.of_each(4, 8), strict=True)
     ]
     assert torch.equal(groups.round(x, 0.9), torch.cat(expected, -1))
-
-
-def logits(model, windows, method=None, state=None):
-    with torch.no_grad(), Site(model) as site:
-        if method is not None:
-            method.install(site, state)
-        return model(torch.stack(windows)).logits
 
 
 def test_order_alone_changes_nothing(tiny_windows) -> None:

@@ -34,7 +34,7 @@ from golden.llm.methods.awq import (
 )
 from golden.llm.methods.gptq import gptq, ragged
 from golden.llm.patch import Patch
-from tests.tiny import SHAPES, uneven_llama
+from tests.tiny import SHAPES, logits, uneven_llama
 
 LAYER = "model.layers.1"
 V, OUT, DOWN = (f"{LAYER}.{name}_proj" for name in ("self_attn.v", "self_attn.o", "mlp.down"))
@@ -43,13 +43,6 @@ V, OUT, DOWN = (f"{LAYER}.{name}_proj" for name in ("self_attn.v", "self_attn.o"
 @pytest.fixture(scope="module")
 def uneven():
     return uneven_llama().model
-
-
-def logits(model, windows, method=None, state=None):
-    with torch.no_grad(), Site(model) as site:
-        if method is not None:
-            method.install(site, state)
-        return model(torch.stack(windows)).logits
 
 
 def installed(model, method, state) -> dict[str, Tensor]:

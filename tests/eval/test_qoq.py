@@ -32,7 +32,7 @@ from golden.llm.methods.gptq import ragged
 from golden.llm.methods.qoq import PROTECTED, attention_factors, eight_bits, integer_groups
 from golden.llm.methods.rtn import rtn_symmetric
 from golden.llm.patch import K, Patch
-from tests.tiny import SHAPES, Q, uneven_llama
+from tests.tiny import SHAPES, Q, logits, uneven_llama
 
 LAYER = "model.layers.1"
 OUT, DOWN = f"{LAYER}.self_attn.o_proj", f"{LAYER}.mlp.down_proj"
@@ -43,13 +43,6 @@ PLAIN = "rotate=false,smooth=false,attention=false"
 @pytest.fixture(scope="module")
 def uneven():
     return uneven_llama().model
-
-
-def logits(model, windows, method=None, state=None):
-    with torch.no_grad(), Site(model) as site:
-        if method is not None:
-            method.install(site, state)
-        return model(torch.stack(windows)).logits
 
 
 # ---- weights in two levels

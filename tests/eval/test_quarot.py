@@ -13,7 +13,7 @@ from golden.llm.eval.state import calibrate
 from golden.llm.methods import parse, parse_all
 from golden.llm.methods.rtn import best_clip, rtn_symmetric
 from golden.rotation import Rotation, factors, hadamard, paley, small_matrix
-from tests.tiny import Q, uneven_llama
+from tests.tiny import Q, logits, uneven_llama
 
 
 def matrix(width: int, signs: Tensor | None = None, seed: int = 0) -> Tensor:
@@ -88,13 +88,6 @@ def test_kronecker_order() -> None:
         expected = torch.einsum("bij,ik,jl->bkl", x, small, hadamard(rest) / rest**0.5)
         found = Rotation(m * rest, small)(x.flatten(1))
         assert torch.allclose(found, expected.flatten(1))
-
-
-def logits(model, windows, method=None, state=None):
-    with torch.no_grad(), Site(model) as site:
-        if method is not None:
-            method.install(site, state)
-        return model(torch.stack(windows)).logits
 
 
 @pytest.mark.parametrize("seed", [0, 1])

@@ -10,14 +10,7 @@ from golden.llm.eval.method import Site
 from golden.llm.methods import parse, parse_all
 from golden.llm.methods.rtn import rtn_symmetric
 from golden.llm.methods.smoothquant import migration
-from tests.tiny import SHAPES, uneven_llama
-
-
-def logits(model, windows, method=None, state=None):
-    with torch.no_grad(), Site(model) as site:
-        if method is not None:
-            method.install(site, state)
-        return model(torch.stack(windows)).logits
+from tests.tiny import SHAPES, logits, uneven_llama
 
 
 def test_migration() -> None:
