@@ -194,6 +194,10 @@ class Patch:
         while self._undo:
             self._undo.pop()()
 
+    def linears_of(self, layer: str) -> dict[str, nn.Linear]:
+        """Those of ``linears`` that are of one decoder layer, by its name."""
+        return {name: each for name, each in self.linears.items() if name.startswith(f"{layer}.")}
+
     # ---- parameters
 
     def parameter(self, module: nn.Module, name: str, value: Tensor) -> None:

@@ -121,6 +121,24 @@ class Halves:
         return sum(float((a - b).double().square().sum()) for a, b in pairs)
 
 
+def by_layer(
+    label: str,
+    method: Method,
+    data: CalibrationData,
+    patch: Patch,
+    make: Callable[[LayerWalk, int], State],
+) -> State:
+    """All states ``make(walk, i)``; the walk has the inputs of layer i, unchanged. Resumable."""
+    fields = "-".join(map(str, method.calibration_fields().values()))
+    state: State = {}
+    walk = LayerWalk(patch.model, data.windows)
+    for i, prefix in data.track(list(enumerate(patch.layer_names)), label):
+        key = f"{label.lower()}-{fields}-{prefix}"
+        state |= data.steps.once(key, functools.partial(make, walk, i))
+        walk.hidden = walk.run(i, walk.hidden)
+    return state
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Awq(Method):
     """``awq4``, ``awq3``: weights in groups, input channels scaled by their mean magnitude first.
@@ -169,23 +187,16 @@ class Awq(Method):
         All are float32.
         """
         total = data.accumulate("magnitude", lambda x: x.abs().sum(0))
-        fields = "-".join(map(str, self.calibration_fields().values()))
-        state: State = {}
         with Patch(data.model) as patch, torch.no_grad():
-            walk = LayerWalk(patch.model, data.windows)
-            for i, prefix in data.track(list(enumerate(patch.layer_names)), "AWQ"):
-                make = functools.partial(self._layer, patch, walk, i, total)
-                state |= data.steps.once(f"awq-{fields}-{prefix}", make)
-                walk.hidden = walk.run(i, walk.hidden)
-        return state
+            return by_layer(
+                "AWQ", self, data, patch, lambda walk, i: self._layer(patch, walk, i, total)
+            )
 
     def _layer(self, patch: Patch, walk: LayerWalk, i: int, total: State) -> State:
         """The state of one decoder layer; total: sums of |x| of all linear layers' inputs."""
         prefix, layer = patch.layer_names[i], patch.layers[i]
         block = block_of(layer)
-        linears = {
-            name: each for name, each in patch.linears.items() if name.startswith(f"{prefix}.")
-        }
+        linears = patch.linears_of(prefix)
         weights = {name: linear.weight.detach() for name, linear in linears.items()}
         hessians = hessians_of(linears, lambda: walk.run(i, walk.hidden))
         total = {name: total[name].to(weight.device) for name, weight in weights.items()}

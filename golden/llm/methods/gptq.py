@@ -172,9 +172,7 @@ def layer_by_layer(
     with torch.no_grad():
         walk = LayerWalk(patch.model, data.windows)
         for i, prefix in data.track(list(enumerate(patch.layer_names)), key):
-            linears = {
-                name: each for name, each in patch.linears.items() if name.startswith(f"{prefix}.")
-            }
+            linears = patch.linears_of(prefix)
             run = functools.partial(walk.run, i, walk.hidden)
             make = functools.partial(_quantized, linears, run, quantize)
             made = data.steps.once(f"{key}-{prefix}", make)

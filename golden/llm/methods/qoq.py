@@ -1,7 +1,6 @@
 """Weights of 4 bits in 8, inputs of 8 bits, K and V of 4, after QoQ of QServe."""
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -15,7 +14,15 @@ from golden.llm.eval.fake.grids import uniform_grid
 from golden.llm.eval.method import Method, Site, State
 from golden.llm.eval.walk import LayerWalk
 from golden.llm.folding import fold, for_columns, for_rows, writers
-from golden.llm.methods.awq import RATIOS, Halves, Rounding, best_clips, in_groups, rtn_asymmetric
+from golden.llm.methods.awq import (
+    RATIOS,
+    Halves,
+    Rounding,
+    best_clips,
+    by_layer,
+    in_groups,
+    rtn_asymmetric,
+)
 from golden.llm.methods.gptq import hessians_of, ragged
 from golden.llm.methods.quarot import random_state, rotate
 from golden.llm.methods.rtn import rtn_symmetric
@@ -205,20 +212,13 @@ class Qoq(Method):
         return self.reorder and len(ragged(width, self.group)) > 1
 
     def _clips(self, data: CalibrationData, patch: Patch, state: State) -> State:
-        fields = "-".join(map(str, self.calibration_fields().values()))
-        found: State = {}
-        walk = LayerWalk(patch.model, data.windows)
-        for i, prefix in data.track(list(enumerate(patch.layer_names)), "QoQ"):
-            make = functools.partial(self._clips_of_layer, patch, walk, i, state)
-            found |= data.steps.once(f"qoq-{fields}-{prefix}", make)
-            walk.hidden = walk.run(i, walk.hidden)
-        return found
+        return by_layer(
+            "QoQ", self, data, patch, lambda walk, i: self._clips_of_layer(patch, walk, i, state)
+        )
 
     def _clips_of_layer(self, patch: Patch, walk: LayerWalk, i: int, state: State) -> State:
         prefix, block = patch.layer_names[i], block_of(patch.layers[i])
-        linears = {
-            name: each for name, each in patch.linears.items() if name.startswith(f"{prefix}.")
-        }
+        linears = patch.linears_of(prefix)
         hessians = hessians_of(linears, lambda: walk.run(i, walk.hidden))
         together = [f"{prefix}.{block.linears[name]}" for name in "qk"]
         made: State = {}
