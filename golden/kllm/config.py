@@ -291,7 +291,8 @@ class MachineConfig(Shape):
 
     def array_beats(self, length: int, outputs: int) -> int:
         """Array beats of a matmul's weight image, the beats of scales included."""
-        return groups(outputs, self.group_outputs) * (-(-length // self.elements) + 1)
+        group = -(-length // self.elements) + self.layout.scale_beats
+        return groups(outputs, self.group_outputs) * group
 
     def image_words(self, length: int, outputs: int) -> int:
         """Port words that a weight image takes of the memory of port 0, which holds the most."""

@@ -221,9 +221,9 @@ def outlier_mask_bit(element: int) -> int:
 # An array beat is one beat of each lane; a lane beat takes ``weight_lane_words`` port words, so an
 # array beat has slots = lanes * weight_lane_words of them: slot l * weight_lane_words + w is word w
 # of lane l. Output n = (group * lanes + lane) * columns + column. Each group is
-# beats(length, elements) array beats of indices (bits: weight_bit) and one array beat of scales:
-# FP16 word of column c at bit 16 * c. What no weight fills is 0. Array beats are numbered through
-# all groups.
+# beats(length, elements) array beats of indices (bits: weight_bit) and weight_scale_beats array
+# beats of scales: FP16 word of column c at bit 16 * c of these beats, the lowest bits in the first.
+# What no weight fills is 0. Array beats are numbered through all groups.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,10 +247,21 @@ class WeightLayout:
         """Port words of a lane beat."""
         return weight_lane_words(self.columns, self.elements, self.bits_b, self.port_bits)
 
+    @property
+    def scale_beats(self) -> int:
+        """Array beats of a group's scales."""
+        return weight_scale_beats(self.columns, self.elements, self.bits_b, self.port_bits)
+
 
 def weight_lane_words(columns: int, elements: int, bits_b: int, port_bits: int) -> int:
-    """Port words of a lane beat, lowest bits in the first: room for its indices or its scales."""
-    return -(-max(weight_beat_bits(columns, elements, bits_b), 16 * columns) // port_bits)
+    """Port words of a lane beat, lowest bits in the first: room for its indices."""
+    return -(-weight_beat_bits(columns, elements, bits_b) // port_bits)
+
+
+def weight_scale_beats(columns: int, elements: int, bits_b: int, port_bits: int) -> int:
+    """Lane beats that the scales of a group take: one if they are no longer than its indices."""
+    beat_bits = weight_lane_words(columns, elements, bits_b, port_bits) * port_bits
+    return -(-FP16.bits * columns // beat_bits)
 
 
 def weight_word_place(array_beat: int, slot: int, slots: int, ports: int) -> tuple[int, int]:

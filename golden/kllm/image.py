@@ -42,7 +42,8 @@ def weight_image(index: npt.ArrayLike, scale: npt.ArrayLike, layout: WeightLayou
     count, width = beats(length, elements), layout.group_outputs
     lane_bytes = layout.lane_words * word_bytes
     group_count = groups(outputs, width)
-    image = np.zeros((group_count, count + 1, lanes, lane_bytes), dtype=np.uint8)
+    beat_count = count + layout.scale_beats
+    image = np.zeros((group_count, beat_count, lanes, lane_bytes), dtype=np.uint8)
     for group in range(group_count):
         n = slice(group * width, min((group + 1) * width, outputs))
         block = np.zeros((count * elements, width), dtype=np.uint8)
@@ -54,7 +55,9 @@ def weight_image(index: npt.ArrayLike, scale: npt.ArrayLike, layout: WeightLayou
         image[group, :count, :, : packed.shape[-1]] = packed
         words = np.zeros(width, dtype="<u2")
         words[: n.stop - n.start] = scales[n]
-        image[group, count, :, : 2 * columns] = words.view(np.uint8).reshape(lanes, 2 * columns)
+        ends = np.zeros((lanes, layout.scale_beats * lane_bytes), dtype=np.uint8)
+        ends[:, : 2 * columns] = words.view(np.uint8).reshape(lanes, 2 * columns)
+        image[group, count:] = ends.reshape(lanes, -1, lane_bytes).swapaxes(0, 1)
     numbered = image.reshape(-1, word_bytes)
     return [numbered[port::ports].reshape(-1) for port in range(ports)]
 
@@ -75,8 +78,14 @@ def weights_of_image(
     ).reshape(len(array), count, lanes, columns, elements, bits_b)
     index = np.packbits(index_bits, axis=-1, bitorder="little")[..., 0]
     index = index.transpose(1, 4, 0, 2, 3).reshape(count * elements, -1)
-    scale = np.ascontiguousarray(array[:, count, :, : 2 * columns]).view("<u2").reshape(-1)
+    scale = _scales_of(array[:, count:], columns).reshape(-1)
     return index[:length, :outputs], scale[:outputs].astype(np.uint16)
+
+
+def _scales_of(ends: Bytes, columns: int) -> npt.NDArray[np.uint16]:
+    """(groups, lanes, columns) FP16 words of (groups, scale beats, lanes, bytes)."""
+    by_lane = ends.swapaxes(1, 2).reshape(ends.shape[0], ends.shape[2], -1)
+    return np.ascontiguousarray(by_lane[..., : 2 * columns]).view("<u2")
 
 
 def stripe(held: Sequence[Sequence[Word]], slots: int) -> list[list[Word]]:
@@ -139,16 +148,15 @@ def supply(
 ) -> list[tuple[list[tuple[int, bool]], npt.NDArray[np.uint16]]]:
     """``replay`` of each lane, from what the ports hold."""
     array = _lane_bytes(image, length, outputs, layout)
-    columns = layout.columns
+    columns, count = layout.columns, beats(length, layout.elements)
     mask = (1 << weight_beat_bits(columns, layout.elements, layout.bits_b)) - 1
     given = []
     for lane in range(layout.lanes):
-        own = np.ascontiguousarray(array[:, :, lane])
+        own = np.ascontiguousarray(array[:, :count, lane])
         group_beats = [
-            [int.from_bytes(beat.tobytes(), "little") & mask for beat in group[:-1]]
-            for group in own
+            [int.from_bytes(beat.tobytes(), "little") & mask for beat in group] for group in own
         ]
-        scale = np.ascontiguousarray(own[:, -1, : 2 * columns]).view("<u2")
+        scale = _scales_of(array[:, count:], columns)[:, lane]
         given.append(replay(group_beats, scale, tokens, rms))
     return given
 
@@ -159,7 +167,7 @@ def _lane_bytes(image: list[Bytes], length: int, outputs: int, layout: WeightLay
     if len(image) != layout.ports:
         raise ValueError(f"{layout.ports} ports needed, not {len(image)}")
     group_count = groups(outputs, layout.group_outputs)
-    array_beats = group_count * (beats(length, layout.elements) + 1)
+    array_beats = group_count * (beats(length, layout.elements) + layout.scale_beats)
     slots = layout.lanes * layout.lane_words
     numbered = np.zeros((array_beats * slots, word_bytes), dtype=np.uint8)
     for port, held in enumerate(image):

@@ -217,7 +217,7 @@ class LaneTiming:
 
     words, integer_words: words of bins per column, that are reduced one per cycle. digits: cycles
     of a beat of integers in a lane without bins (counter=select), else 0. Such a lane has 1 word
-    per column, its sum.
+    per column, its sum. outlier_parts: cycles of an outlier.
     """
 
     columns: int
@@ -225,6 +225,7 @@ class LaneTiming:
     words: int
     integer_words: int
     digits: int = 0
+    outlier_parts: int = 1
 
     def cycles_of(self, job: "LaneJob") -> int:
         """Cycles in which the beats of a job enter the lane."""
@@ -243,27 +244,40 @@ class LaneTiming:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LaneJob:
-    """steps: ``lane_steps``; outputs: 1 to the lane's columns; mode: what the elements are."""
+    """steps: ``lane_steps``; outputs: 1 to the lane's columns; mode: what the elements are.
+
+    Of lanes whose outliers take several cycles: ``before``, steps before the first outlier, None
+    without one; ``ends``: the last beat has one.
+    """
 
     steps: int
     outputs: int
     mode: MatmulMode = MatmulMode.KMEANS
+    before: int | None = None
+    ends: bool = False
 
 
-def lane_steps(length: int, elements: int, outliers: Iterable[int] = ()) -> int:
-    """Cycles that the beats of ``length`` elements take: max(1, o) of a beat with o outliers.
+def lane_steps(
+    length: int, elements: int, outliers: Iterable[int] = (), parts: int = 1
+) -> int:
+    """Cycles that the beats of ``length`` elements take: max(1, o * parts) with o outliers.
 
-    outliers: their positions, 0..length - 1.
+    outliers: their positions, 0..length - 1; parts: cycles of each.
     """
     per_beat = Counter(position // elements for position in outliers)
-    return sum(max(1, per_beat[beat]) for beat in range(-(-length // elements)))
+    return sum(max(1, parts * per_beat[beat]) for beat in range(-(-length // elements)))
 
 
-def lane_latency(shape: LaneTiming, mode: MatmulMode) -> int:
-    """Cycles from a job's last beat to its first output, in an idle lane."""
+def lane_latency(shape: LaneTiming, mode: MatmulMode, ends: bool = False) -> int:
+    """Cycles from a job's last beat to its first output, in an idle lane.
+
+    ends: the last beat has an outlier.
+    """
+    parts = shape.outlier_parts
     if mode == MatmulMode.DIRECT:
-        return 10
-    return 11 if shape.digits else 13 + shape.words_of(mode)
+        return 10 if parts == 1 else 8 + parts
+    dense = 11 if shape.digits else 13 + shape.words_of(mode)
+    return max(dense, 8 + parts) if ends and parts > 1 else dense
 
 
 def lane_cycles(shape: LaneTiming, job: LaneJob, jobs: int = 1) -> int:
@@ -273,11 +287,24 @@ def lane_cycles(shape: LaneTiming, job: LaneJob, jobs: int = 1) -> int:
 
     With counter=select a step of integers takes ``digits`` cycles. The weight buffer takes 2
     cycles. ``reduce`` is ``columns * gap``. Reducing a job overlaps counting the next. The register
-    of the status takes a word every 2 cycles.
+    of the status takes a word every 2 cycles. If outliers take several cycles, the first outlier of
+    a job, or its last step, waits until the sums of the job before have left.
     """
     steps = shape.cycles_of(job)
     first = 2 + steps - 1 + lane_latency(shape, job.mode)
     further = max(steps, shape.columns * shape.gap(job.mode), 2)
+    if shape.outlier_parts > 1:
+        is_direct = job.mode == MatmulMode.DIRECT
+        if is_direct or job.ends:  # its steps count the cycles of the last outlier
+            latency = lane_latency(shape, job.mode, ends=True)
+            first = 2 + steps - shape.outlier_parts + latency
+        before = steps - 1 if job.before is None else job.before
+        # From the last step to its first sum: the dense sums are there before those of outliers,
+        # unless the last steps have none. Where the last step is the one that waits, they are too.
+        leave = 2
+        if not is_direct and before < steps - 1:
+            leave = max(2, 5 - shape.outlier_parts) if job.ends else 4
+        further = max(further, steps + shape.columns + leave - 1 - (0 if is_direct else before))
     return first + (job.outputs - 1) * shape.gap(job.mode) + (jobs - 1) * further
 
 
@@ -385,6 +412,7 @@ class QuantizerCycles:
 
     thresholds : midpoints of a codebook
     scaling : cycles in which they are scaled for a token
+    row : cycles of a row in the clustering
     trees, norms : timing of the trees and of the statistics
     parts : cycles of an integer row in the dividers
     scale : cycles from the largest element of an integer token to its scale
@@ -397,6 +425,7 @@ class QuantizerCycles:
     parts: int
     scale: int
     answer: int = 2
+    row: int = 1
 
     def quantize(
         self, *, rows: int, tokens: int, outliers: int, crowded: int, full: int, pops: int | None,
@@ -411,8 +440,9 @@ class QuantizerCycles:
         pops : max(k_max, k_min); None: OFFLINE
         """
         late = self.answer - 2
-        first = rows + self.scaling + 15 + late
-        steps = [self.scaling + 3, rows + crowded + 1]
+        clustered = rows * self.row
+        first = clustered + self.scaling + 15 + late
+        steps = [self.scaling + 3, clustered + crowded + 1]
         if pops is not None:
             popped = pops * math.ceil(self.trees.interval) + 1
             first += rows + popped + self.trees.latency + 2 + late
@@ -425,7 +455,7 @@ class QuantizerCycles:
             assert total is not None
             full = max(full, 1)
             first += total + outliers + full - 1
-            steps += [rows + outliers + full + reduce, total - reduce + 7]
+            steps += [clustered + outliers + full + reduce, total - reduce + 7]
         return first + (tokens - 1) * max(steps)
 
     def integer(self, rows: int, tokens: int) -> int:

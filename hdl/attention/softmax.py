@@ -8,15 +8,16 @@ from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
 from golden.attention.timing import softmax
-from golden.config import Config, bounded, choice
+from golden.config import Config, bounded, power_of_two
 from golden.fp16.format import FP16, FP32
 from golden.timing import Timing
 from hdl.attention.parts import LOWEST_KEY, WEIGHT_BITS, fixed_point, inside, largest
 from hdl.block import Block
 from hdl.children import add
-from hdl.fp16.divide import FpReciprocal, FpReciprocalConfig
+from hdl.fp16.divide import FpReciprocal, FpReciprocalConfig, FpReciprocalInTurn
 from hdl.fp16.exp import FpExp, FpExpConfig
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
+from hdl.fp16.in_turn import one_at_a_time
 from hdl.kinds import fixed
 from hdl.memory.config import MemoryConfig
 from hdl.memory.memory_1r1w import Memory1R1W
@@ -31,7 +32,7 @@ _RECIPROCAL_STAGES = 10
 class AttentionSoftmaxConfig(Config):
     """Length of a row, and scores per beat."""
 
-    width: int = choice(8, (4, 8, 16), "scores per beat")
+    width: int = power_of_two(8, 1, 16, "scores per beat")
     elements: int = bounded(4096, 16, 65535, "longest row with its padding, a multiple of width")
 
     def __post_init__(self) -> None:
@@ -263,8 +264,10 @@ def _reciprocal(m: Module, total: Signal) -> tuple[Signal, stream.Interface]:
         stages=_TO_FLOAT_STAGES,
     )
     to_float = add(m, "to_float", FixedToFloat(config))
-    divider = FpReciprocal(FpReciprocalConfig(a=FP32, o=FP32, stages=_RECIPROCAL_STAGES))
-    reciprocal = add(m, "reciprocal", divider)
+    divider = FpReciprocalConfig(a=FP32, o=FP32, stages=_RECIPROCAL_STAGES)
+    reciprocal = add(
+        m, "reciprocal", one_at_a_time(divider, FpReciprocal, FpReciprocalInTurn)
+    )
     start = Signal(name="reciprocal_start")
     m.d.comb += [
         to_float.i.valid.eq(start),

@@ -10,6 +10,7 @@ from amaranth import Cat, Const, Module, Mux, signed
 
 from golden.fp16.format import FP16, FP32, FloatFormat
 from hdl.bits import let
+from hdl.fp16.in_turn import OperatorInTurn, Recurrence
 from hdl.fp16.pipeline import Operator, OperatorConfig, UnaryConfig, compute, operator_configs, word
 from hdl.fp16.round import Rounder
 from hdl.fp16.unpack import normalise, unpack
@@ -50,6 +51,14 @@ def _weights(format: FloatFormat) -> tuple[int, int]:
     return format.grid_exponent, format.largest_grid_exponent + format.frac_bits
 
 
+def _digit(m: Module, rest, divisor, name: str) -> tuple:
+    """(bit, rest): a bit of the quotient, and what it leaves of ``rest`` < 2 * divisor."""
+    width = len(divisor)
+    difference = let(m, f"difference_{name}", rest - divisor)
+    bit = ~difference[-1]
+    return bit, Mux(bit, difference[:width], rest[:width])
+
+
 def _recurrence(width: int, o: FloatFormat, low: int, high: int) -> list:
     """row 1 | ... | row precision + 2 | count | shift | round.
 
@@ -60,19 +69,11 @@ def _recurrence(width: int, o: FloatFormat, low: int, high: int) -> list:
                                ``low..high``
         sign, is_nan, is_inf
     """
-    # The quotient of two numbers in 1..2 lies in 1/2..2: with one bit before the point and
-    # precision + 1 after it there are precision + 1 from the leading one down.
-    rows = o.precision + 2
-    rounder = Rounder(
-        format=o, width=rows, lowest=low - rows + 1, highest=high - rows + 1, leading=2
-    )
+    rows = _rows(o)
 
     def row(k: int):
         def one_bit(m: Module, f: dict) -> dict:
-            rest, divisor = f["rest"], f["divisor"]  # rest < 2 * divisor
-            difference = let(m, f"difference_{k}", rest - divisor)
-            bit = ~difference[-1]
-            left = Mux(bit, difference[:width], rest[:width])
+            bit, left = _digit(m, f["rest"], f["divisor"], str(k))
             last = k == rows - 1
             g = dict(f)
             g["rest"] = let(m, f"rest_{k}", left if last else Cat(Const(0, 1), left))
@@ -83,6 +84,25 @@ def _recurrence(width: int, o: FloatFormat, low: int, high: int) -> list:
             return g
 
         return one_bit
+
+    return [*(row(k) for k in range(rows)), *_rounding(o, low, high)]
+
+
+def _rows(o: FloatFormat) -> int:
+    """Bits of a quotient of two numbers in 1..2, which lies in 1/2..2.
+
+    With one bit before the point and precision + 1 after it there are precision + 1 from the
+    leading one down.
+    """
+    return o.precision + 2
+
+
+def _rounding(o: FloatFormat, low: int, high: int) -> list:
+    """count | shift | round, after the last row."""
+    rows = _rows(o)
+    rounder = Rounder(
+        format=o, width=rows, lowest=low - rows + 1, highest=high - rows + 1, leading=2
+    )
 
     def count(m: Module, f: dict) -> dict:
         return rounder.count(
@@ -98,11 +118,31 @@ def _recurrence(width: int, o: FloatFormat, low: int, high: int) -> list:
             },
         )
 
-    return [*(row(k) for k in range(rows)), count, rounder.shift, rounder.pack]
+    return [count, rounder.shift, rounder.pack]
+
+
+def _in_turn(first: list, o: FloatFormat, low: int, high: int) -> Recurrence:
+    """The recurrence with one row. ``first`` are the phases before it."""
+
+    def begin(m: Module, f: dict) -> dict:
+        return {"rest": Cat(f["rest"], Const(0, 1)), "quotient": Const(0, _rows(o))}
+
+    def row(m: Module, f: dict, name: str) -> dict:
+        bit, left = _digit(m, f["rest"], f["divisor"], name)
+        return {"rest": Cat(Const(0, 1), left), "quotient": Cat(bit, f["quotient"][:-1])}
+
+    return Recurrence(first, begin, row, _rows(o), _rounding(o, low, high))
 
 
 def divide_phases(a: FloatFormat, b: FloatFormat, o: FloatFormat) -> list:
     """unpack | normalise | rows | count | shift | round; fields a, b -> y."""
+    (a_low, a_high), (b_low, b_high) = _weights(a), _weights(b)
+    width = max(a.precision, b.precision)
+    return [*_divide_first(a, b), *_recurrence(width, o, a_low - b_high, a_high - b_low)]
+
+
+def _divide_first(a: FloatFormat, b: FloatFormat) -> list:
+    """unpack | normalise."""
     width = max(a.precision, b.precision)
 
     def decode(m: Module, f: dict) -> dict:
@@ -124,12 +164,17 @@ def divide_phases(a: FloatFormat, b: FloatFormat, o: FloatFormat) -> list:
             "is_inf": let(m, "is_inf", raw_a.is_inf | raw_b.is_zero),
         }
 
-    (a_low, a_high), (b_low, b_high) = _weights(a), _weights(b)
-    return [decode, align, *_recurrence(width, o, a_low - b_high, a_high - b_low)]
+    return [decode, align]
 
 
 def reciprocal_phases(a: FloatFormat, o: FloatFormat) -> list:
     """unpack | normalise | rows | count | shift | round; fields a -> y."""
+    low, high = _weights(a)
+    return [*_reciprocal_first(a), *_recurrence(a.precision, o, -high, -low)]
+
+
+def _reciprocal_first(a: FloatFormat) -> list:
+    """unpack | normalise."""
     width = a.precision
 
     def decode(m: Module, f: dict) -> dict:
@@ -147,8 +192,7 @@ def reciprocal_phases(a: FloatFormat, o: FloatFormat) -> list:
             "is_inf": raw.is_zero,
         }
 
-    low, high = _weights(a)
-    return [decode, align, *_recurrence(width, o, -high, -low)]
+    return [decode, align]
 
 
 def divide(m: Module, a, b, a_format=FP16, b_format=FP16, o_format=FP16):
@@ -204,3 +248,20 @@ class FpReciprocal(Operator):
 
     def phases(self) -> list:
         return reciprocal_phases(self.config.a, self.config.o)
+
+
+class FpDivideInTurn(OperatorInTurn):
+    """FpDivide for one word at a time, with fewer rows (hdl.fp16.in_turn)."""
+
+    def recurrence(self) -> Recurrence:
+        a, b, o = self.config.a, self.config.b, self.config.o
+        (a_low, a_high), (b_low, b_high) = _weights(a), _weights(b)
+        return _in_turn(_divide_first(a, b), o, a_low - b_high, a_high - b_low)
+
+
+class FpReciprocalInTurn(OperatorInTurn):
+    """FpReciprocal for one word at a time, with fewer rows (hdl.fp16.in_turn)."""
+
+    def recurrence(self) -> Recurrence:
+        low, high = _weights(self.config.a)
+        return _in_turn(_reciprocal_first(self.config.a), self.config.o, -high, -low)

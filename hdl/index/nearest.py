@@ -1,6 +1,8 @@
 """Centroid indices by thresholds scaled once per token (docs/blocks/index_nearest.md)."""
 
+import contextlib
 import dataclasses
+from fractions import Fraction
 from itertools import pairwise
 from typing import ClassVar
 
@@ -29,11 +31,15 @@ class IndexNearestConfig(Config):
     """Shape of the clustering unit."""
 
     bits_a: int = bounded(4, CODEBOOK_BITS_MIN, CODEBOOK_BITS_MAX, "bits of an index")
-    elements: int = bounded(16, 1, 32, "elements per cycle")
+    elements: int = bounded(16, 1, 32, "elements of a beat")
     tag_bits: int = bounded(0, 0, 128, "sideband carried with each beat; 0: no such field")
     multipliers: int = 1  # thresholds scaled per cycle, 1..a third of them (1, 3 or 5)
+    parts: int = 1  # cycles in which the elements of a beat are compared, a divisor of elements
 
     def __post_init__(self) -> None:
+        self._check_range("parts", 1, self.elements)
+        if self.elements % self.parts:
+            self._refuse("parts", f"a divisor of elements = {self.elements}")
         # Scaling then takes 3 cycles or more: a token's thresholds fill the multipliers' pipeline.
         self._check_range("multipliers", 1, timing.multipliers_max(self.bits_a))
 
@@ -41,6 +47,11 @@ class IndexNearestConfig(Config):
     def bounds(self) -> int:
         """Midpoints of a codebook, and thresholds of a token."""
         return 2**self.bits_a - 1
+
+    @property
+    def compared(self) -> int:
+        """Elements compared per cycle."""
+        return self.elements // self.parts
 
     @property
     def scaling_cycles(self) -> int:
@@ -93,10 +104,11 @@ class IndexNearest(Block):
     midpoints hold until replaced.
 
     ``multipliers`` multipliers scale the thresholds, n = ceil((2**bits_a - 1) / multipliers) cycles
-    per token, into a double buffer. So the next token's scaling overlaps this token's beats. Tokens
-    of at least n beats run at 1 beat per cycle. Shorter ones run at one token per n cycles.
-    Latency is 2 cycles from x to o. The first beat is taken n + 5 cycles after its scale when
-    nothing else is in flight. ``x.ready`` depends combinationally on ``o.ready``, ``scale.ready``
+    per token, into a double buffer. So the next token's scaling overlaps this token's beats. A beat
+    takes ``parts`` cycles: its elements are compared in so many parts. Tokens of at least n cycles
+    follow without a pause. Shorter ones run at one token per n cycles. Latency is 2 cycles from x
+    to o. The first beat is compared n + 5 cycles after its scale when nothing else is in flight. It
+    is taken with its last part. ``x.ready`` depends combinationally on ``o.ready``, ``scale.ready``
     on ``midpoints.valid``.
     Source: KLLM, section IV-A. Golden: golden.index.nearest.cluster_by_midpoints.
     """
@@ -132,9 +144,10 @@ class IndexNearest(Block):
     @property
     def timing(self) -> Timing:
         """A token's thresholds enter the multipliers before its first beat."""
-        first = self.config.scaling_cycles + _MUL_STAGES + 3
+        first = self.config.scaling_cycles + _MUL_STAGES + 2 + self.config.parts
         return Timing(
             latency=2,
+            interval=Fraction(self.config.parts),
             start="x",
             unit="beat",
             delays=(("from a scale to its first beat of x", first),),
@@ -243,36 +256,57 @@ class IndexNearest(Block):
         return m
 
     def _elements(self, m: Module, current, loaded, in_use, take_x, end) -> None:
-        """Elements are compared with the thresholds in use, then counted."""
-        config, bounds = self.config, self.config.bounds
+        """Elements are compared with the thresholds in use, a part at a time, then counted."""
+        config, bounds, compared = self.config, self.config.bounds, self.config.compared
         moves = [Signal(name=f"move_{stage}") for stage in range(2)]
         held = [Signal(name=f"held_{stage}") for stage in range(2)]
+        has_parts = config.parts > 1
+        part = Signal(range(config.parts)) if has_parts else Const(0)
+        above_part = Signal(range(config.parts), reset_less=True) if has_parts else Const(0)
+        above_ends = Signal(reset_less=True) if has_parts else Const(1)  # a beat's last part
+        is_last_part = part == config.parts - 1 if has_parts else Const(1)
+        enter = Signal()
         m.d.comb += [
             moves[1].eq(~held[1] | self.o.ready),
             moves[0].eq(~held[0] | moves[1]),
-            self.x.ready.eq(in_use & moves[0]),
+            enter.eq(in_use & moves[0] & self.x.valid),
+            self.x.ready.eq(in_use & moves[0] & is_last_part),
             take_x.eq(self.x.valid & self.x.ready),
             end.eq(take_x & self.x.p.last),
             self.o.valid.eq(held[1]),
         ]
-        above = [Signal(bounds, name=f"above_{e}", reset_less=True) for e in range(config.elements)]
+        above = [Signal(bounds, name=f"above_{e}", reset_less=True) for e in range(compared)]
         above_last = Signal(reset_less=True)
         above_fault = Signal(reset_less=True)
         above_tag = Signal(max(config.tag_bits, 1), reset_less=True)
+        words = self.x.p.word
+        if has_parts:
+            chosen = words.as_value().word_select(part, compared * FP16.bits)
+            words = data.View(data.ArrayLayout(FP16.bits, compared), chosen)
+            with m.If(enter):
+                m.d.sync += part.eq(Mux(is_last_part, 0, part + 1))
+            with m.If(moves[0]):
+                m.d.sync += [above_part.eq(part), above_ends.eq(is_last_part)]
         with m.If(moves[0]):
-            m.d.sync += [held[0].eq(take_x), above_last.eq(self.x.p.last), above_fault.eq(~loaded)]
+            m.d.sync += [held[0].eq(enter), above_last.eq(self.x.p.last), above_fault.eq(~loaded)]
             for e, flags in enumerate(above):
                 key = Signal(signed(FP16.bits), name=f"key_{e}")
-                m.d.comb += key.eq(_key(self.x.p.word[e], nan_key=_LOWEST_KEY))
+                m.d.comb += key.eq(_key(words[e], nan_key=_LOWEST_KEY))
                 m.d.sync += flags.eq(Cat(key > bound for bound in current))
             if config.tag_bits:
                 m.d.sync += above_tag.eq(self.x.p.tag)
         o = Signal(config.o_layout, reset_less=True)
         m.d.comb += self.o.p.eq(o)
         with m.If(moves[1]):
-            m.d.sync += [held[1].eq(held[0]), o.last.eq(above_last), o.fault.eq(above_fault)]
-            for e, flags in enumerate(above):
-                m.d.sync += o.index[e].eq(Mux(above_fault, 0, sum(flags)))
+            m.d.sync += [
+                held[1].eq(held[0] & above_ends), o.last.eq(above_last), o.fault.eq(above_fault),
+            ]  # fmt: skip
+            for n in range(config.parts):
+                with m.If(above_part == n) if has_parts else contextlib.nullcontext():
+                    m.d.sync += [
+                        o.index[n * compared + e].eq(Mux(above_fault, 0, sum(flags)))
+                        for e, flags in enumerate(above)
+                    ]
             if config.tag_bits:
                 m.d.sync += o.tag.eq(above_tag)
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 from amaranth import Array, Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config, bounded, choice
+from golden.config import Config, bounded, choice, power_of_two
 from golden.fp16.format import FP16
 from golden.index import timing
 from golden.index.format import INT_BITS, TABLE_ROW
@@ -24,7 +24,7 @@ class IndexTableConfig(Config):
     integer_bits: int = choice(
         8, (0, *INT_BITS), "bits of an unsigned integer in an entry; 0: no integers"
     )
-    width: int = choice(8, (4, 8, 16), "look-ups per cycle")
+    width: int = power_of_two(8, 1, 16, "look-ups per cycle")
 
     @property
     def i_layout(self) -> data.StructLayout:

@@ -36,6 +36,7 @@ from hdl.kllm.lane.array import KllmLaneArray, KllmLaneArrayConfig
 from hdl.kllm.lane.config import KllmPeLaneConfig
 from hdl.kllm.matmul.config import KllmMatmulConfig
 from hdl.kllm.matmul.engine import KllmMatmul
+from hdl.kllm.outliers.orizuru import KllmOrizuruConfig
 from hdl.kllm.quantize.quantizer import KllmQuantizer, KllmQuantizerConfig
 from hdl.kllm.slots.choices import KllmChoices, KllmChoicesConfig
 from hdl.kllm.slots.load import KllmLoad, KllmLoadConfig
@@ -67,6 +68,7 @@ class KllmLaneBuild(Shape):
     weight_buffer_beats: int = 8  # depth of the weight buffer, 3..1024
     coding: str = "gates"  # gates, or sums that simulate faster; select alone has both
     packet_words: int = 1  # words of a codebook packet per cycle, 1 or 16; flipflop: 1
+    outlier_parts: int = power_of_two(1, 1, ROW_ELEMENTS, "cycles of an outlier")
 
     def __post_init__(self) -> None:
         KllmPeLaneConfig(
@@ -76,6 +78,18 @@ class KllmLaneBuild(Shape):
             coding=self.coding,
             packet_words=self.packet_words,
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KllmQuantizerBuild(Shape):
+    """The choices by which the quantizer is built; programs see nothing of them."""
+
+    orizuru: str = choice(
+        KllmOrizuruConfig.architecture, ("parallel", "shared"), "of the two trees"
+    )
+    integer_lanes: int = power_of_two(4, 1, ROW_ELEMENTS, "dividers of QUANTIZE_INTEGER")
+    threshold_multipliers: int = bounded(5, 1, 5, "thresholds scaled per cycle, at most")
+    clustering_parts: int = power_of_two(1, 1, ROW_ELEMENTS, "cycles of a row in the clustering")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,11 +124,12 @@ class KllmAcceleratorConfig(Config):
 
     machine: MachineConfig = nested(MachineConfig, "programs see this")
     build: KllmLaneBuild = nested(KllmLaneBuild, "of every lane")
+    quantizer: KllmQuantizerBuild = nested(KllmQuantizerBuild, "of the unit QUANTIZE")
     cache: KllmCacheBuild = nested(KllmCacheBuild, "of the unit CACHE; without a batch: unused")
     address_bits: int = bounded(
         40, 32, 64, "bits of a byte address, 33 and those of a port's bytes at least"
     )
-    width: int = choice(8, (4, 8, 16), "elements per cycle of the functional unit")
+    width: int = power_of_two(8, 1, 16, "elements per cycle of the functional unit")
     functions: int = choice(1, FUNCTIONS, "elements per cycle of FUNCTION")
     banks: int = choice(1, (1, 2, 4), "of the vector memory, each a read and a write per cycle")
     queue: int = bounded(4, 3, 64, "commands waiting for each unit")
@@ -161,6 +176,7 @@ class KllmAcceleratorConfig(Config):
             weight_buffer_beats=self.build.weight_buffer_beats,
             coding=self.build.coding,
             packet_words=self.build.packet_words,
+            outlier_parts=self.build.outlier_parts,
         )
 
     @property
@@ -209,7 +225,14 @@ class KllmAcceleratorConfig(Config):
 
     @property
     def quantizer_config(self) -> KllmQuantizerConfig:
-        return KllmQuantizerConfig(vectors=self.machine.vectors, slot=self.machine.slot)
+        return KllmQuantizerConfig(
+            vectors=self.machine.vectors,
+            slot=self.machine.slot,
+            orizuru=self.quantizer.orizuru,
+            integer_lanes=self.quantizer.integer_lanes,
+            threshold_multipliers=self.quantizer.threshold_multipliers,
+            clustering_parts=self.quantizer.clustering_parts,
+        )
 
     @property
     def functional_config(self) -> KllmFunctionalUnitConfig:

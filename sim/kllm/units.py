@@ -92,11 +92,13 @@ class Units(Config):
         "select", ("select", "flipflop"), "of a lane; flipflop has the paper's bins"
     )
     macs: int = power_of_two(32, 1, 256, "of a reducer; flipflop alone has one")
-    function_width: int = choice(8, (4, 8, 16), "elements per cycle")
+    function_width: int = power_of_two(8, 1, 16, "elements per cycle")
     functions: int = choice(1, (1, 2, 4, 8), "elements per cycle of FUNCTION")
     function_stages: int = bounded(2, 1, 8, "registers of an operator")
     integer_lanes: int = power_of_two(4, 1, ROW_ELEMENTS, "dividers")
     threshold_multipliers: int = bounded(5, 1, 15, "thresholds scaled per cycle")
+    clustering_parts: int = power_of_two(1, 1, ROW_ELEMENTS, "cycles of a row in the clustering")
+    outlier_parts: int = power_of_two(1, 1, ROW_ELEMENTS, "cycles of an outlier in a lane")
     queue: int = bounded(4, 3, 64, "commands that wait for each unit")
     packet_words: int = choice(1, (1, ROW_ELEMENTS), "words of LANE_CODEBOOK per cycle")
     ahead: bool = flag(False, "QUANTIZE and FUNCTION begin with the rows that they wait for")
@@ -123,6 +125,7 @@ class Units(Config):
             words=words,
             integer_words=integer_words,
             digits=digits,
+            outlier_parts=self.outlier_parts,
         )
 
     def quantizer(self, machine: MachineConfig) -> QuantizerCycles:
@@ -143,6 +146,7 @@ class Units(Config):
             ),
             parts=ROW_ELEMENTS // self.integer_lanes,
             scale=16,
+            row=self.clustering_parts,
         )
 
     def cache(self, machine: MachineConfig) -> CacheCycles:
@@ -408,13 +412,15 @@ class CommandCycles:
     def steps(self, o: Operands) -> float:
         """Cycles in which a job's beats enter a lane.
 
-        An outlier that is not the first of its beat takes one more. ``o["outliers"]``: of a token.
+        An outlier takes ``outlier_parts``, and one that is not the first of its beat one more.
+        ``o["outliers"]``: of a token.
         """
-        length = o["length"]
+        length, parts = o["length"], self.units.outlier_parts
         beats = -(-length // self.machine.elements)
         if o["mode"] == MatmulMode.DIRECT:
-            return length
-        return beats + crowded(o.get("outliers", 0), beats)
+            return length * parts
+        outliers = o.get("outliers", 0)
+        return beats + crowded(outliers, beats) + (parts - 1) * outliers
 
     def _job_cycles(self, mode: int, steps: float) -> tuple[float, float]:
         """The cycles of one job, and of each further one; between whole steps a mean."""

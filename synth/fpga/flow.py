@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hdl.back.verilog import Design
+from hdl.target import BLOCK_BITS, current
 from synth.fpga.devices import CELLS, Device
 from synth.fpga.harness import BLOCK, TOP, harness
 from synth.fpga.tools import FpgaError, run_tool, run_yosys
@@ -24,6 +25,11 @@ MAPPED = {
     "LUT4": "LUT", "CCU2C": "carry", "TRELLIS_FF": "FF", "DP16KD": "block RAM",
     "MULT18X18D": "DSP", "TRELLIS_DPR16X4": "LUT RAM",
 }  # fmt: skip
+# Memory1R1W as Verilog: its module, and the last bit and word of its memory.
+_RAM = re.compile(
+    r"^module (memory1_?r1_?w\w*)\((?:(?!^endmodule).)*?^  reg \[(\d+):0\] words \[(\d+):0\];",
+    re.MULTILINE | re.DOTALL,
+)
 # LUTs of a slice that a cell takes: a carry has two, a LUT RAM four and its write port two.
 _COMB = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6}
 
@@ -104,7 +110,8 @@ def synthesize(design: Design, folder: Path) -> Mapped:
     (folder / "block.v").write_text(design.verilog)
     (folder / "harness.v").write_text(harness(design.description))
     ran = run_yosys(
-        f"read_verilog block.v harness.v\nsynth_ecp5 -top {TOP} -json design.json\n",
+        f"read_verilog block.v harness.v\n{block_rams(design.verilog)}"
+        f"synth_ecp5 -top {TOP} -json design.json\n",
         folder, "synthesis",
     )  # fmt: skip
     made = json.loads((folder / "design.json").read_text())["modules"][TOP]["cells"]
@@ -114,6 +121,20 @@ def synthesize(design: Design, folder: Path) -> Mapped:
         units[unit_of(name)] += _COMB.get(each["type"], 0)
     found = {name: cells[cell] for cell, name in MAPPED.items()}
     return Mapped(found, dict(units.most_common(12)), ran.seconds, ran.megabytes)
+
+
+def block_rams(verilog: str) -> str:
+    """Commands of Yosys: of target fpga, RAMs of BLOCK_BITS and more are block RAM.
+
+    Yosys would make shallow ones of LUTs, and leave most of the device's block RAM without use.
+    """
+    if current() != "fpga":
+        return ""
+    names = []
+    for module, width, depth in _RAM.findall(verilog):
+        if (int(width) + 1) * (int(depth) + 1) >= BLOCK_BITS:
+            names.append(module)
+    return "".join(f'setattr -set ram_style "block" {name}/m:words\n' for name in names)
 
 
 def unit_of(cell: str) -> str:

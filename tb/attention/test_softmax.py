@@ -22,6 +22,8 @@ from hdl.attention.softmax import AttentionSoftmax, AttentionSoftmaxConfig
 from tb.simulate.run import simulate
 
 CONFIGS = {
+    "width_1": AttentionSoftmaxConfig(width=1, elements=99),
+    "width_2": AttentionSoftmaxConfig(width=2, elements=102),
     "width_4": AttentionSoftmaxConfig(width=4, elements=100),
     "width_8": AttentionSoftmaxConfig(elements=264),
     "width_16": AttentionSoftmaxConfig(width=16, elements=512),

@@ -26,15 +26,17 @@ class Tokens(Contract):
         await bench.run({"midpoints": self.midpoints}, {}, p_idle=p_idle)
 
     def check_timing(self, flow, packets=None) -> None:
-        """A beat per cycle, or a token per ``scaling_cycles`` where tokens are shorter."""
+        """A beat per ``parts``, or a token per ``scaling_cycles`` where tokens are shorter."""
         timing = block_timing()
-        expected, complete, free = [], timing.delay("from a scale to its first beat of x"), 0
+        parts = config.parts
+        expected, free = [], 0
+        complete = timing.delay("from a scale to its first beat of x") - parts + 1
         for n, count in enumerate(self.beats[:packets]):
             # collected one token per ``scaling_cycles``, or as soon as the other set is handed over
             complete = complete if n == 0 else max(complete + config.scaling_cycles, free)
             first = max(complete, free)
-            expected += range(first, first + count)
-            free = first + count
+            free = first + parts * count
+            expected += range(first + parts - 1, free, parts)
             complete = first
         assert flow.cycles["x"] == expected
         assert flow.cycles["o"] == [cycle + timing.latency for cycle in expected]

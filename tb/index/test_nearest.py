@@ -10,7 +10,8 @@ Shown to fail:
 - a scale taken in mid-packet;
 - a packet of any length taken as valid;
 - indices that a fault does not silence;
-- with several multipliers: a ring that turns by one, unused words taken as thresholds.
+- with several multipliers: a ring that turns by one, unused words taken as thresholds;
+- with several parts: an index written while its row waits, a part that a pause repeats.
 """
 
 import numpy as np
@@ -27,6 +28,8 @@ CONFIGS = {
     "five_products": IndexNearestConfig(multipliers=5, elements=3),
     "unused_words": IndexNearestConfig(multipliers=4, elements=2),
     "three_products": IndexNearestConfig(bits_a=3, multipliers=3, elements=2),
+    "four_parts": IndexNearestConfig(tag_bits=5, multipliers=5, parts=4),
+    "an_element_a_cycle": IndexNearestConfig(bits_a=2, elements=6, parts=6),
 }
 
 
@@ -56,6 +59,8 @@ def test_vectors_have_ties_and_every_index():
     [
         ({"multipliers": 0}, "multipliers must be 1..5, not 0"),
         ({"bits_a": 2, "multipliers": 2}, "multipliers must be 1..1, not 2"),
+        ({"parts": 3}, "parts must be a divisor of elements = 16, not 3"),
+        ({"elements": 4, "parts": 5}, "parts must be 1..4, not 5"),
     ],
 )
 def test_rejects(wrong, message):

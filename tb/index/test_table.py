@@ -18,6 +18,8 @@ from tb.simulate.run import simulate
 
 CONFIGS = {
     "width_8": IndexTableConfig(),
+    "width_1": IndexTableConfig(width=1),
+    "width_2": IndexTableConfig(bits_a=3, width=2),
     "width_4": IndexTableConfig(bits_a=3, width=4),
     "width_16": IndexTableConfig(bits_a=2, integer_bits=0, width=16),
 }

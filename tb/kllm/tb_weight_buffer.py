@@ -30,7 +30,7 @@ class Jobs(Contract):
         handed, given = tokens * beats, tokens * config.columns
         if tokens == 1 or 2 * beats <= config.buffer_beats:
             # Every stage at one per cycle: the busiest sets the pace.
-            pace = max(handed, given, beats + 1)
+            pace = max(handed, given, beats + config.scale_beats)
             assert took <= groups * pace + config.columns, (took, groups, pace)
         else:
             # A group as long as the buffer comes in while the last replay makes room.

@@ -171,8 +171,9 @@ async def full_rate(dut):
         measured.append((bound, took))
         assert bound <= took
         # What does not overlap: the first group's way in, the last one's way out.
-        way_in = -(-(beats + 1) * config.slots // config.ports.ports)
-        ends = max(way_in, beats + 1) + tokens * config.lane.columns + 12
+        gathered = beats + config.buffer_config.scale_beats
+        way_in = -(-gathered * config.slots // config.ports.ports)
+        ends = max(way_in, gathered) + tokens * config.lane.columns + 12
         assert took <= bound + ends + (groups if tokens > 1 else 0), (took, bound, ends)
     Path(os.environ["TB_DIR"], "rates.json").write_text(json.dumps(measured))
 

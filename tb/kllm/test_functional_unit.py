@@ -55,12 +55,15 @@ CONFIGS = {
         vectors=VECTORS, width=16, softmax_elements=592,
         slot=SlotShape(slots=12, elements=600, outliers_max=600, bits_a=2, integer_bits=0),
     ),
+}
+CONFIGS |= {
+    f"width_{width}": dataclasses.replace(CONFIGS["width_4"], width=width) for width in (1, 2)
 }  # fmt: skip
 CONFIGS |= {
     f"width_{width}_functions_{functions}": dataclasses.replace(
         CONFIGS[f"width_{width}"], functions=functions
     )
-    for width, functions in ((4, 2), (4, 8), (8, 8), (16, 8))
+    for width, functions in ((1, 2), (4, 2), (4, 8), (8, 8), (16, 8))
 }
 CONFIGS["extra"] = dataclasses.replace(
     CONFIGS["width_8"],
@@ -532,7 +535,7 @@ def machine_params(config, seed):
     }
 
 
-@pytest.mark.telling("width_4", "width_4_functions_8", "width_16", "front", "extra")
+@pytest.mark.telling("width_1", "width_4", "width_4_functions_8", "width_16", "front", "extra")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_functional_unit(name, seed):
     config = CONFIGS[name]

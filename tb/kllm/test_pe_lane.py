@@ -25,7 +25,7 @@ from golden.kllm.vectors.jobs import (
     weight_codebook,
 )
 from golden.kllm.vectors.pe_lane import lane_vectors
-from hdl.kllm.lane.config import KllmPeLaneConfig
+from hdl.kllm.lane.config import SERIAL, KllmPeLaneConfig
 from hdl.kllm.lane.engine import KllmPeLane
 from tb.simulate.run import simulate
 
@@ -59,6 +59,11 @@ CONFIGS = {
     ),
     "antisymmetric_rounded": dataclasses.replace(SMALL, counter="select", antisymmetric=True),
     "fixed12": dataclasses.replace(SMALL, counter="select", product="fixed12"),
+    "serial": SERIAL,
+    "serial_wide": KllmPeLaneConfig(
+        elements=4, columns=16, k_max=300, integer_bits=4, product="fixed12", outliers_max=40,
+        weight_buffer_beats=3, outlier_parts=4,
+    ),
     "fixed16_one_column_no_integer": dataclasses.replace(
         SMALL, columns=1, elements=1, integer_bits=0, k_max=20, counter="select", product="fixed16"
     ),

@@ -60,6 +60,12 @@ CONFIGS = {
     ),
     "default": KllmQuantizerConfig(),
 }  # fmt: skip
+CONFIGS |= {
+    f"{name}_in_{parts}_parts": dataclasses.replace(
+        CONFIGS[name], clustering_parts=parts, integer_lanes=1, threshold_multipliers=1
+    )
+    for name, parts in (("small", 16), ("parallel", 4))
+}
 
 
 def random_codebook(rng, entries) -> np.ndarray:

@@ -26,7 +26,7 @@ from hdl.kllm.function.job import result_walk_layout
 from hdl.kllm.function.result_rows import KllmResultRows, KllmResultRowsConfig
 from tb.simulate.run import simulate
 
-CONFIGS = {f"width_{width}": KllmResultRowsConfig(width=width) for width in (4, 8, 16)}
+CONFIGS = {f"width_{width}": KllmResultRowsConfig(width=width) for width in (1, 2, 4, 8, 16)}
 CONFIGS |= {
     f"width_{width}_functions_{functions}": KllmResultRowsConfig(width=width, functions=functions)
     for width, functions in ((4, 8), (8, 2), (16, 4))

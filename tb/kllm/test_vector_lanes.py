@@ -24,7 +24,7 @@ from golden.words import pack, unpack_ints
 from hdl.kllm.function.vector_lanes import BINARIES, KllmVectorLanes, KllmVectorLanesConfig
 from tb.simulate.run import simulate
 
-CONFIGS = {f"width_{width}": KllmVectorLanesConfig(width=width) for width in (4, 8, 16)}
+CONFIGS = {f"width_{width}": KllmVectorLanesConfig(width=width) for width in (1, 2, 4, 8, 16)}
 CONFIGS |= {
     f"width_{width}_functions_{functions}": KllmVectorLanesConfig(width=width, functions=functions)
     for width, functions in ((4, 8), (8, 2), (16, 4))

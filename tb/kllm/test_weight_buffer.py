@@ -97,7 +97,9 @@ def buffer_words(config, jobs, rng):
         words["job"].append(join((job.beats, config.length_bits), (job.groups, 16)))
         for group in range(job.groups):
             scales = join(*((word, 16) for word in scale[group]))
-            for beat in (*beats[group], scales):
+            wide = config.lane_words * config.port_bits
+            ends = [scales >> n * wide & (1 << wide) - 1 for n in range(config.scale_beats)]
+            for beat in (*beats[group], *ends):
                 for k in range(config.lane_words):
                     word = beat >> k * config.port_bits & port_mask
                     words[f"word_{k}"].append(word)

@@ -48,6 +48,10 @@ CONFIGS = {
         lane=LaneShape(lanes=3, columns=2, elements=2, bits_b=3),
         ports=PortShape(ports=3, bits=32), buffer_beats=5, length_bits=5,
     ),
+    "four_scale_beats": KllmWeightSupplyConfig(
+        lane=LaneShape(lanes=1, columns=16, elements=1, bits_b=4),
+        ports=PortShape(ports=1, bits=64), buffer_beats=40, length_bits=6,
+    ),
     "one_port": KllmWeightSupplyConfig(
         lane=LaneShape(lanes=2, columns=2, elements=3, bits_b=4),
         ports=PortShape(ports=1, bits=8), buffer_beats=4, length_bits=5,
@@ -110,7 +114,7 @@ def jobs_of_many_groups(config):
     ]
 
 
-@pytest.mark.telling("small", "more_ports", "equal", "come")
+@pytest.mark.telling("small", "more_ports", "equal", "come", "four_scale_beats")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_weight_supply(name, seed):
     config = CONFIGS[name]

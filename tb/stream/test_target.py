@@ -10,10 +10,13 @@ from hdl.target import built_for, queue_storage
 from tb.faults.mutate import collect
 from tb.simulate.run import emitted, simulate
 
-BLOCKS = ("kllm_weight_supply", "oaken_quant_engine")
+BLOCKS = (
+    "kllm_weight_supply", "oaken_quant_engine", "attention_softmax", "kllm_norm_stats",
+    "kllm_functional_unit",
+)  # fmt: skip
 
 
-@pytest.mark.telling("kllm_weight_supply")
+@pytest.mark.telling("kllm_weight_supply", "attention_softmax", "kllm_norm_stats")
 @pytest.mark.parametrize("name", BLOCKS)
 def test_benches_pass_for_an_fpga(name, seed):
     recording = collect(name, seed)[0]

@@ -26,6 +26,8 @@ SHAPES = {  # lanes, columns, elements, bits_b, ports, port_bits
     "one_port": (3, 2, 3, 2, 1, 8),
     "far_more_ports": (1, 2, 2, 4, 7, 64),
     "table1": (16, 32, 16, 4, 24, 1024),
+    "four_scale_beats": (1, 16, 1, 4, 1, 64),
+    "scales_end_in_a_word": (2, 5, 1, 3, 3, 8),
 }
 
 
@@ -39,7 +41,8 @@ def test_every_weight_stands_where_the_layout_says(name):
     rng = np.random.default_rng(1)
     length, outputs = 2 * elements + 1, lanes * columns + 1
     index, scale = weights(rng, length, outputs, bits_b)
-    image = weight_image(index, scale, WeightLayout(*SHAPES[name]))
+    layout = WeightLayout(*SHAPES[name])
+    image = weight_image(index, scale, layout)
     count, lane_words = (
         beats(length, elements),
         weight_lane_words(columns, elements, bits_b, port_bits),
@@ -49,6 +52,8 @@ def test_every_weight_stands_where_the_layout_says(name):
 
     def bits(array_beat, lane, lowest, width):
         word = 0
+        beats_before, lowest = divmod(lowest, lane_words * port_bits)
+        array_beat += beats_before
         for bit in range(width):
             slot = lane * lane_words + (lowest + bit) // port_bits
             port, place = weight_word_place(array_beat, slot, slots, ports)
@@ -59,12 +64,12 @@ def test_every_weight_stands_where_the_layout_says(name):
         group, lane = divmod(n // columns, lanes)
         for k in range(length):
             lowest = weight_bit(n % columns, k % elements, elements, bits_b)
-            beat = group * (count + 1) + k // elements
+            beat = group * (count + layout.scale_beats) + k // elements
             assert bits(beat, lane, lowest, bits_b) == index[k, n]
-        beat = group * (count + 1) + count
+        beat = group * (count + layout.scale_beats) + count
         assert bits(beat, lane, 16 * (n % columns), 16) == scale[n]
     # Nothing else is set, and every port holds the words that it should.
-    array_beats = groups(outputs, lanes * columns) * (count + 1)
+    array_beats = groups(outputs, lanes * columns) * (count + layout.scale_beats)
     for port, words in enumerate(image):
         assert len(words) * 8 == port_bits * weight_port_words(array_beats, slots, ports, port)
     index_bits = sum(int(i).bit_count() for i in index.flat)

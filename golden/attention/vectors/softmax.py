@@ -49,7 +49,8 @@ def row_vectors(config, rng) -> tuple[dict, list[int]]:
         return [config.beat_layout.const({"word": beat}).as_bits() for beat in row.tolist()]
 
     for k in range(ROWS):
-        length = (1, most, width, width - 1, width + 1)[k] if k < 5 else rng.integers(1, most + 1)
+        named = (1, most, width, max(width - 1, 1), width + 1)
+        length = named[k] if k < 5 else rng.integers(1, most + 1)
         beats = int(min(-(-length // width) + rng.integers(0, 3), most // width))
         x = scores(rng, k % 12, int(length))
         part = partial(torch.tensor(x))

@@ -221,7 +221,11 @@ def lane_vectors(config, seed):
         lambda r, c: [random_job(r, c, direct, outliers=direct) for _ in range(jobs)],
         in_turn=False,
     )
-    bound = (jobs - 1) * max(direct, config.columns) + direct + config.columns
+    enters = direct * config.outlier_parts
+    further = max(enters, config.columns)
+    if config.outlier_parts > 1:
+        further = enters + config.columns + 1
+    bound = (jobs - 1) * further + enters + config.columns
     params["rates"]["rate_direct"] = (bound, 16 + jobs)
     for name, count, made in cycle_jobs(rng, config):
         fields = cycle_fields(config, made, count)
@@ -255,8 +259,17 @@ def cycle_fields(config, job, jobs: int) -> dict:
     length, outliers = len(job.values), np.flatnonzero(job.outlier)
     direct = MatmulMode.DIRECT if len(outliers) == length else MatmulMode.KMEANS
     return {
-        "steps": lane_steps(length, config.elements, outliers.tolist()),
+        "steps": lane_steps(
+            length, config.elements, outliers.tolist(), config.outlier_parts
+        ),
         "outputs": len(job.s_b),
         "mode": MatmulMode.INTEGER if job.integer else direct,
+        "before": _steps_before(config, outliers.tolist()),
+        "ends": bool(job.outlier[(length - 1) // config.elements * config.elements :].any()),
         "jobs": jobs,
     }
+
+
+def _steps_before(config, outliers: list[int]) -> int | None:
+    """The steps of the beats before the first outlier."""
+    return outliers[0] // config.elements if outliers else None

@@ -15,10 +15,11 @@ from hdl.block import Block, FieldOf, Tier
 from hdl.children import add
 from hdl.fp16.compare import is_special
 from hdl.fp16.convert import convert
-from hdl.fp16.divide import FpDivide, FpDivideConfig
+from hdl.fp16.divide import FpDivide, FpDivideConfig, FpDivideInTurn
 from hdl.fp16.fma import FpFma, FpFmaConfig
 from hdl.fp16.from_fixed import FixedToFloat, FixedToFloatConfig
-from hdl.fp16.rsqrt import FpRsqrt, FpRsqrtConfig
+from hdl.fp16.in_turn import one_at_a_time
+from hdl.fp16.rsqrt import FpRsqrt, FpRsqrtConfig, FpRsqrtInTurn
 from hdl.kllm.function.norm_sums import NORM_SUMS, norm_token_layout
 from hdl.ports import In, Out, Payload
 
@@ -204,8 +205,13 @@ class _Units:
 def _units(m: Module, config: KllmNormFinishConfig, length, mean_sq) -> _Units:
     """The divisor is ``length``, the root's operand ``mean_sq``."""
     fuse = FpFma(FpFmaConfig(a=FP32, b=FP32, c=FP32, o=FP32, stages=config.fma_stages))
-    divide = FpDivide(FpDivideConfig(a=FP32, b=FP32, o=FP32, stages=config.divide_stages))
-    root = FpRsqrt(FpRsqrtConfig(a=FP32, o=FP32, stages=config.rsqrt_stages))
+    divide = one_at_a_time(
+        FpDivideConfig(a=FP32, b=FP32, o=FP32, stages=config.divide_stages), FpDivide,
+        FpDivideInTurn,
+    )  # fmt: skip
+    root = one_at_a_time(
+        FpRsqrtConfig(a=FP32, o=FP32, stages=config.rsqrt_stages), FpRsqrt, FpRsqrtInTurn
+    )
     units = {
         "fuse": add(m, "fuse", fuse),
         "divide": add(m, "divide", divide),

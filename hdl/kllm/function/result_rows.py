@@ -5,7 +5,7 @@ import dataclasses
 from amaranth import Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 
-from golden.config import Config, choice
+from golden.config import Config, choice, power_of_two
 from golden.fp16.format import FP16
 from golden.kllm.isa import ROW_ELEMENTS
 from golden.kllm.timing import result_rows
@@ -21,7 +21,7 @@ from hdl.ports import In, Out, Payload
 class KllmResultRowsConfig(Config):
     """Words per beat."""
 
-    width: int = choice(8, (4, 8, 16), "words per beat of i")
+    width: int = power_of_two(8, 1, 16, "words per beat of i")
     functions: int = choice(1, FUNCTIONS, "words per transfer of element")
 
 

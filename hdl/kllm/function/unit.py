@@ -8,7 +8,7 @@ from amaranth import Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import stream
 
-from golden.config import Config, bounded, choice, flag, nested
+from golden.config import Config, bounded, choice, flag, nested, power_of_two
 from golden.fp16.format import FP16
 from golden.index.format import K_MAX
 from golden.kllm.config import FunctionShape, SlotShape, VectorShape
@@ -51,7 +51,7 @@ class KllmFunctionalUnitConfig(Config):
 
     vectors: VectorShape = nested(VectorShape, "the vector memory")
     slot: SlotShape = nested(SlotShape, "the slots")
-    width: int = choice(8, (4, 8, 16), "elements per cycle")
+    width: int = power_of_two(8, 1, 16, "elements per cycle")
     functions: int = choice(1, FUNCTIONS, "elements per cycle of FUNCTION")
     softmax_elements: int = bounded(4096, ROW_ELEMENTS, K_MAX, "longest row of SOFTMAX")
     front: bool = flag(False, "the unit tells which rows of a command are still to come")

@@ -6,7 +6,7 @@ from amaranth import Array, Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream
 
-from golden.config import Config, choice, flag
+from golden.config import Config, choice, flag, power_of_two
 from golden.fp16.format import FP16, FP32
 from golden.kllm.format import Operation
 from golden.kllm.isa import ROW_ELEMENTS
@@ -33,7 +33,7 @@ BINARIES = (Operation.SUM, Operation.PRODUCT, Operation.MINIMUM, Operation.MAXIM
 class KllmVectorLanesConfig(Config):
     """Number of lanes."""
 
-    width: int = choice(8, (4, 8, 16), "elements per cycle")
+    width: int = power_of_two(8, 1, 16, "elements per cycle")
     functions: int = choice(1, FUNCTIONS, "elements per transfer of element")
     bounds: bool = flag(False, "MINIMUM and MAXIMUM")
 

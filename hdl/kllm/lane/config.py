@@ -57,6 +57,7 @@ class KllmPeLaneConfig(Config):
     macs: int = power_of_two(32, 1, 256, "MACs of the reducer; select: unused")
     outliers_max: int = bounded(127, 1, 16383, "most outliers of a token")
     weight_buffer_beats: int = bounded(8, 3, 1024, "depth of the weight buffer")
+    outlier_parts: int = 1  # cycles of an outlier, a divisor of columns
     packet_words: int = choice(
         1, PACKET_WORDS, "words of a codebook packet per cycle; flipflop: 1"
     )
@@ -68,6 +69,9 @@ class KllmPeLaneConfig(Config):
             self._check_choice("packet_words", (1,))
             if self.antisymmetric:
                 self._refuse("antisymmetric", "False")
+        self._check_range("outlier_parts", 1, self.columns)
+        if self.columns % self.outlier_parts:
+            self._refuse("outlier_parts", f"a divisor of columns = {self.columns}")
         # Rows of a packet hold products, or centroids, but not both.
         if (1 << self.bits_a + self.bits_b - self.antisymmetric) % self.packet_words:
             self._check_choice("packet_words", (1,))
@@ -108,8 +112,9 @@ class KllmPeLaneConfig(Config):
     @property
     def outlier_config(self) -> KllmOutlierConfig:
         return KllmOutlierConfig(
-            bits_b=self.bits_b, columns=self.columns, outliers_max=self.outliers_max
-        )
+            bits_b=self.bits_b, columns=self.columns, outliers_max=self.outliers_max,
+            parts=self.outlier_parts,
+        )  # fmt: skip
 
     @property
     def scaler_config(self) -> KllmScalerConfig:
@@ -158,6 +163,7 @@ class KllmPeLaneConfig(Config):
                 words=1,
                 integer_words=1 if self.integer_bits else 0,
                 digits=self.select_config.digits,
+                outlier_parts=self.outlier_parts,
             )
         counter = self.counter_config
         return LaneTiming(
@@ -174,6 +180,10 @@ class KllmPeLaneConfig(Config):
         modes = [("of a direct product", MatmulMode.DIRECT)]
         if shape.integer_words:
             modes.append(("of integers", MatmulMode.INTEGER))
+        ends = []
+        if self.outlier_parts > 1:
+            after_one = lane_latency(shape, MatmulMode.KMEANS, ends=True)
+            ends.append(("with an outlier in its last beat", after_one))
         return Timing(
             latency=lane_latency(shape, MatmulMode.KMEANS),
             start="a job's last a",
@@ -181,6 +191,7 @@ class KllmPeLaneConfig(Config):
             unit="beat",
             delays=(
                 *((what, lane_latency(shape, mode)) for what, mode in modes),
+                *ends,
                 ("from a column's y to the next", shape.gap(MatmulMode.KMEANS)),
                 ("from a job's last y to its status", 1),
             ),
@@ -378,11 +389,17 @@ SMALL = KllmPeLaneConfig(
     bits_a=2, bits_b=3, elements=4, columns=3, k_max=100, integer_bits=4, macs=8, outliers_max=9,
     weight_buffer_beats=4,
 )  # fmt: skip
+# Of few gates: an element a beat, and a multiplier for several columns of outliers.
+SERIAL = KllmPeLaneConfig(
+    elements=1, columns=6, k_max=100, integer_bits=4, product="fixed12", outliers_max=9,
+    weight_buffer_beats=4, outlier_parts=3,
+)  # fmt: skip
 # Sizes of Table I. The paper's lane counts in flip-flops.
 SELECTING = {
     "table1": KllmPeLaneConfig(),
     "table1_w4a3": KllmPeLaneConfig(bits_a=3),
     "small": SMALL,
+    "serial": SERIAL,
 }
 COUNTING = {
     "table1_flipflop": KllmPeLaneConfig(counter="flipflop"),

@@ -6,10 +6,12 @@ from amaranth import Array, Module
 from amaranth.lib import stream
 
 from golden.fp16.format import FP16
+from golden.timing import Timing
 from hdl.block import Block, Tier
 from hdl.children import add
-from hdl.kllm.lane.config import SMALL, KllmPeLaneConfig
+from hdl.kllm.lane.config import SERIAL, SMALL, KllmPeLaneConfig
 from hdl.kllm.outliers.outlier import KllmOutlier
+from hdl.kllm.outliers.outlier_in_turn import KllmOutlierInTurn
 from hdl.ports import In, Out
 from hdl.stream.link import link
 
@@ -22,16 +24,24 @@ class KllmLaneSparse(Block):
     ``last`` and at most ``outliers_max`` present words (not checked). The parent changes
     ``codebook_b`` only while no packet is inside.
 
-    One word per cycle; latency 3 cycles from the word with ``last`` to the sum of column 0. The
-    sums leave one column per cycle, ``last`` on the final one. Adding up the next packet overlaps
-    that. ``i.ready`` depends combinationally on ``o.ready``.
+    The sums leave one column per cycle, ``last`` on the final one.
+
+        =================  ========================  ==========================
+        ``outlier_parts``  1                         more
+        =================  ========================  ==========================
+        a present word     1 cycle                   ``outlier_parts`` cycles
+        last to column 0   3 cycles                  2 cycles
+        the next packet    overlaps the sums         follows the last sum
+        ``i.ready``        depends on ``o.ready``    depends on ``i.p.present``
+        =================  ========================  ==========================
+
     Source: KLLM, section III-D. Golden: golden.kllm.blocks.sparse_sums.
     """
 
     tier = Tier.PART
     golden = "golden.kllm.blocks:sparse_sums"
     default = KllmPeLaneConfig()
-    configs: ClassVar = {"table1": KllmPeLaneConfig(), "small": SMALL}
+    configs: ClassVar = {"table1": KllmPeLaneConfig(), "small": SMALL, "serial": SERIAL}
 
     def __init__(self, config: KllmPeLaneConfig):
         super().__init__(
@@ -53,11 +63,15 @@ class KllmLaneSparse(Block):
             },
         )
 
-    timing = KllmOutlier.timing
+    @property
+    def timing(self) -> Timing:
+        path = KllmOutlier if self.config.outlier_parts == 1 else KllmOutlierInTurn
+        return path.timing
 
     def elaborate(self, platform) -> Module:
         m, config = Module(), self.config
-        outliers = add(m, "outlier", KllmOutlier(config.outlier_config))
+        path = KllmOutlier if config.outlier_parts == 1 else KllmOutlierInTurn
+        outliers = add(m, "outlier", path(config.outlier_config))
         m.d.comb += [
             outliers.i.valid.eq(self.i.valid),
             self.i.ready.eq(outliers.i.ready),

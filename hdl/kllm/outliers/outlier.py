@@ -19,8 +19,18 @@ class KllmOutlierConfig(Config):
     """Shape of the sparse path."""
 
     bits_b: int = bounded(4, 2, 4, "bits of a weight index")
-    columns: int = bounded(32, 1, 64, "output columns, each with its own multiplier and sum")
+    columns: int = bounded(32, 1, 64, "output columns")
     outliers_max: int = bounded(127, 1, 16383, "most outliers of a packet")
+    parts: int = 1  # cycles of an outlier: so many columns share a multiplier
+
+    def __post_init__(self) -> None:
+        self._check_range("parts", 1, self.columns)
+        if self.columns % self.parts:
+            self._refuse("parts", f"a divisor of columns = {self.columns}")
+
+    @property
+    def multipliers(self) -> int:
+        return self.columns // self.parts
 
     @property
     def sum_bits(self) -> int:
@@ -54,6 +64,8 @@ class KllmOutlierConfig(Config):
 
 class KllmOutlier(Block):
     """``sum[c] = sum over present words of x * codebook[index[c]]``, exact, for every column c.
+
+    Each column has a multiplier (``parts`` 1); KllmOutlierInTurn has fewer.
 
     x: any finite FP16 word; codebook: FP16 words with |c| <= 1 (others are illegal and not
     checked), stable from a packet's first word in to its last word out. Sums are integers on the
@@ -119,7 +131,7 @@ class KllmOutlier(Block):
         ]
 
         # The outlier, decoded once for all columns.
-        x_sign, x_significand, x_shift = _finite_parts(self.i.p.x)
+        x_sign, x_significand, x_shift = finite_parts(self.i.p.x)
         entries = [centroid_parts(word) for word in self.codebook]
         with m.If(move):
             m.d.sync += [
@@ -169,7 +181,7 @@ class KllmOutlier(Block):
         return m
 
 
-def _finite_parts(word):
+def finite_parts(word):
     """(sign, significand, shift): ``(-1)**sign * significand * 2**shift * 2**-24``."""
     exponent = word[FP16.frac_bits : FP16.frac_bits + FP16.exp_bits]
     is_normal = exponent != 0

@@ -62,6 +62,7 @@ class KllmQuantizerConfig(Config):
     )
     integer_lanes: int = power_of_two(4, 1, ROW_ELEMENTS, "dividers of QUANTIZE_INTEGER")
     threshold_multipliers: int = bounded(5, 1, 5, "thresholds scaled per cycle, at most")
+    clustering_parts: int = power_of_two(1, 1, ROW_ELEMENTS, "cycles of a row in the clustering")
 
     @property
     def centroids(self) -> int:
@@ -96,6 +97,7 @@ class KllmQuantizerConfig(Config):
             elements=ROW_ELEMENTS,
             tag_bits=tag_layout.size,
             multipliers=min(self.threshold_multipliers, multipliers_max(self.slot.bits_a)),
+            parts=self.clustering_parts,
         )
 
     @property
@@ -126,6 +128,7 @@ class KllmQuantizerConfig(Config):
             thresholds=self.centroids - 1,
             scaling=self.clustering_config.scaling_cycles,
             trees=orizuru(levels, self.orizuru),
+            row=self.clustering_parts,
             norms=self.norm_config.timing,
             parts=integers.parts,
             scale=integers.timing.delay("from largest to scale"),
@@ -153,8 +156,8 @@ class KllmQuantizer(Block):
     bounds. QUANTIZE_INTEGER finds the maximum in the first pass. In the second pass it divides by
     the scale. The roundings are those of the blocks that this one joins.
 
-    A row with o outliers takes max(1, o) cycles of the second pass. An integer row takes
-    ``16 / integer_lanes`` cycles. The first pass of a token overlaps the second pass of those
+    A row with o outliers takes max(clustering_parts, o) cycles of the second pass. An integer row
+    takes ``16 / integer_lanes`` cycles. The first pass of a token overlaps the second pass of those
     before it, across commands too. Statistics of a token overlap the next one. A codebook, or a
     change between QUANTIZE and QUANTIZE_INTEGER, waits until the tokens before it are in their
     slots.

@@ -8,7 +8,7 @@ from amaranth.lib import data, stream
 
 from golden.config import Config, bounded
 from golden.fp16.format import FP16, FP32
-from golden.kllm.format import weight_beat_bits, weight_lane_words
+from golden.kllm.format import weight_beat_bits, weight_lane_words, weight_scale_beats
 from golden.timing import Timing
 from hdl.bits import after
 from hdl.block import Block, FieldOf, Tier
@@ -47,6 +47,11 @@ class KllmWeightBufferConfig(Config):
     def lane_words(self) -> int:
         """Port words of a beat."""
         return weight_lane_words(self.columns, self.elements, self.bits_b, self.port_bits)
+
+    @property
+    def scale_beats(self) -> int:
+        """Beats of a group's scales."""
+        return weight_scale_beats(self.columns, self.elements, self.bits_b, self.port_bits)
 
     @property
     def memory(self) -> MemoryConfig:
@@ -94,10 +99,10 @@ class KllmWeightBufferConfig(Config):
 class KllmWeightBuffer(Block):
     """Groups of beats, each sent once per replay, with ``s_b = rne16(scale * rms)``.
 
-    A job is one word of ``job`` and, on each ``word_k``, ``groups * (beats + 1)`` words. A beat is
-    the words of all k, the lowest bits in word_0. The buffer stores ``beats`` weight beats of each
-    group in a RAM of ``buffer_beats``. It stores one beat of ``columns`` scales per group in
-    registers, which have room for those of two groups.
+    A job is one word of ``job`` and, on each ``word_k``, ``groups * (beats + scale_beats)`` words.
+    A beat is the words of all k, the lowest bits in word_0. The buffer stores ``beats`` weight
+    beats of each group in a RAM of ``buffer_beats``. It stores ``scale_beats`` beats, of
+    ``columns`` scales per group, in registers. These have room for the scales of two groups.
 
     A word of ``replay`` gives the current group's ``beats`` beats on ``w`` (``last`` on the final
     one) and ``columns`` words on ``s_b``. These are the scales, or with ``fold`` their product with
@@ -201,6 +206,8 @@ class _Gathered:
     beat: Value
     keep: Signal  # it is weights, and is stored
     keep_scales: Signal  # it is scales, and is stored
+    scale_beat: Signal  # which of the beats of scales
+    is_end: Signal  # the last of them
 
 
 def _gather(m: Module, config, job, words, has_room, scales_have_room) -> _Gathered:
@@ -234,6 +241,8 @@ def _gather(m: Module, config, job, words, has_room, scales_have_room) -> _Gathe
     groups = Signal(GROUP_BITS, reset_less=True)  # that still end
     at = Signal(config.length_bits + 1)
     is_scale = Signal()
+    is_end = Signal()
+    scale_beat = Signal(range(max(config.scale_beats, 2)))
     keep = Signal()
     keep_scales = Signal()
     m.d.comb += [
@@ -242,10 +251,14 @@ def _gather(m: Module, config, job, words, has_room, scales_have_room) -> _Gathe
         take.eq(gathering & Cat(complete).all() & Mux(is_scale, scales_have_room, has_room)),
         keep.eq(take & ~is_scale),
         keep_scales.eq(take & is_scale),
+        is_end.eq(scale_beat == config.scale_beats - 1),
     ]
-    with m.If(take):
-        m.d.sync += at.eq(Mux(is_scale, 0, at + 1))
-        with m.If(is_scale):
+    with m.If(take & ~is_scale):
+        m.d.sync += at.eq(at + 1)
+    with m.If(take & is_scale):
+        m.d.sync += scale_beat.eq(scale_beat + 1)
+        with m.If(is_end):
+            m.d.sync += [at.eq(0), scale_beat.eq(0)]
             m.d.sync += [groups.eq(groups - 1), gathering.eq(groups != 1)]
     with m.Elif(~gathering & job.valid):
         m.d.sync += [
@@ -253,7 +266,7 @@ def _gather(m: Module, config, job, words, has_room, scales_have_room) -> _Gathe
             beats.eq(job.p.beats),
             groups.eq(job.p.groups),
         ]
-    return _Gathered(Cat(beat), keep, keep_scales)
+    return _Gathered(Cat(beat), keep, keep_scales, scale_beat, is_end)
 
 
 def _weights(m: Module, config, gathered: _Gathered, passes, w, has_room) -> Signal:
@@ -362,15 +375,19 @@ def _scales(m: Module, config, gathered: _Gathered, passes, s_b, have_room) -> S
         multiply.i.p.a.eq(tag.word),
         multiply.i.p.b.eq(current.rms),
     ]
+    complete = Signal()
+    m.d.comb += complete.eq(gathered.keep_scales & gathered.is_end)
     for k, scales in enumerate(sets):
-        with m.If(gathered.keep_scales & (newest == k)):
-            m.d.sync += [
-                scales.as_value().eq(gathered.beat[: len(scales.as_value())]),
-                held[k].eq(1),
-            ]
+        with m.If(gathered.keep_scales & (newest == k)), m.Switch(gathered.scale_beat):
+            for n in range(config.scale_beats):
+                with m.Case(n):
+                    part = scales.as_value()[n * len(gathered.beat) :][: len(gathered.beat)]
+                    m.d.sync += part.eq(gathered.beat)
+        with m.If(complete & (newest == k)):
+            m.d.sync += held[k].eq(1)
         with m.Elif(freed & (eldest == k)):
             m.d.sync += held[k].eq(0)
-    with m.If(gathered.keep_scales):
+    with m.If(complete):
         m.d.sync += newest.eq(~newest)
     with m.If(freed):
         m.d.sync += eldest.eq(~eldest)

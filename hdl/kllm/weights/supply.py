@@ -114,8 +114,8 @@ class KllmWeightSupplyConfig(Config):
 
     def bound(self, beats: int, groups: int, tokens: int = 1) -> int:
         """Cycles of a job: ports at one word, lanes at one beat and one scale per cycle."""
-        through_ports = -(-groups * (beats + 1) * self.slots // self.ports.ports)
-        gathered = groups * (beats + 1)
+        gathered = groups * (beats + self.buffer_config.scale_beats)
+        through_ports = -(-gathered * self.slots // self.ports.ports)
         return max(through_ports, gathered, groups * tokens * max(beats, self.lane.columns))
 
     @property
@@ -375,7 +375,7 @@ def _jobs(m: Module, config: KllmWeightSupplyConfig, job, found: _Found, heard: 
                 m.next = "MULTIPLY"
         with m.State("MULTIPLY"):
             m.d.sync += [
-                array_beats.eq(taken.groups * (taken.beats + 1)),
+                array_beats.eq(taken.groups * (taken.beats + config.buffer_config.scale_beats)),
                 found.refused.eq(
                     (taken.beats == 0)
                     | (taken.groups == 0)

@@ -11,6 +11,7 @@ from golden.config import Config
 from golden.fp16.vectors.beats import flow_rows, pack
 from hdl.block import Block
 from hdl.children import add
+from hdl.fp16.in_turn import OperatorInTurn
 from hdl.fp16.pipeline import Operator, OperatorConfig
 from tb.simulate.run import simulate
 
@@ -117,6 +118,6 @@ def check(operator: type[Operator], cases, seed: int, flow_count: int = 400) -> 
         block,
         "tb.fp16.check_operator",
         vectors=packed,
-        params={"flow_rows": flow_count},
+        params={"flow_rows": flow_count, "in_turn": issubclass(operator, OperatorInTurn)},
         seed=seed,
     )

@@ -57,7 +57,7 @@ def check_cycles(lane, phase: str, job: dict, cycles: dict, suffix: str = "") ->
     expected, taken = lane_cycles(shape, one, count), y[-1] - w[0]
     assert taken == expected, f"{phase}: {taken} cycles, not {expected}"
     ends = [n for n, word in enumerate(words(phase, "a")) if word >> lane.a_layout.size - 1]
-    latency, stated = y[0] - cycles["a"][ends[0]], lane_latency(shape, one.mode)
+    latency, stated = y[0] - cycles["a"][ends[0]], lane_latency(shape, one.mode, one.ends)
     assert latency == stated, f"{phase}: first y {latency} cycles after the last a, not {stated}"
     timing = block_timing()
     assert stated in (timing.latency, *dict(timing.delays).values())
