@@ -154,12 +154,15 @@ def readback() -> Timing:
     return Timing(latency=2, start="command", end="row_request")
 
 
-def orizuru(levels: int, architecture: str) -> Timing:
-    """The timing from a token's last beat to the first pop, and from pop to pop of one tree."""
+def orizuru(levels: int, architecture: str, stages: int = 1) -> Timing:
+    """The timing from a token's last beat to the first pop, and from pop to pop of one tree.
+
+    stages : cycles of a tournament
+    """
     parallel = architecture == "parallel"
     return Timing(
-        latency=3 + levels if parallel else 2 + max(levels, 2),
-        interval=Fraction(levels if parallel else levels + 1),
+        latency=3 + levels if parallel else 1 + max(levels, 2) + stages,
+        interval=Fraction(levels if parallel else levels * stages + 1),
         start="x",
         end="pop_max and pop_min",
         unit="pop",
@@ -217,7 +220,7 @@ class LaneTiming:
 
     words, integer_words: words of bins per column, that are reduced one per cycle. digits: cycles
     of a beat of integers in a lane without bins (counter=select), else 0. Such a lane has 1 word
-    per column, its sum. outlier_parts: cycles of an outlier.
+    per column, its sum. outlier_parts: cycles of an outlier. scaler: cycles of the scaler.
     """
 
     columns: int
@@ -226,6 +229,7 @@ class LaneTiming:
     integer_words: int
     digits: int = 0
     outlier_parts: int = 1
+    scaler: int = 6
 
     def cycles_of(self, job: "LaneJob") -> int:
         """Cycles in which the beats of a job enter the lane."""
@@ -275,9 +279,9 @@ def lane_latency(shape: LaneTiming, mode: MatmulMode, ends: bool = False) -> int
     """
     parts = shape.outlier_parts
     if mode == MatmulMode.DIRECT:
-        return 10 if parts == 1 else 8 + parts
-    dense = 11 if shape.digits else 13 + shape.words_of(mode)
-    return max(dense, 8 + parts) if ends and parts > 1 else dense
+        return shape.scaler + (4 if parts == 1 else 2 + parts)
+    dense = shape.scaler + (5 if shape.digits else 7 + shape.words_of(mode))
+    return max(dense, shape.scaler + 2 + parts) if ends and parts > 1 else dense
 
 
 def lane_cycles(shape: LaneTiming, job: LaneJob, jobs: int = 1) -> int:

@@ -12,7 +12,14 @@ from golden.axi.timing import read_port
 from golden.config import Config, Shape, bounded, choice, flag, nested, power_of_two
 from golden.index.format import K_MAX
 from golden.isa import CommandSet
-from golden.kllm.config import MACHINES, MachineConfig
+from golden.kllm.config import (
+    MACHINES,
+    LaneShape,
+    MachineConfig,
+    PortShape,
+    SlotShape,
+    VectorShape,
+)
 from golden.kllm.isa import COMMAND_WORDS, ROW_ELEMENTS, SET, Unit
 from golden.kllm.timing import dispatcher
 from golden.timing import Timing
@@ -69,6 +76,7 @@ class KllmLaneBuild(Shape):
     coding: str = "gates"  # gates, or sums that simulate faster; select alone has both
     packet_words: int = 1  # words of a codebook packet per cycle, 1 or 16; flipflop: 1
     outlier_parts: int = power_of_two(1, 1, ROW_ELEMENTS, "cycles of an outlier")
+    scaler_stages: int = choice(6, (6, 9, 12), "cycles of the scaler")
 
     def __post_init__(self) -> None:
         KllmPeLaneConfig(
@@ -87,6 +95,7 @@ class KllmQuantizerBuild(Shape):
     orizuru: str = choice(
         KllmOrizuruConfig.architecture, ("parallel", "shared"), "of the two trees"
     )
+    orizuru_stages: int = bounded(1, 1, 4, "cycles of a tournament of 16; parallel: 1")
     integer_lanes: int = power_of_two(4, 1, ROW_ELEMENTS, "dividers of QUANTIZE_INTEGER")
     threshold_multipliers: int = bounded(5, 1, 5, "thresholds scaled per cycle, at most")
     clustering_parts: int = power_of_two(1, 1, ROW_ELEMENTS, "cycles of a row in the clustering")
@@ -177,6 +186,7 @@ class KllmAcceleratorConfig(Config):
             coding=self.build.coding,
             packet_words=self.build.packet_words,
             outlier_parts=self.build.outlier_parts,
+            scaler_stages=self.build.scaler_stages,
         )
 
     @property
@@ -229,6 +239,7 @@ class KllmAcceleratorConfig(Config):
             vectors=self.machine.vectors,
             slot=self.machine.slot,
             orizuru=self.quantizer.orizuru,
+            orizuru_stages=self.quantizer.orizuru_stages,
             integer_lanes=self.quantizer.integer_lanes,
             threshold_multipliers=self.quantizer.threshold_multipliers,
             clustering_parts=self.quantizer.clustering_parts,
@@ -360,6 +371,21 @@ _BUILDS["small_cache2"] = _BUILDS["small_forks"] = _BUILDS["small_cache"]
 _WIDE = {"build": KllmLaneBuild(packet_words=16), "functions": 8, "banks": 2, "ahead": True}
 _BUILDS["smollm2_wide"] = {**_BUILDS["smollm2_cache"], **_WIDE}
 _BUILDS["table1_wide"] = {**_WIDE, "width": 16, "banks": 4}
+# Of few gates: each unit takes an element per cycle, as a memory of 16 bits does (docs/fpga.md).
+_NARROW = {
+    "machine": MachineConfig(
+        lane=LaneShape(lanes=1, columns=16, elements=1),
+        slot=SlotShape(slots=4, elements=352, outliers_max=32, integer_bits=4),
+        vectors=VectorShape(rows=128), ports=PortShape(ports=1, bits=64),
+        product="fixed12", antisymmetric=True, softmax_elements=256, replay_beats=352,
+    ),
+    "build": KllmLaneBuild(macs=16, weight_buffer_beats=4, outlier_parts=4, scaler_stages=9),
+    "quantizer": KllmQuantizerBuild(
+        orizuru_stages=2, integer_lanes=1, threshold_multipliers=1, clustering_parts=16
+    ),
+    "width": 1,
+    "queue": 3,
+}  # fmt: skip
 
 
 class KllmAccelerator(Block):
@@ -395,7 +421,7 @@ class KllmAccelerator(Block):
     configs: ClassVar = {
         name: KllmAcceleratorConfig(machine=machine, **_BUILDS.get(name, {}))
         for name, machine in MACHINES.items()
-    }
+    } | {"narrow": KllmAcceleratorConfig(**_NARROW)}
     checked = "small"
 
     commands: ClassVar[CommandSet | None] = SET

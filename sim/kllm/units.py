@@ -97,6 +97,7 @@ class Units(Config):
     function_stages: int = bounded(2, 1, 8, "registers of an operator")
     integer_lanes: int = power_of_two(4, 1, ROW_ELEMENTS, "dividers")
     threshold_multipliers: int = bounded(5, 1, 15, "thresholds scaled per cycle")
+    orizuru_stages: int = bounded(1, 1, 4, "cycles of a tournament of 16")
     clustering_parts: int = power_of_two(1, 1, ROW_ELEMENTS, "cycles of a row in the clustering")
     outlier_parts: int = power_of_two(1, 1, ROW_ELEMENTS, "cycles of an outlier in a lane")
     queue: int = bounded(4, 3, 64, "commands that wait for each unit")
@@ -138,7 +139,7 @@ class Units(Config):
             scaling=-(
                 -thresholds // min(self.threshold_multipliers, multipliers_max(machine.bits_a))
             ),
-            trees=orizuru(levels, "shared"),
+            trees=orizuru(levels, "shared", self.orizuru_stages),
             norms=Timing(
                 latency=rms,
                 latency_max=layer,

@@ -126,15 +126,18 @@ def synthesize(design: Design, folder: Path) -> Mapped:
 def block_rams(verilog: str) -> str:
     """Commands of Yosys: of target fpga, RAMs of BLOCK_BITS and more are block RAM.
 
-    Yosys would make shallow ones of LUTs, and leave most of the device's block RAM without use.
+    Yosys would make shallow ones of LUTs, and leave most of the device's block RAM without use. A
+    word that is read while it is written is unspecified (Memory1R1W): no logic gives the old one.
     """
     if current() != "fpga":
         return ""
-    names = []
+    commands = []
     for module, width, depth in _RAM.findall(verilog):
         if (int(width) + 1) * (int(depth) + 1) >= BLOCK_BITS:
-            names.append(module)
-    return "".join(f'setattr -set ram_style "block" {name}/m:words\n' for name in names)
+            commands.append(
+                f'setattr -set ram_style "block" -set no_rw_check 1 {module}/m:words\n'
+            )
+    return "".join(commands)
 
 
 def unit_of(cell: str) -> str:

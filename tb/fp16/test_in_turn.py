@@ -2,7 +2,7 @@
 
 Shown to fail:
 
-- a row too many, and one too few, in the last cycle;
+- rows too many in the last cycle;
 - n of the square root not moved;
 - a word taken while one waits for ``o.ready``.
 """

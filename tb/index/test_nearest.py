@@ -11,7 +11,7 @@ Shown to fail:
 - a packet of any length taken as valid;
 - indices that a fault does not silence;
 - with several multipliers: a ring that turns by one, unused words taken as thresholds;
-- with several parts: an index written while its row waits, a part that a pause repeats.
+- with several parts: indices of another part.
 """
 
 import numpy as np

@@ -59,6 +59,7 @@ from golden.paging.format import Kv, Op, Status
 from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from hdl.kllm.function.pipeline import KllmFunctionPipelineConfig
 from hdl.kllm.room import BLOCKS
+from hdl.target import built_for
 from tb.kllm.support.rebase import counted, rebase
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
@@ -85,9 +86,10 @@ RESPONSES = {
 
 
 @functools.cache
-def model(config: KllmAcceleratorConfig = SMALL):
+def model(config: KllmAcceleratorConfig = SMALL, target: str = "asic"):
     """Built once for all tests of a process: even from the cache it takes its time."""
-    return tb.simulate.run.build_model(KllmAccelerator(config))
+    with built_for(target):
+        return tb.simulate.run.build_model(KllmAccelerator(config))
 
 
 def as_vectors(
@@ -247,14 +249,14 @@ def failing_garbage(program: Program, rng, least: int = 6) -> dict:
             return made
 
 
-def run(seed, testcase, config=SMALL, **params):
+def run(seed, testcase, config=SMALL, target="asic", **params):
     def made(given):
         return as_vectors(given, config=config) if isinstance(given, Program) else given
 
     params = {name: [made(each) for each in pool] for name, pool in params.items()}
     params["follow"] = made(programs(seed + 500, 1, 14, False, least=1, config=config)[0])
     tb.simulate.run.run_model(
-        model(config), "tb.kllm.tb_accelerator", config=config, params=params, seed=seed,
+        model(config, target), "tb.kllm.tb_accelerator", config=config, params=params, seed=seed,
         testcase=testcase,
     )  # fmt: skip
 
@@ -276,6 +278,22 @@ def test_programs_with_products_in_fixed_point(machine, seed):
         faulty=programs(seed + 600, 2, 40, True, config=config),
         clean=programs(seed + 700, 2, 40, False, config=config),
     )  # fmt: skip
+
+
+@pytest.mark.telling("programs-fpga")
+@pytest.mark.parametrize("target", ["asic", "fpga"])
+@pytest.mark.parametrize("testcase", ["programs", "abort_at_random"])
+def test_of_few_gates(testcase, target, seed):
+    """Shown to fail: indices of another part of the row.
+
+    An element per cycle, scales in four beats, clustering and outliers in turn.
+    """
+    config = BLOCKS["kllm_accelerator"].configs["narrow"]
+    faulty, clean = (
+        programs(seed + 1000 + 100 * faults, 2, 40, faults, config=config)
+        for faults in (True, False)
+    )
+    run(seed, testcase, config, target, faulty=faulty, clean=clean)
 
 
 @pytest.mark.telling("programs")

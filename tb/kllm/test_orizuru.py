@@ -49,6 +49,26 @@ CASES = {
         {1: 10, 8: 40, 100: 20},
         60,
     ),
+    "two_stages": (
+        KllmOrizuruConfig(n_max=352, architecture="shared", stages=2),
+        {1: 10, 8: 100, 17: 60, 100: 100, 352: 60},
+        9,
+    ),
+    "four_stages": (
+        KllmOrizuruConfig(n_max=300, elements=4, architecture="shared", stages=4),
+        {8: 60, 100: 60, 257: 20, 300: 30},
+        12,
+    ),
+    "three_stages_of_one_level": (
+        KllmOrizuruConfig(n_max=16, architecture="shared", stages=3),
+        {1: 40, 3: 100, 16: 100},
+        15,
+    ),
+    "three_stages_of_four_levels": (
+        KllmOrizuruConfig(n_max=5000, architecture="shared", stages=3),
+        {8: 10, 300: 10, 5000: 3},
+        20,
+    ),
     "parallel_256": (
         KllmOrizuruConfig(n_max=256, architecture="parallel"),
         {1: 20, 8: 150, 17: 60, 100: 150, 256: 150},
@@ -67,7 +87,7 @@ CASES = {
 }
 
 
-@pytest.mark.telling("shared_576", "shared_4096", "shared_16", "parallel_256")
+@pytest.mark.telling("shared_576", "shared_4096", "shared_16", "parallel_256", "two_stages")
 @pytest.mark.parametrize("name", CASES)
 def test_orizuru(name, seed):
     config, lengths, most = CASES[name]

@@ -61,8 +61,9 @@ CONFIGS = {
     "default": KllmQuantizerConfig(),
 }  # fmt: skip
 CONFIGS |= {
-    f"{name}_in_{parts}_parts": dataclasses.replace(
-        CONFIGS[name], clustering_parts=parts, integer_lanes=1, threshold_multipliers=1
+    f"{name}_in_{parts}_parts": dataclasses.replace(  # of few gates
+        CONFIGS[name], clustering_parts=parts, integer_lanes=1, threshold_multipliers=1,
+        orizuru="shared", orizuru_stages=2,
     )
     for name, parts in (("small", 16), ("parallel", 4))
 }

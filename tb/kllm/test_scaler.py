@@ -17,6 +17,7 @@ from tb.simulate.run import simulate
 CONFIGS = {
     "three_stages": KllmScalerConfig(sum_bits=72, tag_bits=10, stages=3),
     "six_stages": KllmScalerConfig(sum_bits=69, tag_bits=1, stages=6),
+    "twelve_stages": KllmScalerConfig(sum_bits=69, tag_bits=1, stages=12),
     "narrow_sum": KllmScalerConfig(sum_bits=2, tag_bits=32, stages=3),
     "widest_sum": KllmScalerConfig(sum_bits=96, tag_bits=3, stages=3),
 }

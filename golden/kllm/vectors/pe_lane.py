@@ -214,7 +214,7 @@ def lane_vectors(config, seed):
             in_turn=False,
         )
         # pipeline, a cycle per job
-        params["rates"][name] = (config.bound(length, jobs), 14 + jobs)
+        params["rates"][name] = (config.bound(length, jobs), 8 + config.scaler_stages + jobs)
     direct, jobs = min(config.k_max, config.outliers_max), 4
     kmeans(
         "rate_direct",
@@ -226,7 +226,7 @@ def lane_vectors(config, seed):
     if config.outlier_parts > 1:
         further = enters + config.columns + 1
     bound = (jobs - 1) * further + enters + config.columns
-    params["rates"]["rate_direct"] = (bound, 16 + jobs)
+    params["rates"]["rate_direct"] = (bound, 10 + config.scaler_stages + jobs)
     for name, count, made in cycle_jobs(rng, config):
         fields = cycle_fields(config, made, count)
         if made.integer:

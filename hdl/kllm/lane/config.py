@@ -58,6 +58,7 @@ class KllmPeLaneConfig(Config):
     outliers_max: int = bounded(127, 1, 16383, "most outliers of a token")
     weight_buffer_beats: int = bounded(8, 3, 1024, "depth of the weight buffer")
     outlier_parts: int = 1  # cycles of an outlier, a divisor of columns
+    scaler_stages: int = choice(6, (6, 9, 12), "cycles of the scaler")
     packet_words: int = choice(
         1, PACKET_WORDS, "words of a codebook packet per cycle; flipflop: 1"
     )
@@ -119,7 +120,9 @@ class KllmPeLaneConfig(Config):
     @property
     def scaler_config(self) -> KllmScalerConfig:
         return KllmScalerConfig(
-            sum_bits=self.outlier_config.sum_bits, tag_bits=self.output_tag.size, stages=6
+            sum_bits=self.outlier_config.sum_bits,
+            tag_bits=self.output_tag.size,
+            stages=self.scaler_stages,
         )
 
     @property
@@ -164,6 +167,7 @@ class KllmPeLaneConfig(Config):
                 integer_words=1 if self.integer_bits else 0,
                 digits=self.select_config.digits,
                 outlier_parts=self.outlier_parts,
+                scaler=self.scaler_stages,
             )
         counter = self.counter_config
         return LaneTiming(
@@ -171,6 +175,7 @@ class KllmPeLaneConfig(Config):
             elements=self.elements,
             words=counter.words,
             integer_words=counter.integer_words if self.integer_bits else 0,
+            scaler=self.scaler_stages,
         )
 
     @property
@@ -392,7 +397,7 @@ SMALL = KllmPeLaneConfig(
 # Of few gates: an element a beat, and a multiplier for several columns of outliers.
 SERIAL = KllmPeLaneConfig(
     elements=1, columns=6, k_max=100, integer_bits=4, product="fixed12", outliers_max=9,
-    weight_buffer_beats=4, outlier_parts=3,
+    weight_buffer_beats=4, outlier_parts=3, scaler_stages=9,
 )  # fmt: skip
 # Sizes of Table I. The paper's lane counts in flip-flops.
 SELECTING = {

@@ -25,7 +25,9 @@ class KllmScalerConfig(Config):
 
     sum_bits: int = bounded(72, 2, 96, "bits of the exact sparse sum")
     tag_bits: int = bounded(1, 1, 32, "sideband")
-    stages: int = choice(3, (3, 6), "cycles of latency, one or two for each of its three roundings")
+    stages: int = choice(
+        3, (3, 6, 9, 12), "cycles of latency, as many for each of its three roundings"
+    )
 
     @property
     def i_layout(self) -> data.StructLayout:

@@ -37,10 +37,15 @@ class KllmOrizuruConfig(Config):
         ("parallel", "shared"),
         "shared: rows in RAM and two units; parallel: a unit for every node",
     )
+    stages: int = bounded(1, 1, 4, "cycles of a tournament of 16; parallel: 1")
+
+    def __post_init__(self) -> None:
+        if self.architecture == "parallel":
+            self._check_choice("stages", (1,))
 
     @property
     def trees_config(self) -> OrizuruTreesConfig:
-        return OrizuruTreesConfig(n_max=self.n_max)
+        return OrizuruTreesConfig(n_max=self.n_max, stages=self.stages)
 
     @property
     def units(self) -> int:
@@ -51,7 +56,7 @@ class KllmOrizuruConfig(Config):
     def pop_cycles(self) -> int:
         """Cycles from a pop to the next of the same tree."""
         levels = self.trees_config.levels
-        return levels if self.architecture == "parallel" else levels + 1
+        return levels if self.architecture == "parallel" else levels * self.stages + 1
 
     @property
     def job_layout(self) -> data.StructLayout:
@@ -153,7 +158,8 @@ class KllmOrizuru(Block):
 
     @property
     def timing(self) -> Timing:
-        return timing.orizuru(self.config.trees_config.levels, self.config.architecture)
+        config = self.config
+        return timing.orizuru(config.trees_config.levels, config.architecture, config.stages)
 
     def elaborate(self, platform) -> Module:
         config = self.config

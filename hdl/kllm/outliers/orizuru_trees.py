@@ -29,6 +29,7 @@ class OrizuruTreesConfig(Config):
     """Leaves of a pair of trees made of nodes of 16."""
 
     n_max: int = bounded(4096, 2, 1 << 16, "leaves; the tree is rounded up to whole nodes")
+    stages: int = bounded(1, 1, 4, "cycles of a tournament of 16; parallel: 1")
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -212,14 +213,15 @@ class OrizuruTreesShared(Block):
     """Leaves and lower winners in RAM, one unit for loading, one for the repairs of both trees.
 
     Loading: each row gives its winners once, and one comparison per level and tree merges them
-    into the winners above. ``start`` may come levels cycles after the last row; roots are shown
-    in the cycle after ``start``.
+    into the winners above. ``start`` may come levels + stages - 1 cycles after the last row; roots
+    are shown in the cycle after ``start``.
 
-    A repair takes levels + 1 cycles. It reads the row of the popped leaf and finds its winner among
-    the leaves that are left. Then it reads each row above, with that winner in its place. No mask
-    says which leaves are left: pops descend in one strict order. A leaf of the row is left in the
-    max tree if and only if it is below the popped one. In the min tree it must be above. Both trees
-    read leaves through one port. When both start in one cycle, the min tree starts in the next.
+    A repair takes levels * stages + 1 cycles. It reads the row of the popped leaf and finds its
+    winner among the leaves that are left. Then it reads each row above, with that winner in its
+    place. No mask says which leaves are left: pops descend in one strict order. A leaf of the row
+    is left in the max tree if and only if it is below the popped one. In the min tree it must be
+    above. Both trees read leaves through one port. When both start in one cycle, the min tree
+    starts in the next.
     """
 
     def __init__(self, config: OrizuruTreesConfig):
@@ -228,7 +230,7 @@ class OrizuruTreesShared(Block):
     @property
     def load_cycles(self) -> int:
         """Cycles from the last row to ``start``, at least."""
-        return max(self.config.levels, 2)
+        return max(self.config.levels, 2) + self.config.stages - 1
 
     @property
     def leaf_memory(self) -> MemoryConfig:
@@ -243,7 +245,7 @@ class OrizuruTreesShared(Block):
     def elaborate(self, platform) -> Module:
         config = self.config
         m = Module()
-        levels, rows = config.levels, config.nodes[0]
+        levels, rows, stages = config.levels, config.nodes[0], config.stages
         bank = Signal()  # of the token in the trees; the other one is being loaded
         with m.If(self.start):
             m.d.sync += bank.eq(~bank)
@@ -254,7 +256,7 @@ class OrizuruTreesShared(Block):
             leaves.write_addr.eq(self.row.row + Mux(bank, 0, rows)),
             leaves.write_data.eq(self.row.key),
         ]
-        end, stage = _load_rows(m, self.row, rows)
+        end, stage = _load_rows(m, self.row, rows, stages)
         if levels == 1:
             stage = _held(m, stage)
         stores: dict[int, dict[str, _Store]] = {}
@@ -279,27 +281,42 @@ class OrizuruTreesShared(Block):
             m,
             "pick_unit",
             KllmOrizuruUnit(
-                KllmOrizuruUnitConfig(shared=False, stages=0, carry_bits=4 * (levels - 1))
+                KllmOrizuruUnitConfig(
+                    shared=False, stages=stages - 1, carry_bits=4 * (levels - 1)
+                )
             ),
         )
         m.d.comb += [pick.i.valid.eq(1), pick.o.ready.eq(1)]
         reads: dict[str, Signal] = {}
         for tree, shown in zip(TREES, self.tree, strict=True):
             best = Signal(config.best_layout, name=f"best_{tree}", reset_less=True)
-            read, step = _steps(m, tree, shown.advance, levels, reads.get("max"))
+            read, step = _steps(m, tree, shown.advance, levels * stages, reads.get("max"))
             reads[tree] = read
+            begins, ends = step[::stages], step[stages - 1 :: stages]  # the tournament of a level
+            picked = pick.o.p[tree]
             winner = Signal(_entry(levels), name=f"winner_{tree}", reset_less=True)
-            with m.If(step[0]):
-                _repair_leaves(m, tree, pick, leaves.read_data, best, tree_end, winner)
+            with m.If(begins[0]):
+                _repair_leaves(m, tree, pick, leaves.read_data, best, tree_end)
+            with m.If(ends[0]):
+                m.d.sync += [
+                    winner.key.eq(picked.key),
+                    winner.index.eq(picked.index),
+                    winner.valid.eq(picked.valid),
+                ]
             for level in range(1, levels):
                 store, node = stores[level][tree], best.index[4 * level + 4 :]
                 store.read(m, read, node, bank)
-                repaired = _Write(step[level], best.index[4 * level :], winner)
+                repaired = _Write(begins[level], best.index[4 * level :], winner)
                 store.write(m, self.start, loads[level][tree], repaired, bank)
-                with m.If(step[level]):
+                with m.If(begins[level]):
                     _repair_node(m, pick, store, bank, best, tree_end, winner)
-            picked = pick.o.p[tree]
-            self._show(m, tree, shown, stage.winner[tree], step[levels - 1], picked, best)
+                with m.If(ends[level]):
+                    m.d.sync += [
+                        winner.key.eq(picked.key),
+                        winner.index.eq(Cat(picked.carry[: 4 * level], picked.index)),
+                        winner.valid.eq(picked.valid),
+                    ]
+            self._show(m, tree, shown, stage.winner[tree], ends[levels - 1], picked, best)
 
         index = Mux(reads["max"], *(tree.root.index[4:] for tree in self.tree))
         row = index if levels > 1 else Const(0)
@@ -358,9 +375,9 @@ class _Write:
     entry: data.View
 
 
-def _load_rows(m: Module, row, rows: int) -> tuple[_End, _Stage]:
+def _load_rows(m: Module, row, rows: int, stages: int) -> tuple[_End, _Stage]:
     """The end of the token being loaded, and the winners of each of its rows."""
-    unit = add(m, "load_unit", KllmOrizuruUnit(KllmOrizuruUnitConfig()))
+    unit = add(m, "load_unit", KllmOrizuruUnit(KllmOrizuruUnitConfig(stages=stages)))
     m.d.comb += [
         unit.i.valid.eq(row.en),
         unit.o.ready.eq(1),
@@ -381,6 +398,11 @@ def _load_rows(m: Module, row, rows: int) -> tuple[_End, _Stage]:
             end.row.eq(row.row),
             end.tail.eq(row.valid),
         ]
+    for n in range(1, stages):
+        late_number = Signal.like(number, name=f"number_{n}", reset_less=True)
+        late_closes = Signal(name=f"closes_{n}", reset_less=True)
+        m.d.sync += [late_number.eq(number), late_closes.eq(closes)]
+        number, closes = late_number, late_closes
     winner = {tree: unit.o.p[tree] for tree in TREES}
     return end, _Stage(unit.o.valid, number, closes, winner)
 
@@ -441,8 +463,8 @@ def _steps(m: Module, tree: str, advance, levels: int, others) -> tuple[Signal, 
     return read, step
 
 
-def _repair_leaves(m: Module, tree: str, pick, row, best, end: _End, winner) -> None:
-    """Leaves of the popped one's row that come after it in this tree's order; their winner."""
+def _repair_leaves(m: Module, tree: str, pick, row, best, end: _End) -> None:
+    """``pick`` gets the leaves of the popped one's row that come after it in this tree's order."""
     smallest = tree == "min"
     is_tail = best.index[4:] == end.row
     row_valid = []
@@ -453,15 +475,9 @@ def _repair_leaves(m: Module, tree: str, pick, row, best, end: _End, winner) -> 
         is_next = key > best.key if smallest else key < best.key
         is_left = is_next | ((key == best.key) & is_later)
         row_valid.append(is_left & (~is_tail | end.tail[k]))
-    picked = pick.o.p[tree]
     m.d.comb += [
         pick.i.p[f"key_{tree}"].eq(row),
         pick.i.p[f"valid_{tree}"].eq(Cat(*row_valid)),
-    ]
-    m.d.sync += [
-        winner.key.eq(picked.key),
-        winner.index.eq(picked.index),
-        winner.valid.eq(picked.valid),
     ]
 
 
@@ -549,10 +565,9 @@ class _Rows(_Store):
 
 
 def _repair_node(m: Module, pick, store: _Store, bank, best, end: _End, winner) -> None:
-    """A node's row with ``winner`` in its place; its winner is the next one."""
+    """``pick`` gets a node's row, with ``winner`` in its place."""
     tree, level = store.tree, store.level
     place, node = best.index[4 * level : 4 * level + 4], best.index[4 * level + 4 :]
-    picked = pick.o.p[tree]
     last = end.row[4 * (level - 1) :]
     is_tail = node == last[4:] if len(last) > 4 else Const(1)
     for k, entry in enumerate(store.entries(bank)):
@@ -563,11 +578,6 @@ def _repair_node(m: Module, pick, store: _Store, bank, best, end: _End, winner) 
             pick.i.p[f"carry_{tree}"][k].eq(Mux(is_new, winner.index[: 4 * level], entry.index)),
             pick.i.p[f"valid_{tree}"][k].eq(Mux(is_new, winner.valid, entry.valid) & inside),
         ]
-    m.d.sync += [
-        winner.key.eq(picked.key),
-        winner.index.eq(Cat(picked.carry[: 4 * level], picked.index)),
-        winner.valid.eq(picked.valid),
-    ]
 
 
 def _equals(value, number: int):

@@ -60,6 +60,7 @@ class KllmQuantizerConfig(Config):
     orizuru: str = choice(
         KllmOrizuruConfig.architecture, ("parallel", "shared"), "of the two trees"
     )
+    orizuru_stages: int = bounded(1, 1, 4, "cycles of a tournament of 16; parallel: 1")
     integer_lanes: int = power_of_two(4, 1, ROW_ELEMENTS, "dividers of QUANTIZE_INTEGER")
     threshold_multipliers: int = bounded(5, 1, 5, "thresholds scaled per cycle, at most")
     clustering_parts: int = power_of_two(1, 1, ROW_ELEMENTS, "cycles of a row in the clustering")
@@ -87,8 +88,9 @@ class KllmQuantizerConfig(Config):
     @property
     def orizuru_config(self) -> KllmOrizuruConfig:
         return KllmOrizuruConfig(
-            n_max=self.slot.elements, elements=ROW_ELEMENTS, architecture=self.orizuru
-        )
+            n_max=self.slot.elements, elements=ROW_ELEMENTS, architecture=self.orizuru,
+            stages=self.orizuru_stages,
+        )  # fmt: skip
 
     @property
     def clustering_config(self) -> IndexNearestConfig:
@@ -127,7 +129,7 @@ class KllmQuantizerConfig(Config):
         return QuantizerCycles(
             thresholds=self.centroids - 1,
             scaling=self.clustering_config.scaling_cycles,
-            trees=orizuru(levels, self.orizuru),
+            trees=orizuru(levels, self.orizuru, self.orizuru_stages),
             row=self.clustering_parts,
             norms=self.norm_config.timing,
             parts=integers.parts,
