@@ -197,12 +197,12 @@ def weights_latency() -> int:
     return 4 + port.latency + port.delay("from axi__r to o") + 3
 
 
-def scales_free() -> int:
+def scales_free(scaler: int = 6) -> int:
     """Cycles by which a group's scales leave their buffer before the group's last output.
 
-    They pass the 3 registers of the product with ``rms``, and 6 cycles of the lane.
+    They pass the 3 registers of the product with ``rms``, and the lane's scaler.
     """
-    return 9
+    return 3 + scaler
 
 
 def matmul_ticket(tokens: int = 0, answer: int = 0) -> int:

@@ -100,6 +100,7 @@ class Units(Config):
     orizuru_stages: int = bounded(1, 1, 4, "cycles of a tournament of 16")
     clustering_parts: int = power_of_two(1, 1, ROW_ELEMENTS, "cycles of a row in the clustering")
     outlier_parts: int = power_of_two(1, 1, ROW_ELEMENTS, "cycles of an outlier in a lane")
+    scaler_stages: int = choice(6, (6, 9, 12), "cycles of a lane's scaler")
     queue: int = bounded(4, 3, 64, "commands that wait for each unit")
     packet_words: int = choice(1, (1, ROW_ELEMENTS), "words of LANE_CODEBOOK per cycle")
     ahead: bool = flag(False, "QUANTIZE and FUNCTION begin with the rows that they wait for")
@@ -127,6 +128,7 @@ class Units(Config):
             integer_words=integer_words,
             digits=digits,
             outlier_parts=self.outlier_parts,
+            scaler=self.scaler_stages,
         )
 
     def quantizer(self, machine: MachineConfig) -> QuantizerCycles:
@@ -472,7 +474,7 @@ class CommandCycles:
         for group in range(count):
             if group > _SCALES:
                 outputs = ends[group - 1 - _SCALES] + one - further
-                last = max(last, outputs - scales_free())
+                last = max(last, outputs - scales_free(self.units.scaler_stages))
             last += beats * step
             for number in self._places(group * beats, beats, tokens):
                 before, offset = divmod(number - self.machine.replay_beats, beats)

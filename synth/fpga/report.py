@@ -68,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("assignments", nargs="*", metavar="field=value")
     parser.add_argument("--config", metavar="NAMED", help="start from a named configuration")
     parser.add_argument(
-        "--target", choices=TARGETS, default="asic", help="fpga: queues in RAM of LUTs"
+        "--target", choices=TARGETS, default="asic", help="fpga: as hdl.target has it"
     )
     parser.add_argument("--device", default="ecp5-85f", help=f"of {', '.join(DEVICES)}")
     parser.add_argument(
@@ -92,8 +92,8 @@ def main(arguments: list[str] | None = None) -> int:
         config = configuration(options.name, options.config, options.assignments)
         outputs.enter_context(made_folder(target.parent))
         outputs.enter_context(claimed(target))
-        with built_for(options.target):
-            design = convert(find(options.name).component(config), options.name)
+        outputs.enter_context(built_for(options.target))  # synthesis chooses RAMs by it too
+        design = convert(find(options.name).component(config), options.name)
         with progress.status(options.name) as status:
             report = measure(
                 options.name, design, device, target.parent / "fpga",

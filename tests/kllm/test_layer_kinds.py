@@ -48,8 +48,8 @@ from golden.llm.eval.calibration import CalibrationData
 from golden.llm.eval.method import Bits, Site
 from golden.llm.eval.state import calibrate
 from golden.llm.kllm import pack
-from golden.llm.kllm.example import KINDS, MODELS, example, random_model
-from golden.llm.kllm.reference import layer_inputs, reference
+from golden.llm.kllm.example import KINDS, MODELS, Kind, example, random_model
+from golden.llm.kllm.reference import check_reference, layer_inputs, reference
 from golden.llm.methods.kllm import KllmPlain
 from golden.llm.methods.oaken import Oaken
 from golden.llm.pack import Calibrated
@@ -115,6 +115,23 @@ def test_machine_computes_the_layer(name: str, options: LayerOptions, tokens: in
         if min(errors) < 0.003:
             return
     raise AssertionError(errors)
+
+
+@pytest.mark.parametrize("size", [8, 40, 80, 96])
+def test_heads_have_room(size: int) -> None:
+    """Shown to fail: zeros before the elements of a head of o."""
+    model = random_model(Kind("llama", {"head_dim": size}))
+    inputs = layer_inputs(model, torch.arange(32), 1)
+    weights = layer_weights(model.model.layers[1], model.config)
+    assert weights.shape.head_size == -(-size // 32) * 32
+    seen = reference(weights, inputs.x, inputs.cos, inputs.sin)
+    check_reference(seen["y"], inputs, 1)
+
+
+def test_norms_of_heads_have_no_room() -> None:
+    model = random_model(Kind("qwen3", {"head_dim": 16}))
+    with pytest.raises(ConfigError, match="multiple of 32 with norms of q and k, not 16"):
+        layer_weights(model.model.layers[1], model.config)
 
 
 @pytest.mark.parametrize("name", KINDS)

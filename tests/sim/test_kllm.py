@@ -60,9 +60,20 @@ def test_units_are_those_of_hdl(name, counter, bits_a):
     machine = dataclasses.replace(
         config.machine, slot=dataclasses.replace(config.machine.slot, bits_a=bits_a)
     )
-    build = KllmLaneBuild(counter=counter, macs=min(32, machine.columns))
+    own = config.quantizer
+    build = KllmLaneBuild(
+        counter=counter, macs=min(32, machine.columns), scaler_stages=config.build.scaler_stages,
+        outlier_parts=config.build.outlier_parts if counter == "select" else 1,
+    )  # fmt: skip
+    if counter == "flipflop":
+        machine = dataclasses.replace(machine, product="rounded", antisymmetric=False)
     config = dataclasses.replace(config, machine=machine, build=build)
-    units = Units(counter=counter, macs=build.macs, function_width=config.width)
+    units = Units(
+        counter=counter, macs=build.macs, function_width=config.width, queue=config.queue,
+        outlier_parts=build.outlier_parts, scaler_stages=build.scaler_stages,
+        integer_lanes=own.integer_lanes, threshold_multipliers=own.threshold_multipliers,
+        clustering_parts=own.clustering_parts, orizuru_stages=own.orizuru_stages,
+    )  # fmt: skip
     assert units.lane(machine) == config.lane.cycles
     assert dataclasses.replace(units.quantizer(machine)) == dataclasses.replace(
         config.quantizer_config.cycles,

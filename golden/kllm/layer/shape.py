@@ -29,6 +29,12 @@ QK_NORMS = ("", "head", "row")
 NORM_PLACES = ("before", "after", "both")
 PARTED = ("gate", "up", "h")  # sites of the network's inner elements
 QUERIES_MAX = 8  # query heads of a KV head that a machine is built for
+_HEAD_MULTIPLE = 32  # of ROTARY: the halves of a head are whole rows
+
+
+def head_room(size: int) -> int:
+    """The elements that a head of ``size`` takes: whole rows of both halves, the others 0."""
+    return -(-size // _HEAD_MULTIPLE) * _HEAD_MULTIPLE
 
 
 def served_heads(heads: int, kv_heads: int, found: int) -> int:
@@ -67,8 +73,8 @@ class LayerShape(Config):
         self._check_range("kv_heads", 1, self.heads)
         if self.heads % self.kv_heads:
             self._refuse("kv_heads", f"a divisor of {self.heads}")
-        if self.head_size % 32:
-            self._refuse("head_size", "a multiple of 32")
+        if self.head_size % _HEAD_MULTIPLE:
+            self._refuse("head_size", f"a multiple of {_HEAD_MULTIPLE}")
         if self.cap and not CAP_RANGE[0] <= self.cap <= CAP_RANGE[1]:
             self._refuse("cap", f"0 or {CAP_RANGE[0]:g}..{CAP_RANGE[1]:g}")
         self._check_range("active", min(self.experts, 1), self.experts)

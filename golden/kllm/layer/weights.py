@@ -13,7 +13,13 @@ from torch import Tensor
 
 from golden.config import ConfigError
 from golden.kllm.flow import LINEARS, NETWORK, ROUTER, kind_of, members
-from golden.kllm.layer.shape import CLAMPED, CLAMPED_ALPHA, CLAMPED_LIMIT, LayerShape
+from golden.kllm.layer.shape import (
+    CLAMPED,
+    CLAMPED_ALPHA,
+    CLAMPED_LIMIT,
+    LayerShape,
+    head_room,
+)
 
 # Of each place of the norms: modules before attention, before the network, and after each of them.
 _NORMS: dict[str, tuple[str | None, ...]] = {
@@ -63,15 +69,16 @@ def layer_weights(layer: Any, config: Any, kv_heads: int | None = None) -> Layer
 
     Every linear layer is one of its own, and every norm's factor is its weight, as in the structure
     that golden.llm gives a model. kv_heads: that many, so each of the model's several times; None:
-    those of the model.
+    those of the model. A head gets zeros up to ``head_room``.
 
     ConfigError: the configuration is of no layer that the accelerator has.
     """
-    made = _as_they_are(layer, config)
+    size = _modules(layer)["q"].weight.shape[0] // config.num_attention_heads
+    made = _as_they_are(layer, config, size)
     factor = residual_factor(layer)
     if factor != 1:
         made = _multiplied(made, factor)
-    return _ordered(made, rotated_elements(config, made.shape.head_size), kv_heads)
+    return _ordered(made, rotated_elements(config, size), kv_heads)
 
 
 def residual_factor(layer: Any) -> float:
@@ -92,15 +99,16 @@ def head_order(size: int, rotary_size: int) -> Tensor:
 
 
 def whole_angles(cos: Tensor, sin: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """(T, size / 2) cosines and sines for heads of ``size``, of the (T, n) that a model rotates."""
-    missing = size // 2 - cos.shape[-1]
+    """(T, head_room(size) / 2) cosines and sines, of the (T, n) that a model rotates."""
+    missing = head_room(size) // 2 - cos.shape[-1]
     if not missing:
         return cos, sin
     ones = torch.ones_like(cos[..., :1]).expand(*cos.shape[:-1], missing)
     return torch.cat((cos, ones), -1), torch.cat((sin, 0 * ones), -1)
 
 
-def _as_they_are(layer: Any, config: Any) -> LayerWeights:
+def _as_they_are(layer: Any, config: Any, size: int) -> LayerWeights:
+    """Heads of ``size`` elements, with room after each."""
     attention, modules = layer.self_attn, _modules(layer)
     bias = {
         name: module.bias.detach().double()
@@ -116,18 +124,20 @@ def _as_they_are(layer: Any, config: Any) -> LayerWeights:
     if hasattr(attention, "q_norm"):
         norm |= {name: _gamma(attention, f"{name}_norm") for name in "qk"}
     sinks = getattr(attention, "sinks", None)
-    size = modules["q"].weight.shape[0] // config.num_attention_heads
+    qk_norm = "" if "q" not in norm else "head" if len(norm["q"]) == size else "row"
+    if qk_norm and size != head_room(size):
+        raise ConfigError(f"head_size must be a multiple of 32 with norms of q and k, not {size}")
     shape = LayerShape(
         hidden=config.hidden_size,
         heads=config.num_attention_heads,
         kv_heads=config.num_key_value_heads,
-        head_size=size,
+        head_size=head_room(size),
         intermediate=next(
             module.weight.shape[0] for name, module in modules.items() if kind_of(name) == "up"
         ),
         epsilon=config.rms_norm_eps,
         biases=tuple(dict.fromkeys(kind_of(name) for name in bias)),
-        qk_norm="" if "q" not in norm else "head" if len(norm["q"]) == size else "row",
+        qk_norm=qk_norm,
         norm_places=places,
         rotary=bool(getattr(attention, "use_rope", True)),
         window=_window(attention, config),
@@ -143,12 +153,27 @@ def _as_they_are(layer: Any, config: Any) -> LayerWeights:
         shape=shape,
         input_norm=input_norm,
         post_norm=post_norm,
-        linear={name: module.weight.detach().double() for name, module in modules.items()},
+        linear={
+            name: _with_room(name, module.weight.detach().double(), size, int(name == "o"))
+            for name, module in modules.items()
+        },
         scaling=float(attention.scaling),
-        bias=bias,
+        bias={
+            name: each if name == "o" else _with_room(name, each, size)
+            for name, each in bias.items()
+        },
         norm=norm,
         sinks=None if sinks is None else sinks.detach().double(),
     )
+
+
+def _with_room(name: str, value: Tensor, size: int, axis: int = 0) -> Tensor:
+    """Outputs of q, k and v, or inputs of o, with zeros after each head."""
+    if kind_of(name) not in ("q", "k", "v", "o") or size == head_room(size):
+        return value
+    heads = value.unflatten(axis, (-1, size))
+    padding = [0, 0] * (heads.ndim - 2 - axis) + [0, head_room(size) - size]
+    return torch.nn.functional.pad(heads, padding).flatten(axis, axis + 1)
 
 
 def _modules(layer: Any) -> dict[str, Any]:

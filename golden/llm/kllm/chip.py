@@ -6,7 +6,14 @@ from typing import Any
 from golden.config import ConfigError
 from golden.kllm.config import MachineConfig
 from golden.kllm.layer.program import cap_scalar
-from golden.kllm.layer.shape import ACTIVATIONS, QK_NORMS, QUERIES_MAX, LayerShape, served_heads
+from golden.kllm.layer.shape import (
+    ACTIVATIONS,
+    QK_NORMS,
+    QUERIES_MAX,
+    LayerShape,
+    head_room,
+    served_heads,
+)
 from golden.llm.decoder import Decoder
 
 _ROUTERS = ("", "softmax", "topk_softmax")  # "": no experts
@@ -20,6 +27,7 @@ def chip_layer(decoder: Decoder, tokens: int, number: int = 0) -> LayerShape:
     ConfigError: KLLM's compiler has no program for it, or it is beyond the lengths of commands.
     """
     window = decoder.window_of(number)
+    has_no_room = decoder.head_size == head_room(decoder.head_size)
     checks = (
         ("this router", "router", " or ".join(_ROUTERS[1:]), decoder.router,
          decoder.router in _ROUTERS),
@@ -35,6 +43,8 @@ def chip_layer(decoder: Decoder, tokens: int, number: int = 0) -> LayerShape:
         ("this norm", "norm", "RMSNorm", decoder.norm, decoder.norm == "RMSNorm"),
         ("these norms of q and k", "qk_norm", "none or head or row", decoder.qk_norm,
          decoder.qk_norm in QK_NORMS),
+        ("norms of q and k in heads of this size", "head_dim", "a multiple of 32",
+         decoder.head_size, has_no_room or not decoder.qk_norm),
         ("these positions", "rope_type", " or ".join(_ROPE), decoder.rope or "learned positions",
          decoder.rope in _ROPE),
         ("RoPE of neighbours", "rope_interleave", "false", decoder.rope_interleaved,
@@ -57,7 +67,7 @@ def chip_layer(decoder: Decoder, tokens: int, number: int = 0) -> LayerShape:
         hidden=decoder.hidden,
         heads=decoder.heads,
         kv_heads=_kv_heads(decoder.heads, decoder.kv_heads),
-        head_size=decoder.head_size,
+        head_size=head_room(decoder.head_size),
         intermediate=decoder.intermediate,
         epsilon=decoder.norm_eps,
         biases=decoder.biases,
