@@ -20,7 +20,7 @@ def exchange(
 ) -> bool:
     """Sends ``words`` of inputs by name, and says what sinks give, until nothing more comes.
 
-    Each source has one word on its way: its next one goes when the block has taken it. So a block
+    Each source has one word in flight: its next one goes when the block has taken it. So a block
     that takes words of two sources together gets both. Values of plain inputs go first. False: a
     word was not taken.
 

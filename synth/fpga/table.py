@@ -2,8 +2,8 @@
 
 Each IP has a row for its configuration ``small``, or else its default one, and a row for the
 default one where that is another. A finished row is a file under ``--keep``, with a hash of its
-Verilog and of the tools. A later call measures what is missing or has changed, also if it asks for
-other seeds or larger blocks. ``--write`` puts the figures into ``synth/fpga/figures.json``, which
+Verilog and of the tools. A later call measures what is missing or has changed, also for other
+seeds or larger blocks. ``--write`` puts the figures into ``synth/fpga/figures.json``, which
 keeps the rows that this call has not. ``--check`` maps the small rows again whose Verilog has
 changed, and exits with 1 if one takes more than its limit.
 """
