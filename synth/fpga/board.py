@@ -20,7 +20,7 @@ from amaranth.lib.cdc import FFSynchronizer
 
 from hdl.back.verilog import Design
 from synth.fpga.devices import DEVICES
-from synth.fpga.flow import place_and_route
+from synth.fpga.flow import block_rams, place_and_route
 from synth.fpga.host import host_text
 from synth.fpga.link import ACCEPTED, BAUD, READ, RESET, End, ends_of
 from synth.fpga.tools import FpgaError, run_tool, run_yosys
@@ -268,7 +268,11 @@ def place(design: Design, folder: Path, seed: int = 1) -> Placed:
         (folder / name).write_text(text)
     (folder / f"{design.name}.json").write_text(json.dumps(design.description, indent=1))
     (folder / "host.py").write_text(host_text())
-    run_yosys((folder / f"{TOP}.ys").read_text(), folder, "synthesis")
+    script = (folder / f"{TOP}.ys").read_text()
+    run_yosys(
+        script.replace("synth_ecp5", f"{block_rams(design.verilog)}synth_ecp5", 1), folder,
+        "synthesis",
+    )  # fmt: skip
     options = (
         "--lpf", f"{TOP}.lpf", "--write", "routed.json", "--textcfg", f"{TOP}.config",
     )  # fmt: skip

@@ -1,7 +1,8 @@
 """``python -m synth.fpga.table``: the blocks of docs/fpga.md on one device.
 
 Each IP has a row for its configuration ``small``, or else its default one, and a row for the
-default one where that is another. A finished row is a file under ``--keep``, with a hash of its
+default one where that is another. KLLM's accelerator has a row for ``narrow``, built for an FPGA
+(hdl.target). A finished row is a file under ``--keep``, with a hash of its
 Verilog and of the tools. A later call measures what is missing or has changed, also for other
 seeds or larger blocks. ``--write`` puts the figures into ``synth/fpga/figures.json``, which
 keeps the rows that this call has not. ``--check`` maps the small rows again whose Verilog has
@@ -23,6 +24,7 @@ from golden.markers import table
 from hdl.arguments import add_page, check_page, folder, whole, write_page
 from hdl.back.verilog import Design, convert
 from hdl.registry import configuration_of, find, ips
+from hdl.target import built_for
 from synth.area import SynthesisError
 from synth.fpga.devices import device_of
 from synth.fpga.flow import MAPPED, Mapped, Report, check_room, measure
@@ -32,10 +34,10 @@ from synth.yosys import YosysError
 FILE = Path(__file__).parent / "figures.json"
 PAGE = Path(__file__).parents[2] / "docs" / "fpga.md"
 DEVICE = "ecp5-85f"
-SMALL, USUAL = "small", "default"
+SMALL, USUAL, NARROW = "small", "default", "narrow"
 SEEDS = 3
 MHZ = 100
-SECTION = "fpga_small"  # of the page
+SECTIONS = {SMALL: "fpga_small", NARROW: "fpga_narrow"}  # of the page
 _GROWTH = 0.05  # of LUTs and flip-flops after synthesis: more is a regression
 _ALWAYS = 16  # LUTs, carries and flip-flops that may always be more
 _TOO_LARGE = "not placed: more than"
@@ -49,6 +51,7 @@ class Row:
     block: str
     size: str
     arguments: tuple[str, ...]
+    target: str = "asic"
 
     @property
     def label(self) -> str:
@@ -69,6 +72,7 @@ def rows() -> Iterator[Row]:
                 yield Row(name, USUAL, ())
         else:
             yield Row(name, SMALL, ())
+    yield Row("kllm_accelerator", NARROW, ("--config=narrow",), "fpga")
 
 
 def followed(design: Design) -> str:
@@ -77,9 +81,9 @@ def followed(design: Design) -> str:
 
 
 def _design(row: Row) -> Design:
-    return convert(
-        find(row.block).component(configuration_of(row.block, row.arguments)), row.block
-    )
+    with built_for(row.target):
+        config = configuration_of(row.block, row.arguments)
+        return convert(find(row.block).component(config), row.block)
 
 
 _FIELDS = {"block", "size", "arguments", "measured", "why", "mapped", "routed"}
@@ -119,7 +123,8 @@ def measure_row(row: Row, design: Design, keep: Path, most: int, seeds: int) -> 
     """The figures of a row: of its synthesis alone if it takes more than ``most`` LUTs."""
     device, work = device_of(DEVICE), keep / "work" / row.stem
     tools = versions()
-    report = measure(row.block, design, device, work, seeds=(), mhz=MHZ, tools=tools)
+    with built_for(row.target):
+        report = measure(row.block, design, device, work, seeds=(), mhz=MHZ, tools=tools)
     why = ""
     try:
         check_room(row.block, report.mapped, device)
@@ -171,6 +176,17 @@ def tabulate(found: Sequence[Mapping[str, Any]], size: str) -> str:
     return table(head, lines)
 
 
+def units(found: Sequence[Mapping[str, Any]], size: str) -> str:
+    """The LUTs of slices that the units of a row take, harness included."""
+    lines = []
+    for each in found:
+        if each["size"] == size:
+            whole = sum(each["mapped"]["units"].values())
+            for name, count in each["mapped"]["units"].items():
+                lines.append([f"`{name}`", f"{count:,}", f"{100 * count / whole:.0f}%"])
+    return table(["unit", "LUTs of slices", "share"], lines)
+
+
 def read() -> list[dict[str, Any]]:
     """The figures of the page. ValueError: the file has none."""
     try:
@@ -214,7 +230,7 @@ def check(keep: Path) -> int:
 def main(arguments: list[str] | None = None) -> int:
     parser = command.Parser(prog="python -m synth.fpga.table", description=__doc__)
     parser.add_argument("--block", action="append", help="these alone; default: all IPs")
-    parser.add_argument("--size", choices=(SMALL, USUAL), help="these rows alone")
+    parser.add_argument("--size", choices=(SMALL, USUAL, NARROW), help="these rows alone")
     parser.add_argument(
         "--most", type=whole(0), default=25_000, metavar="LUTS",
         help="larger blocks are not placed; default: %(default)s",
@@ -226,7 +242,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="compare with those figures")
     add_page(parser, PAGE)
     options = parser.parse_args(arguments)
-    check_page(parser, options.page, (SECTION,))
+    check_page(parser, options.page, tuple(SECTIONS.values()))
     if options.check:
         for name in ("block", "size", "write", "page", "kept_only"):
             if getattr(options, name):
@@ -263,13 +279,14 @@ def main(arguments: list[str] | None = None) -> int:
     except (ConfigError, FpgaError, SynthesisError, YosysError, ValueError, OSError) as error:
         print(f"synth.fpga.table: {error}", file=sys.stderr)
         return 2
-    made = {size: tabulate(found, size) for size in (SMALL, USUAL)}
+    made = {size: tabulate(found, size) for size in (SMALL, USUAL, NARROW)}
+    made[NARROW] += "\n" + units(found, NARROW)
     print(*made.values(), sep="\n")
     if options.write:
         with replacing(FILE) as part:
             every = [known[at] for row in rows() if (at := (row.block, row.size)) in known]
             part.write_text(json.dumps({"tools": versions(), "rows": every}, indent=1) + "\n")
-    write_page(options.page, {SECTION: made[SMALL]})
+    write_page(options.page, {section: made[size] for size, section in SECTIONS.items()})
     return 0
 
 

@@ -60,6 +60,7 @@ from hdl.kllm.accelerator import KllmAccelerator, KllmAcceleratorConfig
 from hdl.kllm.function.pipeline import KllmFunctionPipelineConfig
 from hdl.kllm.room import BLOCKS
 from hdl.target import built_for
+from tb.kllm.support.hosted import hosted_program
 from tb.kllm.support.rebase import counted, rebase
 
 SMALL = BLOCKS["kllm_accelerator"].configs["small"]
@@ -294,6 +295,17 @@ def test_of_few_gates(testcase, target, seed):
         for faults in (True, False)
     )
     run(seed, testcase, config, target, faulty=faulty, clean=clean)
+
+
+def test_a_model_whose_host_attends(seed):
+    """All words of a token of a small model, logits among them: of the second token.
+
+    Its data memory has what the host wrote in that pass.
+    """
+    config = BLOCKS["kllm_accelerator"].configs["narrow"]
+    program = hosted_program(config.machine, [7, 31])
+    assert len(program.readback) > 100
+    run(seed, "programs", config, "fpga", faulty=[program], clean=[program])
 
 
 @pytest.mark.telling("programs")

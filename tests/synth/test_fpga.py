@@ -215,6 +215,7 @@ def test_every_ip_has_a_row():
     for row in found:
         configuration_of(row.block, row.arguments)
     assert sum(row.size == "small" for row in found) == len(table.ips())
+    assert [row.block for row in found if row.target == "fpga"] == ["kllm_accelerator"]
 
 
 def test_a_kept_row_is_measured_again_if_its_verilog_changes(monkeypatch, tmp_path, capsys):

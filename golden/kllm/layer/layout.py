@@ -169,7 +169,12 @@ class Rows:
         options: LayerOptions,
         config: MachineConfig,
     ) -> None:
-        """Rows for the codebooks of a layer, the packets of its matmuls, and its vectors."""
+        """Rows for the codebooks of a layer, the packets of its matmuls, and its vectors.
+
+        ``attention`` is what the host writes, where it attends.
+        """
+        if options.attention == "host":
+            self.add("attention", shape.heads * shape.head_size)
         for name in used_sites(shape):
             self.add(f"codebook.{name}", ROW_ELEMENTS, 2)
         names = (packet_of(name, shape) for name in images if not name.startswith(MEAN))

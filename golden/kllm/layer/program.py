@@ -335,14 +335,26 @@ class LayerCommands:
         """The KV heads of all tokens, which begin at element ``first``, to the pages."""
         elements = self.shape.kv_heads * self.shape.head_size
         x = source.part(first, elements, self.tokens, source.stride)
+        if self.options.attention == "host":
+            self.asm.read(src=x)
+            return
         self.asm.append(src=x, layer=self.number, kv=kv, place=self.first)
 
     def _attend(self, rotated: Vector) -> Vector:
-        """Attention of all heads by the unit CACHE."""
+        """Attention of all heads, by the unit CACHE or by the host.
+
+        The host has read v, k and now q. It writes what it gives into the data memory, and then
+        sends the next part of the program.
+        """
         asm, shape = self.asm, self.shape
         length = shape.heads * shape.head_size
-        attention = asm.vector(length, self.tokens)
         q = rotated.part(0, length, self.tokens, rotated.stride)
+        if self.options.attention == "host":
+            asm.read(src=q)
+            asm.free(rotated)
+            asm.part()
+            return self._load("attention", length)
+        attention = asm.vector(length, self.tokens)
         # No sequence has more tokens than the cache serves.
         is_short = 0 < shape.window < min(self.config.cache.max_tokens, _WINDOW_MAX + 1)
         sinks = None
@@ -637,7 +649,12 @@ def check_layer(shape: LayerShape, options: LayerOptions, config: MachineConfig,
     slots = (quantized + (parts > 1)) * job.tokens
     if shape.experts:  # one token after the other
         slots = job.tokens + quantized
-    sizes = {"batch": job.tokens, "slot.elements": longest, "slot.slots": slots}
+    by_host = options.attention == "host"
+    if by_host and job.tokens > 1:
+        raise ConfigError(f"tokens must be 1 where the host attends, not {job.tokens}")
+    sizes = {"slot.elements": longest, "slot.slots": slots}
+    if not by_host:
+        sizes["batch"] = job.tokens
     if vector_norms(shape, options.fuse):
         sizes["slot.outliers_max"] = ROW_ELEMENTS  # of DIRECT
     if shape.experts:
@@ -649,7 +666,8 @@ def check_layer(shape: LayerShape, options: LayerOptions, config: MachineConfig,
         sizes |= {"experts": shape.active, "softmax_elements": shape.experts}
     _check_sizes(config, sizes)
     _check_functions(config, shape.extra, "layer")
-    _check_pages(shape, config, job)
+    if not by_host:
+        _check_pages(shape, config, job)
     # New tokens share weights.
     needed = -(-longest // config.elements) if job.tokens > 1 else 0
     if config.replay_beats < needed:

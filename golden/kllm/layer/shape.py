@@ -27,6 +27,7 @@ ACTIVATIONS = {
 }
 QK_NORMS = ("", "head", "row")
 NORM_PLACES = ("before", "after", "both")
+ATTENDERS = ("cache", "host")
 PARTED = ("gate", "up", "h")  # sites of the network's inner elements
 QUERIES_MAX = 8  # query heads of a KV head that a machine is built for
 _HEAD_MULTIPLE = 32  # of ROTARY: the halves of a head are whole rows
@@ -139,6 +140,7 @@ class LayerOptions(Config):
     share: float = 0.005  # outliers on each side of a token
     center: bool = flag(False, "K gets a constant vector after RoPE (golden.kllm.conditioning)")
     parts: int = bounded(0, 0, 64, "of the network, one after the other; 0: as few as there may be")
+    attention: str = choice("cache", ATTENDERS, "by the unit CACHE, or by the host, a token a pass")
 
 
 def network_parts(intermediate: int, wanted: int = 0) -> int:

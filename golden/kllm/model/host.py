@@ -37,7 +37,7 @@ class StepRun:
     ids: list[int]
 
 
-class _Machine(Machine):
+class ModelMachine(Machine):
     """Keeps the weights of the images, which no host writes, decoded: golden runs are repeated."""
 
     def __init__(self, config: MachineConfig, data: np.ndarray, ports: list[np.ndarray]) -> None:
@@ -61,7 +61,7 @@ class ModelHost:
 
     def __init__(self, image: ModelImage) -> None:
         self.layout = image.layout
-        self.machine = _Machine(self.layout.config, image.data, image.ports)
+        self.machine = ModelMachine(self.layout.config, image.data, image.ports)
         self.context = 0  # cached tokens of the sequence that passes take
         assert self.machine.cache is not None
         self.machine.cache.begin(image.thresholds)

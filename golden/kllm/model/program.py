@@ -1,6 +1,7 @@
 """The commands that take some tokens through a whole model. Pure Python."""
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping
 
 from golden.config import ConfigError
@@ -26,6 +27,7 @@ class PassProgram:
     """words : of the commands, counted from the state after reset
 
     logits : of the last tokens whose logits are read
+    ends : words up to the end of each part; before the next one the host attends
     The first ``job.tokens`` commands are the LOADs of the tokens.
     """
 
@@ -33,6 +35,7 @@ class PassProgram:
     job: Job
     words: list[int]
     logits: int
+    ends: tuple[int, ...] = ()
 
     def with_tokens(self, tokens: list[int]) -> list[int]:
         """The words, the LOADs with the addresses of these tokens."""
@@ -74,7 +77,8 @@ def pass_program(
         last = Vector(x.row + (job.tokens - logits) * x.stride, x.length, logits, x.stride)
         results = HeadResults(place=job.tokens - logits if chooses else None)
         head_commands(asm, shape.layer, layout.head, logits, HEAD_SHARE, last, results)
-    return PassProgram(layout, job, asm.words(), logits)
+    ends = tuple(itertools.accumulate(map(len, asm.parts)))
+    return PassProgram(layout, job, asm.words(), logits, ends)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,12 +15,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from golden.kllm.layer.shape import CLAMPED_ALPHA, CLAMPED_LIMIT
+from golden.kllm.config import MachineConfig
+from golden.kllm.layer.shape import CLAMPED_ALPHA, CLAMPED_LIMIT, LayerOptions
 from golden.kllm.layer.weights import LayerWeights, layer_weights
+from golden.kllm.model.compiler import ModelImage, compile_model
+from golden.llm.checkpoint import Checkpoint
 from golden.llm.kllm.reference import LayerInputs, check_reference, layer_inputs, reference
 from golden.llm.structure import ClampedProduct, Expert, unify
 
 TOKENS = 64
+_SHARP = ("embed", "lm_head", "self_attn")  # matrices of ``hosted_model`` that stay large
 _SIZES: dict[str, Any] = {
     "hidden_size": 80, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 50, "max_position_embeddings": 128,
@@ -216,3 +220,26 @@ def random_model(kind: Kind, seed: int = 0, unified: bool = True) -> Any:
             else:
                 parameter.uniform_(0.5, 2)
     return model
+
+
+def hosted_model(
+    config: MachineConfig, layers: int = 2, context: int = 24
+) -> tuple[Any, ModelImage]:
+    """A random model with heads of 16, and its memories for a machine whose host attends.
+
+    Its networks are small beside its attention.
+    """
+    from golden.llm.kllm import pack
+
+    fields = {"head_dim": 16, "hidden_size": 48, "num_hidden_layers": layers}
+    model = random_model(Kind("llama", fields))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.ndim > 1 and not any(each in name for each in _SHARP):
+                parameter /= 8
+    loaded, options = Checkpoint(model, None, "random"), LayerOptions(attention="host", glu="exact")
+    ids = torch.randint(0, 50, (96,), generator=torch.Generator().manual_seed(1))
+    source = pack.trained(loaded, ids, options, config)
+    layout = pack.checked_layout(loaded, options, config, None, context)
+    quantized = pack.quantize_model(loaded, source, layout, [ids], lambda text: None)
+    return model, compile_model(quantized, layout)
