@@ -1190,7 +1190,7 @@ def test_board(command, monkeypatch, tmp_path, capsys, page):
     module, made = command.module, []
     failing = {"fp16_mul": FpgaError("too large")}
 
-    def measure(name, config, folder, seed=None, design=None):
+    def measure(name, config, folder, seed=None, target="asic", design=None):
         made.append((name, seed, design.verilog))
         if name in failing:
             raise failing[name]

@@ -6,6 +6,9 @@ the board with the words of the block's kit, and compares every answer with gold
 if a word differs. ``--flip SEED`` turns one bit of a LUT round first. ``--all`` does so for each
 block of a kit without a memory, and makes the table of docs/fpga.md. It keeps what is done, with a
 hash of the Verilog. The status is 2 if a block fails; the others are done.
+
+Of ``kllm_accelerator`` it takes one without a unit CACHE. The words are those of a token of
+a small random model whose host attends, and the host is its memory too.
 """
 
 import argparse
@@ -23,9 +26,11 @@ from rich.console import Console
 from golden import command
 from golden.config import ConfigError
 from golden.files import claimed_folder, kept_json, replacing
+from golden.kllm.programs import Program
 from golden.markers import table
 from hdl.arguments import add_page, check_page, folder, whole, write_page
 from hdl.back.verilog import Design, convert
+from hdl.kit.episodes import Vectors
 from hdl.kit.kits import all_kits, shown, vectors
 from hdl.registry import configuration, find
 from hdl.target import TARGETS, built_for
@@ -36,6 +41,7 @@ from tb.board.check import checked
 from tb.board.play import check_playable
 from tb.simulate.run import ROOT
 
+ACCELERATOR = "kllm_accelerator"  # its host is its memory
 PAGE = ROOT / "docs" / "fpga.md"
 
 
@@ -63,14 +69,38 @@ def made_of(design: Design) -> str:
     return hashlib.sha256(f"{versions()}\0{design.verilog}".encode()).hexdigest()[:20]
 
 
+def _token(config: Any) -> Program:
+    """A token of a small random model whose host attends.
+
+    ValueError: the accelerator has a unit CACHE, or several memories of weights.
+    """
+    from tb.kllm.support.hosted import hosted_program
+
+    machine = config.machine
+    if machine.batch or machine.ports.ports > 1:
+        raise ValueError(
+            f"{ACCELERATOR}: a board takes one without a unit CACHE and with one port, not batch "
+            f"{machine.batch} and {machine.ports.ports} ports"
+        )
+    return hosted_program(machine, [7, 31], layers=1)
+
+
 def measure(
-    name: str, config: Any, folder: Path, seed: int | None = None, design: Design | None = None
-) -> dict[str, Any]:
+    name: str, config: Any, folder: Path, seed: int | None = None, target: str = "asic",
+    design: Design | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Makes a board's files, and compares its routed netlist with golden."""
-    design = design or _design(name, config, "asic")
-    words = vectors(name, config)
-    check_playable(design.description, words)
-    placed = place(design, folder)
+    design = design or _design(name, config, target)
+    words: Vectors | Program
+    if name == ACCELERATOR:
+        words = _token(config)
+    else:
+        found = vectors(name, config)
+        check_playable(design.description, found)
+        assert found is not None
+        words = found
+    with built_for(target):
+        placed = place(design, folder)
     began = time.monotonic()
     played, cycles, turned = checked(design, placed, words, seed)
     return {
@@ -127,7 +157,7 @@ def _every_board(
                 with progress.status(name):
                     design = _design(name, shown(name), target)
                     if found is None or found["made_of"] != made_of(design):
-                        found = measure(name, shown(name), keep / name, design=design)
+                        found = measure(name, shown(name), keep / name, None, target, design)
                         with replacing(file) as part:
                             part.write_text(json.dumps(found, indent=1))
                         print(_line(found, keep / name), flush=True)
@@ -196,11 +226,15 @@ def main(arguments: list[str] | None = None) -> int:
         with progress.status(options.name):
             design = _design(options.name, config, options.target)
             if options.no_check:
-                _check_no_memory(design)
-                placed = place(design, target)
+                if options.name != ACCELERATOR:
+                    _check_no_memory(design)
+                with built_for(options.target):
+                    placed = place(design, target)
                 print(f"{options.name}: {placed.mhz:.1f} MHz, {target / 'top.bit'}")
                 return 0
-            made = measure(options.name, config, target, options.flip, design)
+            made = measure(
+                options.name, config, target, options.flip, options.target, design
+            )
     except _FAILURES as error:
         print(f"senbazuru.runs.board: {str(error).splitlines()[0]}", file=sys.stderr)
         return 2

@@ -4,10 +4,12 @@ import json
 import random
 from typing import Any
 
+from golden.kllm.programs import Program
 from hdl.back.verilog import Design
 from hdl.kit.episodes import Vectors
 from synth.fpga.board import TOP, Placed
 from synth.fpga.netlist import read_routed, routed_verilog
+from tb.board.accelerator import play_program
 from tb.board.pins import Pins, compiled
 from tb.board.play import Played, play
 
@@ -37,9 +39,12 @@ def flipped(found: dict[str, Any], seed: int) -> tuple[dict[str, Any], str]:
 
 
 def checked(
-    design: Design, placed: Placed, words: Vectors, seed: int | None
+    design: Design, placed: Placed, words: Vectors | Program, seed: int | None
 ) -> tuple[Played, int, str]:
-    """Golden words at the pins of the routed netlist; cycles; the bit that was turned round."""
+    """Golden words at the pins of the routed netlist; cycles; the bit that was turned round.
+
+    words : of a kit, or a program of the accelerator
+    """
     text = ""
     if seed is None:
         verilog = read_routed(placed.folder / "routed.json", TOP)
@@ -47,5 +52,8 @@ def checked(
         found, text = flipped(json.loads((placed.folder / "routed.json").read_text()), seed)
         verilog = routed_verilog(found, TOP)
     with Pins(compiled(verilog)) as pins:
-        played = play(design.description, words, pins)
+        if isinstance(words, Program):
+            played = play_program(design.description, words, pins)
+        else:
+            played = play(design.description, words, pins)
         return played, pins.cycle, text

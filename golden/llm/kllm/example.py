@@ -227,7 +227,7 @@ def hosted_model(
 ) -> tuple[Any, ModelImage]:
     """A random model with heads of 16, and its memories for a machine whose host attends.
 
-    Its networks are small beside its attention.
+    Its networks give little next to its attention.
     """
     from golden.llm.kllm import pack
 
