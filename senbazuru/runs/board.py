@@ -5,7 +5,7 @@ board, ``host.py`` for the host, and the routed netlist. Then it drives that net
 the board with the words of the block's kit, and compares every answer with golden. The status is 1
 if a word differs. ``--flip SEED`` turns one bit of a LUT round first. ``--all`` does so for each
 block of a kit without a memory, and makes the table of docs/fpga.md. It keeps what is done, with a
-hash of the Verilog. The status is 2 if a block fails; the others are done.
+hash of Verilog, configuration and target. The status is 2 if a block fails; the others are done.
 """
 
 import argparse
@@ -58,24 +58,36 @@ def _design(name: str, config: Any, target: str) -> Design:
         return convert(find(name).component(config), name)
 
 
-def made_of(design: Design) -> str:
-    """Hash of what a board follows from."""
-    return hashlib.sha256(f"{versions()}\0{design.verilog}".encode()).hexdigest()[:20]
+def made_of(design: Design, config: Any, target: str) -> str:
+    """Hash of what a board and its words follow from."""
+    fields = json.dumps(config.describe(), sort_keys=True)
+    parts = (versions(), target, type(config).__name__, fields, design.verilog)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
+
+
+def _reason(error: Exception) -> str:
+    """One line that is never empty; the type is in it where the message alone says too little."""
+    text = (str(error).splitlines() or [""])[0]
+    if isinstance(error, _FAILURES) and text:
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def measure(
-    name: str, config: Any, folder: Path, seed: int | None = None, design: Design | None = None
+    name: str, config: Any, folder: Path, seed: int | None = None, design: Design | None = None,
+    target: str = "asic",
 ) -> dict[str, Any]:
     """Makes a board's files, and compares its routed netlist with golden."""
-    design = design or _design(name, config, "asic")
+    design = design or _design(name, config, target)
     words = vectors(name, config)
     check_playable(design.description, words)
-    placed = place(design, folder)
+    with built_for(target):
+        placed = place(design, folder)
     began = time.monotonic()
     played, cycles, turned = checked(design, placed, words, seed)
     return {
-        "block": name, "configuration": config.describe(), "made_of": made_of(design),
-        "cells": dict(placed.cells),
+        "block": name, "configuration": config.describe(),
+        "made_of": made_of(design, config, target), "cells": dict(placed.cells),
         "mhz": placed.mhz, "sent": played.sent, "compared": played.compared,
         "differ": played.differ, "first": played.first, "cycles": cycles, "turned": turned,
         "seconds": round(time.monotonic() - began, 1),
@@ -109,30 +121,36 @@ def _line(found: Mapping[str, Any], folder: Path) -> str:
 
 
 def _kept(file: Path) -> dict[str, Any] | None:
-    """A board's figures; None: there are none, or those of another version."""
+    """A board's figures; None: there are none that its table can show."""
     found = kept_json(file)
-    return found if isinstance(found, dict) and found.keys() >= _FIELDS else None
+    if not isinstance(found, dict) or not found.keys() >= _FIELDS:
+        return None
+    try:
+        board_table([found])
+    except (KeyError, TypeError, ValueError):  # of another version
+        return None
+    return found
 
 
 def _every_board(
     keep: Path, progress: Console, kept_only: bool, target: str
 ) -> tuple[list[dict[str, Any]], int]:
-    """(figures, failures): measures all boards whose file under ``keep`` is of other Verilog."""
+    """(figures, failures): measures all boards whose file under ``keep`` is not ``made_of`` now."""
     made, failures = [], 0
     for name in all_boards():
-        file = keep / f"{name}.json"
+        file, config = keep / f"{name}.json", shown(name)
         found = _kept(file)
         if not kept_only:
             try:
                 with progress.status(name):
-                    design = _design(name, shown(name), target)
-                    if found is None or found["made_of"] != made_of(design):
-                        found = measure(name, shown(name), keep / name, design=design)
+                    design = _design(name, config, target)
+                    if found is None or found["made_of"] != made_of(design, config, target):
+                        found = measure(name, config, keep / name, design=design, target=target)
                         with replacing(file) as part:
                             part.write_text(json.dumps(found, indent=1))
                         print(_line(found, keep / name), flush=True)
-            except _FAILURES as error:
-                print(f"{name}: {str(error).splitlines()[0]}", file=sys.stderr)
+            except Exception as error:  # whatever it is, it is of this block alone
+                print(f"{name}: {_reason(error)}", file=sys.stderr)
                 failures += 1
                 continue
         if found is not None:
@@ -197,12 +215,13 @@ def main(arguments: list[str] | None = None) -> int:
             design = _design(options.name, config, options.target)
             if options.no_check:
                 _check_no_memory(design)
-                placed = place(design, target)
+                with built_for(options.target):
+                    placed = place(design, target)
                 print(f"{options.name}: {placed.mhz:.1f} MHz, {target / 'top.bit'}")
                 return 0
-            made = measure(options.name, config, target, options.flip, design)
+            made = measure(options.name, config, target, options.flip, design, options.target)
     except _FAILURES as error:
-        print(f"senbazuru.runs.board: {str(error).splitlines()[0]}", file=sys.stderr)
+        print(f"senbazuru.runs.board: {_reason(error)}", file=sys.stderr)
         return 2
     finally:
         outputs.close()
