@@ -4,7 +4,7 @@ Each IP has a row for its configuration ``small``, or else its default one, and 
 default one where that is another. A finished row is a file under ``--keep``, with a hash of its
 Verilog and of the tools. A later call measures what is missing or has changed, also for other
 seeds or larger blocks. ``--write`` puts the figures into ``synth/fpga/figures.json``, which
-keeps the rows that this call has not. ``--check`` maps the small rows again whose Verilog has
+keeps its rows of other blocks and sizes. ``--check`` maps the small rows again whose Verilog has
 changed, and exits with 1 if one takes more than its limit.
 """
 
@@ -85,10 +85,22 @@ def _design(row: Row) -> Design:
 _FIELDS = {"block", "size", "arguments", "measured", "why", "mapped", "routed"}
 
 
+def _is_row(found: Any) -> bool:
+    """It has all that the table and the comparisons need: it is not of another version."""
+    if not isinstance(found, dict) or not found.keys() >= _FIELDS:
+        return False
+    try:
+        tabulate([found], found["size"])
+        cells = found["mapped"]["cells"]
+    except (KeyError, TypeError, ValueError):
+        return False
+    return isinstance(found["why"], str) and all(isinstance(n, int) for n in cells.values())
+
+
 def kept_row(file: Path) -> dict[str, Any] | None:
     """The figures in a file; None: it has none, or those of another version."""
     found = kept_json(file)
-    return found if isinstance(found, dict) and found.keys() >= _FIELDS else None
+    return found if _is_row(found) else None
 
 
 def is_current(kept: Mapping[str, Any], design: Design, most: int, seeds: int) -> bool:
@@ -172,11 +184,15 @@ def tabulate(found: Sequence[Mapping[str, Any]], size: str) -> str:
 
 
 def read() -> list[dict[str, Any]]:
-    """The figures of the page. ValueError: the file has none."""
+    """The figures of the page. ValueError: the file has none, or a row lacks some."""
     try:
-        return list(json.loads(FILE.read_text())["rows"])
+        found = list(json.loads(FILE.read_text())["rows"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{FILE.name}: no figures: {error!r}") from None
+    for number, row in enumerate(found):
+        if not _is_row(row):
+            raise ValueError(f"{FILE.name}: row {number} must have the figures of this version")
+    return found
 
 
 def regressions(before: Mapping[str, Any], now: Mapping[str, int]) -> list[str]:
@@ -231,7 +247,7 @@ def main(arguments: list[str] | None = None) -> int:
         for name in ("block", "size", "write", "page", "kept_only"):
             if getattr(options, name):
                 parser.error(f"--check goes without --{name.replace('_', '-')}")
-    found = []
+    known = {}
     try:
         check_tools()
         if options.check:
@@ -239,7 +255,6 @@ def main(arguments: list[str] | None = None) -> int:
                 return 1 if check(options.keep) else 0
         for name in options.block or ():
             find(name)
-        known = {}
         if options.write and FILE.exists():
             known = {(each["block"], each["size"]): each for each in read()}
         with claimed_folder(options.keep):
@@ -257,18 +272,18 @@ def main(arguments: list[str] | None = None) -> int:
                         with replacing(file) as part:
                             part.write_text(json.dumps(kept, indent=1))
                         print(kept["why"] or f"{kept['mhz']['median']:.1f} MHz", flush=True)
-                if kept is not None:
-                    known[row.block, row.size] = kept
-                    found.append(kept)
+                at = (row.block, row.size)
+                if kept is not None and (is_chosen or at not in known):
+                    known[at] = kept
     except (ConfigError, FpgaError, SynthesisError, YosysError, ValueError, OSError) as error:
         print(f"synth.fpga.table: {error}", file=sys.stderr)
         return 2
+    found = [known[at] for row in rows() if (at := (row.block, row.size)) in known]
     made = {size: tabulate(found, size) for size in (SMALL, USUAL)}
     print(*made.values(), sep="\n")
     if options.write:
         with replacing(FILE) as part:
-            every = [known[at] for row in rows() if (at := (row.block, row.size)) in known]
-            part.write_text(json.dumps({"tools": versions(), "rows": every}, indent=1) + "\n")
+            part.write_text(json.dumps({"tools": versions(), "rows": found}, indent=1) + "\n")
     write_page(options.page, {SECTION: made[SMALL]})
     return 0
 

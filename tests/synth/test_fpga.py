@@ -200,7 +200,9 @@ def test_a_row_that_is_not_placed_is_checked_too(monkeypatch, tmp_path, capsys):
     assert "stream_skid small: LUT" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("option", ["--block=fp16_add", "--size=small", "--write", "--kept-only"])
+@pytest.mark.parametrize(
+    "option", ["--block=fp16_add", "--size=small", "--write", "--page", "--kept-only"]
+)
 def test_check_takes_no_other_option(option, capsys):
     with pytest.raises(SystemExit):
         table.main(["--check", option])
@@ -241,12 +243,36 @@ def test_a_kept_row_is_measured_again_if_its_verilog_changes(monkeypatch, tmp_pa
     options[-1] = "stream_fork"
     assert table.main([*options, "--write"]) == 0
     assert {each["block"] for each in table.read()} == {"stream_skid", "stream_fork"}
+    # They stay as they are, whatever is kept of them.
+    skid = tmp_path / "keep" / "stream_skid-small.json"
+    skid.write_text(skid.read_text().replace('"why": ""', '"why": "older"'))
+    assert table.main([*options, "--write"]) == 0
+    assert [each["why"] for each in table.read()] == ["", ""]
     # Other seeds, a file of another version.
     options[-1] = "stream_skid"
     assert table.main([*options, "--seeds", "2"]) == 0
-    (tmp_path / "keep" / "stream_skid-small.json").write_text("{}")
+    skid.write_text("{}")
     assert table.main(options) == 0
     assert len(measured) == 5
+
+
+@pytest.mark.parametrize("change", [
+    {"mapped": {}}, {"mapped": {"cells": {"LUT": 1}, "seconds": 1}}, {"why": None},
+    {"routed": [{"mhz": 70.0}]}, {"routed": [None]}, {"mhz": {}}, {"mapped": None},
+])  # fmt: skip
+def test_a_row_of_another_version_is_not_kept(change, monkeypatch, tmp_path, capsys):
+    file = tmp_path / "b-small.json"
+    file.write_text(json.dumps(figure()))
+    assert table.kept_row(file) == figure()
+    odd = figure() | change
+    file.write_text(json.dumps(odd))
+    assert table.kept_row(file) is None
+    monkeypatch.setattr(table, "FILE", tmp_path / "figures.json")
+    table.FILE.write_text(json.dumps({"rows": [figure(), odd]}))
+    assert table.main(["--check", "--keep", str(tmp_path / "keep")]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("synth.fpga.table: figures.json: ")
+    assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize(("why", "luts", "most", "is_current"), [
