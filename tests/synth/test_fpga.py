@@ -17,6 +17,7 @@ import json
 import random
 import subprocess
 import sys
+import tomllib
 from types import SimpleNamespace
 
 import pytest
@@ -33,6 +34,7 @@ from synth.fpga.link import ACCEPTED, MOST, READ, Link, ends_of
 from synth.fpga.netlist import routed_verilog
 from synth.fpga.tools import FpgaError
 from tb.board.check import flipped
+from tb.simulate.run import ROOT
 
 CLOCK = {"name": "clk", "direction": "input", "width": 1, "role": "clock"}
 RESET = {"name": "rst", "direction": "input", "width": 1, "role": "reset"}
@@ -330,6 +332,17 @@ def test_a_host_refuses_in_one_line(tmp_path, capsys):
                   [str(file), "p", "i=q"], ["nothing", "p"]):  # fmt: skip
         assert host(words) == 2
         assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_a_missing_pyserial_is_one_line(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "b.json"
+    file.write_text(json.dumps(described(("i", "input", 8), ("o", "output", 8))))
+    monkeypatch.setitem(sys.modules, "serial", None)
+    assert host([str(file), "port", "i=1"]) == 2
+    error = capsys.readouterr().err
+    assert error == "host: pyserial is missing: pip install pyserial, or 'senbazuru[fpga]'\n"
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert "pyserial" in extras["optional-dependencies"]["fpga"]
 
 
 class Together:
