@@ -275,7 +275,7 @@ def mechanisms() -> str:
     rows, chip, model, found = _parties()
     fitted = next((row for row in rows if row.workload == FITTED), None)
     if fitted is None:
-        raise ConfigError(f"the CSV must have a row of workload {FITTED!r}")
+        raise ConfigError(f"{FILE.name} must have a row of workload {FITTED!r}")
     host = host_of(fitted, chip, model)
     bare = engine_of(CHIP, {"settings.attention_rows": 1})
     changed: dict[str, Callable[[Row], Prediction]] = {

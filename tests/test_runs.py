@@ -1190,12 +1190,12 @@ def test_board(command, monkeypatch, tmp_path, capsys, page):
     module, made = command.module, []
     failing = {"fp16_mul": FpgaError("too large")}
 
-    def measure(name, config, folder, seed=None, target="asic", design=None):
+    def measure(name, config, folder, seed=None, design=None, target="asic"):
         made.append((name, seed, design.verilog))
         if name in failing:
             raise failing[name]
         return {
-            "block": name, "made_of": module.made_of(design),
+            "block": name, "made_of": module.made_of(design, config, target),
             "cells": dict.fromkeys(("LUT", "FF", "block RAM", "DSP"), 1000),
             "mhz": 70.25, "sent": 3, "compared": 2, "differ": int(seed is not None),
             "first": "o 0: got 1", "cycles": 4000, "turned": "bit 3" if seed else "",
@@ -1211,18 +1211,38 @@ def test_board(command, monkeypatch, tmp_path, capsys, page):
     shown = capsys.readouterr()
     assert "| `fp16_add` | 1,000 | 1,000 | 1,000 | 1,000 | 70.2 | 3 | 2 | 0 | 4,000 |" in shown.out
     assert shown.err.strip().splitlines()[-1] == "fp16_mul: too large"
-    failing["fp16_mul"] = ValueError("no words")
-    assert command.main(every) == 2
-    assert [name for name, _, _ in made[3:]] == ["fp16_mul"]
+    for error, line in (
+        (ValueError("no words"), "no words"), (AssertionError(), "AssertionError"),
+        (KeyError("o"), "KeyError: 'o'"),
+    ):  # fmt: skip
+        failing["fp16_mul"] = error
+        del made[3:]
+        assert command.main(every) == 2
+        assert [name for name, _, _ in made[3:]] == ["fp16_mul"]
+        assert capsys.readouterr().err.strip().splitlines()[-1] == f"fp16_mul: {line}"
     assert command.main([*every, "--kept-only"]) == 0
     assert len(made) == 4
     # Of other Verilog, and of another version: made again.
     failing.clear()
     skid = tmp_path / "boards" / "stream_skid.json"
+    add = tmp_path / "boards" / "fp16_add.json"
     skid.write_text(skid.read_text().replace('"made_of": "', '"made_of": "0'))
-    (tmp_path / "boards" / "fp16_add.json").write_text("{}")
+    add.write_text("{}")
     assert command.main(every) == 0
     assert [name for name, _, _ in made[4:]] == ["fp16_mul", "fp16_add", "stream_skid"]
+    # Fields that are not what the table needs.
+    for change in ({"cells": {}}, {"cells": None}, {"mhz": "70"}):
+        add.write_text(json.dumps(json.loads(add.read_text()) | change))
+        del made[:]
+        capsys.readouterr()
+        assert command.main([*every, "--kept-only"]) == 0
+        assert "fp16_add" not in capsys.readouterr().out
+        assert command.main(every) == 0
+        assert [name for name, _, _ in made] == ["fp16_add"]
+    # Another target is measured again, though its Verilog is the same.
+    del made[:]
+    assert command.main([*every, "--target", "fpga"]) == 0
+    assert [name for name, _, _ in made] == ["fp16_mul", "fp16_add", "stream_skid"]
     one = ["kllm_weight_supply", "--config", "small", "-o", str(tmp_path / "one")]
     for target in ("asic", "fpga"):
         assert command.main([*one, "--target", target, "--flip", "5"]) == 1
@@ -1238,11 +1258,23 @@ def test_board(command, monkeypatch, tmp_path, capsys, page):
     for wrong in (
         [], ["fp16_add", "--all"], ["--all", "--flip", "1"], ["--all", "--no-check"],
         ["--all", "--config", "small"], ["fp16_add", "--kept-only"],
+        ["--all", "--target", "fpga", "--page"],
         ["fp16_add", "--no-check", "--flip", "1"],
     ):  # fmt: skip
         with pytest.raises(SystemExit):
             command.main(wrong)
         assert len(capsys.readouterr().err.strip().splitlines()[-1]) < 120
+
+
+def test_a_board_is_of_its_configuration_and_target():
+    module = module_of("board")
+    config = find("stream_skid").config
+    design = module._design("stream_skid", config, "asic")
+    other = find("stream_fork").config
+    found = {module.made_of(design, config, "asic"), module.made_of(design, config, "fpga"),
+             module.made_of(design, other, "asic")}  # fmt: skip
+    assert len(found) == 3
+    assert module.made_of(design, config, "asic") in found
 
 
 def test_every_command_has_a_case():

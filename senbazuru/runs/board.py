@@ -5,7 +5,7 @@ board, ``host.py`` for the host, and the routed netlist. Then it drives that net
 the board with the words of the block's kit, and compares every answer with golden. The status is 1
 if a word differs. ``--flip SEED`` turns one bit of a LUT round first. ``--all`` does so for each
 block of a kit without a memory, and makes the table of docs/fpga.md. It keeps what is done, with a
-hash of the Verilog. The status is 2 if a block fails; the others are done.
+hash of Verilog, configuration and target. The status is 2 if a block fails; the others are done.
 
 Of ``kllm_accelerator`` it takes one without a unit CACHE. The words are those of a token of
 a small random model whose host attends, and the host is its memory too.
@@ -64,9 +64,19 @@ def _design(name: str, config: Any, target: str) -> Design:
         return convert(find(name).component(config), name)
 
 
-def made_of(design: Design) -> str:
-    """Hash of what a board follows from."""
-    return hashlib.sha256(f"{versions()}\0{design.verilog}".encode()).hexdigest()[:20]
+def made_of(design: Design, config: Any, target: str) -> str:
+    """Hash of what a board and its words follow from."""
+    fields = json.dumps(config.describe(), sort_keys=True)
+    parts = (versions(), target, type(config).__name__, fields, design.verilog)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
+
+
+def _reason(error: Exception) -> str:
+    """One line that is never empty; the type is in it where the message alone says too little."""
+    text = (str(error).splitlines() or [""])[0]
+    if isinstance(error, _FAILURES) and text:
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _token(config: Any) -> Program:
@@ -86,9 +96,9 @@ def _token(config: Any) -> Program:
 
 
 def measure(
-    name: str, config: Any, folder: Path, seed: int | None = None, target: str = "asic",
-    design: Design | None = None,
-) -> dict[str, Any]:  # fmt: skip
+    name: str, config: Any, folder: Path, seed: int | None = None, design: Design | None = None,
+    target: str = "asic",
+) -> dict[str, Any]:
     """Makes a board's files, and compares its routed netlist with golden."""
     design = design or _design(name, config, target)
     words: Vectors | Program
@@ -104,8 +114,8 @@ def measure(
     began = time.monotonic()
     played, cycles, turned = checked(design, placed, words, seed)
     return {
-        "block": name, "configuration": config.describe(), "made_of": made_of(design),
-        "cells": dict(placed.cells),
+        "block": name, "configuration": config.describe(),
+        "made_of": made_of(design, config, target), "cells": dict(placed.cells),
         "mhz": placed.mhz, "sent": played.sent, "compared": played.compared,
         "differ": played.differ, "first": played.first, "cycles": cycles, "turned": turned,
         "seconds": round(time.monotonic() - began, 1),
@@ -139,30 +149,37 @@ def _line(found: Mapping[str, Any], folder: Path) -> str:
 
 
 def _kept(file: Path) -> dict[str, Any] | None:
-    """A board's figures; None: there are none, or those of another version."""
+    """A board's figures; None: there are none that its table can show."""
     found = kept_json(file)
-    return found if isinstance(found, dict) and found.keys() >= _FIELDS else None
+    if not isinstance(found, dict) or not found.keys() >= _FIELDS:
+        return None
+    try:
+        board_table([found])
+    except (KeyError, TypeError, ValueError):  # of another version
+        return None
+    return found
 
 
 def _every_board(
     keep: Path, progress: Console, kept_only: bool, target: str
 ) -> tuple[list[dict[str, Any]], int]:
-    """(figures, failures): measures all boards whose file under ``keep`` is of other Verilog."""
+    """(figures, failures): measures all boards whose file under ``keep`` is not ``made_of`` now."""
     made, failures = [], 0
     for name in all_boards():
-        file = keep / f"{name}.json"
+        stem = name if target == "asic" else f"{name}-{target}"
+        file, config = keep / f"{stem}.json", shown(name)
         found = _kept(file)
         if not kept_only:
             try:
                 with progress.status(name):
-                    design = _design(name, shown(name), target)
-                    if found is None or found["made_of"] != made_of(design):
-                        found = measure(name, shown(name), keep / name, None, target, design)
+                    design = _design(name, config, target)
+                    if found is None or found["made_of"] != made_of(design, config, target):
+                        found = measure(name, config, keep / stem, design=design, target=target)
                         with replacing(file) as part:
                             part.write_text(json.dumps(found, indent=1))
-                        print(_line(found, keep / name), flush=True)
-            except _FAILURES as error:
-                print(f"{name}: {str(error).splitlines()[0]}", file=sys.stderr)
+                        print(_line(found, keep / stem), flush=True)
+            except Exception as error:  # whatever it is, it is of this block alone
+                print(f"{name}: {_reason(error)}", file=sys.stderr)
                 failures += 1
                 continue
         if found is not None:
@@ -187,6 +204,8 @@ def _check_options(parser: command.Parser, options: argparse.Namespace) -> None:
     for option, is_given in of_one.items():
         if options.all and is_given:
             parser.error(f"--all goes without {option}")
+    if options.page and options.target != "asic":
+        parser.error("--page is of --target asic")
     if options.kept_only and not options.all:
         parser.error("--kept-only is of --all")
     if options.no_check and options.flip is not None:
@@ -232,11 +251,9 @@ def main(arguments: list[str] | None = None) -> int:
                     placed = place(design, target)
                 print(f"{options.name}: {placed.mhz:.1f} MHz, {target / 'top.bit'}")
                 return 0
-            made = measure(
-                options.name, config, target, options.flip, options.target, design
-            )
+            made = measure(options.name, config, target, options.flip, design, options.target)
     except _FAILURES as error:
-        print(f"senbazuru.runs.board: {str(error).splitlines()[0]}", file=sys.stderr)
+        print(f"senbazuru.runs.board: {_reason(error)}", file=sys.stderr)
         return 2
     finally:
         outputs.close()

@@ -63,7 +63,8 @@ def host(arguments: Sequence[str]) -> int:
     try:
         import serial
     except ImportError:
-        print("host: pyserial is missing: pip install pyserial", file=sys.stderr)
+        packages = "pyserial, or 'senbazuru[fpga]'"
+        print(f"host: pyserial is missing: pip install {packages}", file=sys.stderr)
         return 2
     try:
         with serial.Serial(port, BAUD, timeout=1) as line:

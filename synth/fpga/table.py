@@ -5,7 +5,7 @@ default one where that is another. KLLM's accelerator has a row for ``narrow``, 
 (hdl.target). A finished row is a file under ``--keep``, with a hash of its
 Verilog and of the tools. A later call measures what is missing or has changed, also for other
 seeds or larger blocks. ``--write`` puts the figures into ``synth/fpga/figures.json``, which
-keeps the rows that this call has not. ``--check`` maps the small rows again whose Verilog has
+keeps its rows of other blocks and sizes. ``--check`` maps the small rows again whose Verilog has
 changed, and exits with 1 if one takes more than its limit.
 """
 
@@ -36,6 +36,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "fpga.md"
 DEVICE = "ecp5-85f"
 SMALL, USUAL, NARROW = "small", "default", "narrow"
 SEEDS = 3
+MOST = 25_000
 MHZ = 100
 SECTIONS = {SMALL: "fpga_small", NARROW: "fpga_narrow"}  # of the page
 _GROWTH = 0.05  # of LUTs and flip-flops after synthesis: more is a regression
@@ -89,10 +90,22 @@ def _design(row: Row) -> Design:
 _FIELDS = {"block", "size", "arguments", "measured", "why", "mapped", "routed"}
 
 
+def _is_row(found: Any) -> bool:
+    """It has all that the table and the comparisons need: it is not of another version."""
+    if not isinstance(found, dict) or not found.keys() >= _FIELDS:
+        return False
+    try:
+        tabulate([found], found["size"])
+        cells = found["mapped"]["cells"]
+    except (KeyError, TypeError, ValueError):
+        return False
+    return isinstance(found["why"], str) and all(isinstance(n, int) for n in cells.values())
+
+
 def kept_row(file: Path) -> dict[str, Any] | None:
     """The figures in a file; None: it has none, or those of another version."""
     found = kept_json(file)
-    return found if isinstance(found, dict) and found.keys() >= _FIELDS else None
+    return found if _is_row(found) else None
 
 
 def is_current(kept: Mapping[str, Any], design: Design, most: int, seeds: int) -> bool:
@@ -188,11 +201,15 @@ def units(found: Sequence[Mapping[str, Any]], size: str) -> str:
 
 
 def read() -> list[dict[str, Any]]:
-    """The figures of the page. ValueError: the file has none."""
+    """The figures of the page. ValueError: the file has none, or a row lacks some."""
     try:
-        return list(json.loads(FILE.read_text())["rows"])
+        found = list(json.loads(FILE.read_text())["rows"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{FILE.name}: no figures: {error!r}") from None
+    for number, row in enumerate(found):
+        if not _is_row(row):
+            raise ValueError(f"{FILE.name}: row {number} must have the figures of this version")
+    return found
 
 
 def regressions(before: Mapping[str, Any], now: Mapping[str, int]) -> list[str]:
@@ -232,22 +249,24 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--block", action="append", help="these alone; default: all IPs")
     parser.add_argument("--size", choices=(SMALL, USUAL, NARROW), help="these rows alone")
     parser.add_argument(
-        "--most", type=whole(0), default=25_000, metavar="LUTS",
-        help="larger blocks are not placed; default: %(default)s",
+        "--most", type=whole(0), metavar="LUTS",
+        help=f"larger blocks are not placed; default: {MOST}",
     )  # fmt: skip
-    parser.add_argument("--seeds", type=whole(1, 20), default=SEEDS)
+    parser.add_argument("--seeds", type=whole(1, 20), help=f"default: {SEEDS}")
     parser.add_argument("--keep", type=folder, default=Path("build/fpga"), metavar="DIR")
     parser.add_argument("--kept-only", action="store_true", help="measure nothing")
     parser.add_argument("--write", action="store_true", help=f"write {FILE.name}")
     parser.add_argument("--check", action="store_true", help="compare with those figures")
     add_page(parser, PAGE)
     options = parser.parse_args(arguments)
-    check_page(parser, options.page, tuple(SECTIONS.values()))
     if options.check:
-        for name in ("block", "size", "write", "page", "kept_only"):
-            if getattr(options, name):
+        for name in ("block", "size", "write", "page", "kept_only", "most", "seeds"):
+            if getattr(options, name) not in (None, False):
                 parser.error(f"--check goes without --{name.replace('_', '-')}")
-    found = []
+    check_page(parser, options.page, tuple(SECTIONS.values()))
+    most = MOST if options.most is None else options.most
+    seeds = options.seeds or SEEDS
+    known = {}
     try:
         check_tools()
         if options.check:
@@ -255,8 +274,7 @@ def main(arguments: list[str] | None = None) -> int:
                 return 1 if check(options.keep) else 0
         for name in options.block or ():
             find(name)
-        known = {}
-        if options.write and FILE.exists():
+        if (options.write or options.page) and FILE.exists():
             known = {(each["block"], each["size"]): each for each in read()}
         with claimed_folder(options.keep):
             for row in rows():
@@ -267,25 +285,25 @@ def main(arguments: list[str] | None = None) -> int:
                 )
                 if is_chosen and not options.kept_only:
                     design = _design(row)
-                    if kept is None or not is_current(kept, design, options.most, options.seeds):
+                    if kept is None or not is_current(kept, design, most, seeds):
                         print(row.label, end=" ", flush=True)
-                        kept = measure_row(row, design, options.keep, options.most, options.seeds)
+                        kept = measure_row(row, design, options.keep, most, seeds)
                         with replacing(file) as part:
                             part.write_text(json.dumps(kept, indent=1))
                         print(kept["why"] or f"{kept['mhz']['median']:.1f} MHz", flush=True)
-                if kept is not None:
-                    known[row.block, row.size] = kept
-                    found.append(kept)
+                at = (row.block, row.size)
+                if kept is not None and (is_chosen or at not in known):
+                    known[at] = kept
     except (ConfigError, FpgaError, SynthesisError, YosysError, ValueError, OSError) as error:
         print(f"synth.fpga.table: {error}", file=sys.stderr)
         return 2
+    found = [known[at] for row in rows() if (at := (row.block, row.size)) in known]
     made = {size: tabulate(found, size) for size in (SMALL, USUAL, NARROW)}
     made[NARROW] += "\n" + units(found, NARROW)
     print(*made.values(), sep="\n")
     if options.write:
         with replacing(FILE) as part:
-            every = [known[at] for row in rows() if (at := (row.block, row.size)) in known]
-            part.write_text(json.dumps({"tools": versions(), "rows": every}, indent=1) + "\n")
+            part.write_text(json.dumps({"tools": versions(), "rows": found}, indent=1) + "\n")
     write_page(options.page, {section: made[size] for size, section in SECTIONS.items()})
     return 0
 

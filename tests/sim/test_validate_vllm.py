@@ -190,6 +190,16 @@ def test_an_odd_row_is_one_line(tmp_path, monkeypatch, capsys, change, error):
     assert said.err.count("\n") == 1
 
 
+def test_a_file_without_the_fitted_row_is_one_line(monkeypatch, capsys):
+    rows, *rest = module._parties()
+    others = [row for row in rows if row.workload != FITTED]
+    monkeypatch.setattr(module, "_parties", lambda: (others, *rest))
+    assert module.main(["--only", "serving_vllm_mechanisms"]) == 2
+    said = capsys.readouterr()
+    assert said.err == "sim.validate_vllm: vllm.csv must have a row of workload '2,000 / 100'\n"
+    assert said.out == ""
+
+
 def test_an_odd_file_is_one_line(tmp_path):
     path = tmp_path / "vllm.csv"
     for text, error in (("a,b\n1,2\n", "fields must be workload"), (None, "No such file")):

@@ -17,6 +17,7 @@ import json
 import random
 import subprocess
 import sys
+import tomllib
 from types import SimpleNamespace
 
 import pytest
@@ -33,6 +34,7 @@ from synth.fpga.link import ACCEPTED, MOST, READ, Link, ends_of
 from synth.fpga.netlist import routed_verilog
 from synth.fpga.tools import FpgaError
 from tb.board.check import flipped
+from tb.simulate.run import ROOT
 
 CLOCK = {"name": "clk", "direction": "input", "width": 1, "role": "clock"}
 RESET = {"name": "rst", "direction": "input", "width": 1, "role": "reset"}
@@ -200,7 +202,11 @@ def test_a_row_that_is_not_placed_is_checked_too(monkeypatch, tmp_path, capsys):
     assert "stream_skid small: LUT" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("option", ["--block=fp16_add", "--size=small", "--write", "--kept-only"])
+@pytest.mark.parametrize(
+    "option",
+    ["--block=fp16_add", "--size=small", "--write", "--page", "--kept-only", "--most=9",
+     "--seeds=3"],
+)  # fmt: skip
 def test_check_takes_no_other_option(option, capsys):
     with pytest.raises(SystemExit):
         table.main(["--check", option])
@@ -242,12 +248,36 @@ def test_a_kept_row_is_measured_again_if_its_verilog_changes(monkeypatch, tmp_pa
     options[-1] = "stream_fork"
     assert table.main([*options, "--write"]) == 0
     assert {each["block"] for each in table.read()} == {"stream_skid", "stream_fork"}
+    # They stay as they are, whatever is kept of them.
+    skid = tmp_path / "keep" / "stream_skid-small.json"
+    skid.write_text(skid.read_text().replace('"why": ""', '"why": "older"'))
+    assert table.main([*options, "--write"]) == 0
+    assert [each["why"] for each in table.read()] == ["", ""]
     # Other seeds, a file of another version.
     options[-1] = "stream_skid"
     assert table.main([*options, "--seeds", "2"]) == 0
-    (tmp_path / "keep" / "stream_skid-small.json").write_text("{}")
+    skid.write_text("{}")
     assert table.main(options) == 0
     assert len(measured) == 5
+
+
+@pytest.mark.parametrize("change", [
+    {"mapped": {}}, {"mapped": {"cells": {"LUT": 1}, "seconds": 1}}, {"why": None},
+    {"routed": [{"mhz": 70.0}]}, {"routed": [None]}, {"mhz": {}}, {"mapped": None},
+])  # fmt: skip
+def test_a_row_of_another_version_is_not_kept(change, monkeypatch, tmp_path, capsys):
+    file = tmp_path / "b-small.json"
+    file.write_text(json.dumps(figure()))
+    assert table.kept_row(file) == figure()
+    odd = figure() | change
+    file.write_text(json.dumps(odd))
+    assert table.kept_row(file) is None
+    monkeypatch.setattr(table, "FILE", tmp_path / "figures.json")
+    table.FILE.write_text(json.dumps({"rows": [figure(), odd]}))
+    assert table.main(["--check", "--keep", str(tmp_path / "keep")]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("synth.fpga.table: figures.json: ")
+    assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize(("why", "luts", "most", "is_current"), [
@@ -305,6 +335,17 @@ def test_a_host_refuses_in_one_line(tmp_path, capsys):
                   [str(file), "p", "i=q"], ["nothing", "p"]):  # fmt: skip
         assert host(words) == 2
         assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_a_missing_pyserial_is_one_line(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "b.json"
+    file.write_text(json.dumps(described(("i", "input", 8), ("o", "output", 8))))
+    monkeypatch.setitem(sys.modules, "serial", None)
+    assert host([str(file), "port", "i=1"]) == 2
+    error = capsys.readouterr().err
+    assert error == "host: pyserial is missing: pip install pyserial, or 'senbazuru[fpga]'\n"
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert "pyserial" in extras["optional-dependencies"]["fpga"]
 
 
 class Together:
