@@ -381,7 +381,7 @@ _NARROW = {
     ),
     "build": KllmLaneBuild(macs=16, weight_buffer_beats=4, outlier_parts=4, scaler_stages=9),
     "quantizer": KllmQuantizerBuild(
-        orizuru_stages=2, integer_lanes=1, threshold_multipliers=1, clustering_parts=16
+        orizuru_stages=4, integer_lanes=1, threshold_multipliers=1, clustering_parts=16
     ),
     "width": 1,
     "queue": 3,

@@ -282,11 +282,17 @@ class OrizuruTreesShared(Block):
             "pick_unit",
             KllmOrizuruUnit(
                 KllmOrizuruUnitConfig(
-                    shared=False, stages=stages - 1, carry_bits=4 * (levels - 1)
+                    shared=False, stages=max(stages - 2, 0), carry_bits=4 * (levels - 1)
                 )
             ),
         )
         m.d.comb += [pick.i.valid.eq(1), pick.o.ready.eq(1)]
+        row = pick.i.p  # of a node, and which of its leaves are left
+        if stages > 1:  # the RAM and the comparison with the popped leaf have a cycle of their own
+            row = Signal(pick.i.p.shape(), name="row")
+            held = Signal(pick.i.p.shape(), name="held_row", reset_less=True)
+            m.d.comb += pick.i.p.eq(held)
+            m.d.sync += held.eq(row)
         reads: dict[str, Signal] = {}
         for tree, shown in zip(TREES, self.tree, strict=True):
             best = Signal(config.best_layout, name=f"best_{tree}", reset_less=True)
@@ -296,7 +302,7 @@ class OrizuruTreesShared(Block):
             picked = pick.o.p[tree]
             winner = Signal(_entry(levels), name=f"winner_{tree}", reset_less=True)
             with m.If(begins[0]):
-                _repair_leaves(m, tree, pick, leaves.read_data, best, tree_end)
+                _repair_leaves(m, tree, row, leaves.read_data, best, tree_end)
             with m.If(ends[0]):
                 m.d.sync += [
                     winner.key.eq(picked.key),
@@ -309,7 +315,7 @@ class OrizuruTreesShared(Block):
                 repaired = _Write(begins[level], best.index[4 * level :], winner)
                 store.write(m, self.start, loads[level][tree], repaired, bank)
                 with m.If(begins[level]):
-                    _repair_node(m, pick, store, bank, best, tree_end, winner)
+                    _repair_node(m, row, store, bank, best, tree_end, winner)
                 with m.If(ends[level]):
                     m.d.sync += [
                         winner.key.eq(picked.key),
@@ -319,10 +325,10 @@ class OrizuruTreesShared(Block):
             self._show(m, tree, shown, stage.winner[tree], ends[levels - 1], picked, best)
 
         index = Mux(reads["max"], *(tree.root.index[4:] for tree in self.tree))
-        row = index if levels > 1 else Const(0)
+        number = index if levels > 1 else Const(0)
         m.d.comb += [
             leaves.read_en.eq(reads["max"] | reads["min"]),
-            leaves.read_addr.eq(row + Mux(bank, rows, 0)),
+            leaves.read_addr.eq(number + Mux(bank, rows, 0)),
         ]
         return m
 
@@ -463,8 +469,8 @@ def _steps(m: Module, tree: str, advance, levels: int, others) -> tuple[Signal, 
     return read, step
 
 
-def _repair_leaves(m: Module, tree: str, pick, row, best, end: _End) -> None:
-    """``pick`` gets the leaves of the popped one's row that come after it in this tree's order."""
+def _repair_leaves(m: Module, tree: str, node, row, best, end: _End) -> None:
+    """``node`` gets the leaves of the popped one's row that come after it in this tree's order."""
     smallest = tree == "min"
     is_tail = best.index[4:] == end.row
     row_valid = []
@@ -476,8 +482,8 @@ def _repair_leaves(m: Module, tree: str, pick, row, best, end: _End) -> None:
         is_left = is_next | ((key == best.key) & is_later)
         row_valid.append(is_left & (~is_tail | end.tail[k]))
     m.d.comb += [
-        pick.i.p[f"key_{tree}"].eq(row),
-        pick.i.p[f"valid_{tree}"].eq(Cat(*row_valid)),
+        node[f"key_{tree}"].eq(row),
+        node[f"valid_{tree}"].eq(Cat(*row_valid)),
     ]
 
 
@@ -564,8 +570,8 @@ class _Rows(_Store):
         ]
 
 
-def _repair_node(m: Module, pick, store: _Store, bank, best, end: _End, winner) -> None:
-    """``pick`` gets a node's row, with ``winner`` in its place."""
+def _repair_node(m: Module, row, store: _Store, bank, best, end: _End, winner) -> None:
+    """``row`` gets a node's entries, with ``winner`` in its place."""
     tree, level = store.tree, store.level
     place, node = best.index[4 * level : 4 * level + 4], best.index[4 * level + 4 :]
     last = end.row[4 * (level - 1) :]
@@ -574,9 +580,9 @@ def _repair_node(m: Module, pick, store: _Store, bank, best, end: _End, winner) 
         is_new = place == k
         inside = ~is_tail | _at_least(last[:4], k)
         m.d.comb += [
-            pick.i.p[f"key_{tree}"][k].eq(Mux(is_new, winner.key, entry.key)),
-            pick.i.p[f"carry_{tree}"][k].eq(Mux(is_new, winner.index[: 4 * level], entry.index)),
-            pick.i.p[f"valid_{tree}"][k].eq(Mux(is_new, winner.valid, entry.valid) & inside),
+            row[f"key_{tree}"][k].eq(Mux(is_new, winner.key, entry.key)),
+            row[f"carry_{tree}"][k].eq(Mux(is_new, winner.index[: 4 * level], entry.index)),
+            row[f"valid_{tree}"][k].eq(Mux(is_new, winner.valid, entry.valid) & inside),
         ]
 
 
