@@ -379,3 +379,10 @@ MACHINES |= {
         engines=16,
     ),
 }  # fmt: skip
+# Of few gates: each unit takes an element per cycle, as a memory of 16 bits gives (decision 0386).
+MACHINES["narrow"] = MachineConfig(
+    lane=LaneShape(lanes=1, columns=16, elements=1),
+    slot=SlotShape(slots=4, elements=352, outliers_max=32, integer_bits=4),
+    vectors=VectorShape(rows=128), ports=PortShape(ports=1, bits=64),
+    product="fixed12", antisymmetric=True, softmax_elements=256, replay_beats=352,
+)  # fmt: skip

@@ -12,14 +12,7 @@ from golden.axi.timing import read_port
 from golden.config import Config, Shape, bounded, choice, flag, nested, power_of_two
 from golden.index.format import K_MAX
 from golden.isa import CommandSet
-from golden.kllm.config import (
-    MACHINES,
-    LaneShape,
-    MachineConfig,
-    PortShape,
-    SlotShape,
-    VectorShape,
-)
+from golden.kllm.config import MACHINES, MachineConfig
 from golden.kllm.isa import COMMAND_WORDS, ROW_ELEMENTS, SET, Unit
 from golden.kllm.timing import dispatcher
 from golden.timing import Timing
@@ -371,21 +364,14 @@ _BUILDS["small_cache2"] = _BUILDS["small_forks"] = _BUILDS["small_cache"]
 _WIDE = {"build": KllmLaneBuild(packet_words=16), "functions": 8, "banks": 2, "ahead": True}
 _BUILDS["smollm2_wide"] = {**_BUILDS["smollm2_cache"], **_WIDE}
 _BUILDS["table1_wide"] = {**_WIDE, "width": 16, "banks": 4}
-# Of few gates: each unit takes an element per cycle, as a memory of 16 bits does (docs/fpga.md).
-_NARROW = {
-    "machine": MachineConfig(
-        lane=LaneShape(lanes=1, columns=16, elements=1),
-        slot=SlotShape(slots=4, elements=352, outliers_max=32, integer_bits=4),
-        vectors=VectorShape(rows=128), ports=PortShape(ports=1, bits=64),
-        product="fixed12", antisymmetric=True, softmax_elements=256, replay_beats=352,
-    ),
+_BUILDS["narrow"] = {
     "build": KllmLaneBuild(macs=16, weight_buffer_beats=4, outlier_parts=4, scaler_stages=9),
     "quantizer": KllmQuantizerBuild(
         orizuru_stages=4, integer_lanes=1, threshold_multipliers=1, clustering_parts=16
     ),
     "width": 1,
     "queue": 3,
-}  # fmt: skip
+}
 
 
 class KllmAccelerator(Block):
@@ -421,7 +407,7 @@ class KllmAccelerator(Block):
     configs: ClassVar = {
         name: KllmAcceleratorConfig(machine=machine, **_BUILDS.get(name, {}))
         for name, machine in MACHINES.items()
-    } | {"narrow": KllmAcceleratorConfig(**_NARROW)}
+    }
     checked = "small"
 
     commands: ClassVar[CommandSet | None] = SET

@@ -19,14 +19,13 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from golden import command
 from golden.config import ConfigError
 from golden.files import claimed_folder, kept_json, replacing
-from golden.kllm.programs import Program
 from golden.markers import table
 from hdl.arguments import add_page, check_page, folder, whole, write_page
 from hdl.back.verilog import Design, convert
@@ -40,6 +39,9 @@ from synth.yosys import YosysError
 from tb.board.check import checked
 from tb.board.play import check_playable
 from tb.simulate.run import ROOT
+
+if TYPE_CHECKING:
+    from golden.kllm.programs import Program
 
 ACCELERATOR = "kllm_accelerator"  # its host is its memory
 PAGE = ROOT / "docs" / "fpga.md"
@@ -79,7 +81,7 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _token(config: Any) -> Program:
+def _token(config: Any) -> "Program":
     """A token of a small random model whose host attends.
 
     ValueError: the accelerator has a unit CACHE, or several memories of weights.

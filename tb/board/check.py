@@ -2,16 +2,17 @@
 
 import json
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from golden.kllm.programs import Program
 from hdl.back.verilog import Design
 from hdl.kit.episodes import Vectors
 from synth.fpga.board import TOP, Placed
 from synth.fpga.netlist import read_routed, routed_verilog
-from tb.board.accelerator import play_program
 from tb.board.pins import Pins, compiled
 from tb.board.play import Played, play
+
+if TYPE_CHECKING:
+    from golden.kllm.programs import Program
 
 
 def flipped(found: dict[str, Any], seed: int) -> tuple[dict[str, Any], str]:
@@ -39,7 +40,7 @@ def flipped(found: dict[str, Any], seed: int) -> tuple[dict[str, Any], str]:
 
 
 def checked(
-    design: Design, placed: Placed, words: Vectors | Program, seed: int | None
+    design: Design, placed: Placed, words: "Vectors | Program", seed: int | None
 ) -> tuple[Played, int, str]:
     """Golden words at the pins of the routed netlist; cycles; the bit that was turned round.
 
@@ -52,8 +53,10 @@ def checked(
         found, text = flipped(json.loads((placed.folder / "routed.json").read_text()), seed)
         verilog = routed_verilog(found, TOP)
     with Pins(compiled(verilog)) as pins:
-        if isinstance(words, Program):
-            played = play_program(design.description, words, pins)
-        else:
+        if isinstance(words, Vectors):
             played = play(design.description, words, pins)
+        else:
+            from tb.board.accelerator import play_program
+
+            played = play_program(design.description, words, pins)
         return played, pins.cycle, text

@@ -45,7 +45,8 @@ REFUSED = [
     ("qwen3_moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
                    "mlp_only_layers": [0]},
      f"{PROGRAM} plain networks among experts: mlp_only_layers or decoder_sparse_step must be suc"),
-    ("llama", {"head_dim": 48}, "LayerShape.head_size must be a multiple of 32, not 48"),
+    ("qwen3", {"head_dim": 48},
+     f"{PROGRAM} norms of q and k in heads of this size: head_dim must be a multiple of 32, not"),
 ]  # fmt: skip
 RUNS = [
     ("llama", {"hidden_act": "swish"}),

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from golden.config import ConfigError
-from golden.kllm.config import LaneShape, MachineConfig, PortShape, SlotShape, VectorShape
+from golden.kllm.config import MACHINES
 from golden.kllm.layer.layout import Job
 from golden.kllm.layer.shape import LayerOptions, LayerShape
 from golden.kllm.model.hosted import HostedModel, attend
@@ -22,12 +22,7 @@ from golden.llm.checkpoint import Checkpoint
 from golden.llm.kllm import pack
 from golden.llm.kllm.example import hosted_model
 
-MACHINE = MachineConfig(
-    lane=LaneShape(lanes=1, columns=16, elements=1),
-    slot=SlotShape(slots=4, elements=352, outliers_max=32, integer_bits=4),
-    vectors=VectorShape(rows=128), ports=PortShape(ports=1, bits=64), product="fixed12",
-    antisymmetric=True, softmax_elements=256, replay_beats=352,
-)  # fmt: skip
+MACHINE = MACHINES["narrow"]
 
 
 @pytest.mark.parametrize(("window", "cap"), [(0, 0.0), (5, 0.0), (0, 3.0)])

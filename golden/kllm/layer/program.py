@@ -652,9 +652,8 @@ def check_layer(shape: LayerShape, options: LayerOptions, config: MachineConfig,
     by_host = options.attention == "host"
     if by_host and job.tokens > 1:
         raise ConfigError(f"tokens must be 1 where the host attends, not {job.tokens}")
-    sizes = {"slot.elements": longest, "slot.slots": slots}
-    if not by_host:
-        sizes["batch"] = job.tokens
+    sizes = {} if by_host else {"batch": job.tokens}
+    sizes |= {"slot.elements": longest, "slot.slots": slots}
     if vector_norms(shape, options.fuse):
         sizes["slot.outliers_max"] = ROW_ELEMENTS  # of DIRECT
     if shape.experts:
