@@ -29,6 +29,7 @@ from amaranth.hdl._nir import Value as NetValue
 from amaranth.lib import wiring
 
 from golden.config import ConfigError
+from hdl import target
 from hdl.back.keywords import KEYWORDS
 from hdl.block import Block, snake_case
 from hdl.children import NET_BITS, represented
@@ -311,7 +312,8 @@ def keeper() -> Keeper | None:
 def keeping(keeper: Keeper):
     """Emissions take children from ``keeper``, and leave theirs in it.
 
-    For a process whose generators do not change: a child is known by its class and configuration.
+    For a process whose generators do not change: a child is known by its class, its configuration
+    and the target.
     """
     token = _keeper.set(keeper)
     try:
@@ -355,7 +357,7 @@ class _Library:
     def _child(self, key: tuple, block: Block, name: str) -> EmittedModule:
         """The module of ``block``, with its children in ``modules``."""
         keeper = _keeper.get()
-        kept = keeper.child(key) if keeper else None
+        kept = keeper.child((target.current(), *key)) if keeper else None
         if kept is not None:
             silence(list(vars(block).values()))  # what it would have elaborated
             for child in kept.children:
@@ -370,7 +372,7 @@ class _Library:
         module = dataclasses.replace(module, rtlil=rtlil)
         if keeper:
             own = {(type(each), each.config): each for each in children}
-            keeper.keep_child(key, _Kept(module, tuple(own.values())))
+            keeper.keep_child((target.current(), *key), _Kept(module, tuple(own.values())))
         return module
 
 
