@@ -109,6 +109,7 @@ def test_a_calibration_is_told_and_followed(made: Path, fitted: Path) -> None:
     options = found.model["options"]
     assert options == {
         "fuse": True, "glu": "exact", "share": 0.005, "center": True, "parts": 0,
+        "attention": "cache",
     }  # fmt: skip
     assert "key_offset" in found.layout["data"]
     assert found.model["error"] < pack.load(made, SMALL).manifest.model["error"]

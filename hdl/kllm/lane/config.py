@@ -396,7 +396,7 @@ SMALL = KllmPeLaneConfig(
 )  # fmt: skip
 # Of few gates: an element a beat, and a multiplier for several columns of outliers.
 SERIAL = KllmPeLaneConfig(
-    elements=1, columns=6, k_max=100, integer_bits=4, product="fixed12", outliers_max=9,
+    elements=1, columns=6, k_max=100, integer_bits=4, outliers_max=9,
     weight_buffer_beats=4, outlier_parts=3, scaler_stages=9,
 )  # fmt: skip
 # Sizes of Table I. The paper's lane counts in flip-flops.
