@@ -21,7 +21,7 @@ class KllmOutlierConfig(Config):
     bits_b: int = bounded(4, 2, 4, "bits of a weight index")
     columns: int = bounded(32, 1, 64, "output columns")
     outliers_max: int = bounded(127, 1, 16383, "most outliers of a packet")
-    parts: int = 1  # cycles of an outlier: so many columns share a multiplier
+    parts: int = 1  # cycles of an outlier, a divisor of columns: as many share a multiplier
 
     def __post_init__(self) -> None:
         self._check_range("parts", 1, self.columns)
