@@ -231,11 +231,7 @@ class KllmAcceleratorConfig(Config):
         return KllmQuantizerConfig(
             vectors=self.machine.vectors,
             slot=self.machine.slot,
-            orizuru=self.quantizer.orizuru,
-            orizuru_stages=self.quantizer.orizuru_stages,
-            integer_lanes=self.quantizer.integer_lanes,
-            threshold_multipliers=self.quantizer.threshold_multipliers,
-            clustering_parts=self.quantizer.clustering_parts,
+            **self.quantizer.describe(),
         )
 
     @property

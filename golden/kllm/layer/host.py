@@ -121,6 +121,11 @@ def set_batch(machine: Machine, words: Sequence[int]) -> None:
 def run_part(machine: Machine, batch: Sequence[int], words: Sequence[int]) -> list[Result]:
     """Runs a program with a batch. ArithmeticError: a command failed, named with its status."""
     set_batch(machine, batch)
+    return run_commands(machine, words)
+
+
+def run_commands(machine: Machine, words: Sequence[int]) -> list[Result]:
+    """Runs a program. ArithmeticError: a command failed, named with its status."""
     results = machine.run(words)
     for result in results:
         if result.status & FAILED:

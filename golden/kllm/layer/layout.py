@@ -173,7 +173,7 @@ class Rows:
 
         ``attention`` is what the host writes, where it attends.
         """
-        if options.attention == "host":
+        if options.by_host:
             self.add("attention", shape.heads * shape.head_size)
         for name in used_sites(shape):
             self.add(f"codebook.{name}", ROW_ELEMENTS, 2)

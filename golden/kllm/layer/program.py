@@ -335,7 +335,7 @@ class LayerCommands:
         """The KV heads of all tokens, which begin at element ``first``, to the pages."""
         elements = self.shape.kv_heads * self.shape.head_size
         x = source.part(first, elements, self.tokens, source.stride)
-        if self.options.attention == "host":
+        if self.options.by_host:
             self.asm.read(src=x)
             return
         self.asm.append(src=x, layer=self.number, kv=kv, place=self.first)
@@ -349,7 +349,7 @@ class LayerCommands:
         asm, shape = self.asm, self.shape
         length = shape.heads * shape.head_size
         q = rotated.part(0, length, self.tokens, rotated.stride)
-        if self.options.attention == "host":
+        if self.options.by_host:
             asm.read(src=q)
             asm.free(rotated)
             asm.part()
@@ -649,10 +649,9 @@ def check_layer(shape: LayerShape, options: LayerOptions, config: MachineConfig,
     slots = (quantized + (parts > 1)) * job.tokens
     if shape.experts:  # one token after the other
         slots = job.tokens + quantized
-    by_host = options.attention == "host"
-    if by_host and job.tokens > 1:
+    if options.by_host and job.tokens > 1:
         raise ConfigError(f"tokens must be 1 where the host attends, not {job.tokens}")
-    sizes = {} if by_host else {"batch": job.tokens}
+    sizes = {} if options.by_host else {"batch": job.tokens}
     sizes |= {"slot.elements": longest, "slot.slots": slots}
     if vector_norms(shape, options.fuse):
         sizes["slot.outliers_max"] = ROW_ELEMENTS  # of DIRECT
@@ -665,7 +664,7 @@ def check_layer(shape: LayerShape, options: LayerOptions, config: MachineConfig,
         sizes |= {"experts": shape.active, "softmax_elements": shape.experts}
     _check_sizes(config, sizes)
     _check_functions(config, shape.extra, "layer")
-    if not by_host:
+    if not options.by_host:
         _check_pages(shape, config, job)
     # New tokens share weights.
     needed = -(-longest // config.elements) if job.tokens > 1 else 0

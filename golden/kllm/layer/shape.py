@@ -142,6 +142,11 @@ class LayerOptions(Config):
     parts: int = bounded(0, 0, 64, "of the network, one after the other; 0: as few as there may be")
     attention: str = choice("cache", ATTENDERS, "by the unit CACHE, or by the host, a token a pass")
 
+    @property
+    def by_host(self) -> bool:
+        """The host has K and V, and attends."""
+        return self.attention == "host"
+
 
 def network_parts(intermediate: int, wanted: int = 0) -> int:
     """The equal parts of a network's inner elements, each of whole rows and at most ``K_MAX``.

@@ -10,7 +10,8 @@ from torch import Tensor
 from golden.kllm.cache import Place
 from golden.kllm.config import MachineConfig
 from golden.kllm.engines import Sampling
-from golden.kllm.isa import FAILED, ROW_ELEMENTS, Unit, row_count
+from golden.kllm.isa import ROW_ELEMENTS, Unit, row_count
+from golden.kllm.layer.host import run_commands
 from golden.kllm.machine import Machine
 from golden.kllm.model.compiler import ModelImage
 from golden.kllm.model.program import PassProgram, StepProgram, pieces
@@ -111,12 +112,7 @@ class ModelHost:
 
     def _run(self, words: Sequence[int]) -> list[int]:
         """Status words; ArithmeticError as ``run``."""
-        results = self.machine.run(words)
-        for result in results:
-            if result.status & FAILED:
-                where = f"command {result.tag} ({result.unit.name})"
-                raise ArithmeticError(f"{where}: {result.status!r}")
-        return [result.word for result in results]
+        return [result.word for result in run_commands(self.machine, words)]
 
 
 def logits_of(program: PassProgram, words: list[int] | np.ndarray) -> Tensor:

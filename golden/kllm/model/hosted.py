@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from golden.kllm.isa import FAILED, ROW_BYTES, ROW_ELEMENTS, Unit, row_count
+from golden.kllm.isa import ROW_BYTES, ROW_ELEMENTS, Unit, row_count
+from golden.kllm.layer.host import run_commands
 from golden.kllm.layer.layout import Job
 from golden.kllm.layer.shape import LayerShape
 from golden.kllm.machine import Result
@@ -58,7 +59,7 @@ class HostedModel:
 
     def __init__(self, image: ModelImage) -> None:
         self.layout = image.layout
-        if self.layout.options.attention != "host":
+        if not self.layout.options.by_host:
             raise ValueError("attention must be host for a model without a unit CACHE")
         shape = self.layout.shape
         self.machine = ModelMachine(self.layout.config, np.array(image.data), image.ports)
@@ -79,12 +80,7 @@ class HostedModel:
         readback: list[int] = []
         begin = 0
         for number, end in enumerate(program.ends):
-            made = machine.run(words[begin:end])
-            for result in made:
-                if result.status & FAILED:
-                    where = f"command {result.tag} ({result.unit.name})"
-                    raise ArithmeticError(f"{where}: {result.status!r}")
-            results += made
+            results += run_commands(machine, words[begin:end])
             readback += machine.readback
             if number < len(program.ends) - 1:
                 self._attended(number, machine.readback)

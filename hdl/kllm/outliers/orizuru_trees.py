@@ -303,12 +303,14 @@ class OrizuruTreesShared(Block):
             winner = Signal(_entry(levels), name=f"winner_{tree}", reset_less=True)
             with m.If(begins[0]):
                 _repair_leaves(m, tree, row, leaves.read_data, best, tree_end)
-            with m.If(ends[0]):
-                m.d.sync += [
-                    winner.key.eq(picked.key),
-                    winner.index.eq(picked.index),
-                    winner.valid.eq(picked.valid),
-                ]
+            for level in range(levels):
+                carried = picked.carry[: 4 * level] if level else Const(0, 0)
+                with m.If(ends[level]):
+                    m.d.sync += [
+                        winner.key.eq(picked.key),
+                        winner.index.eq(Cat(carried, picked.index)),
+                        winner.valid.eq(picked.valid),
+                    ]
             for level in range(1, levels):
                 store, node = stores[level][tree], best.index[4 * level + 4 :]
                 store.read(m, read, node, bank)
@@ -316,12 +318,6 @@ class OrizuruTreesShared(Block):
                 store.write(m, self.start, loads[level][tree], repaired, bank)
                 with m.If(begins[level]):
                     _repair_node(m, row, store, bank, best, tree_end, winner)
-                with m.If(ends[level]):
-                    m.d.sync += [
-                        winner.key.eq(picked.key),
-                        winner.index.eq(Cat(picked.carry[: 4 * level], picked.index)),
-                        winner.valid.eq(picked.valid),
-                    ]
             self._show(m, tree, shown, stage.winner[tree], ends[levels - 1], picked, best)
 
         index = Mux(reads["max"], *(tree.root.index[4:] for tree in self.tree))

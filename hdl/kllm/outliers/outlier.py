@@ -62,6 +62,25 @@ class KllmOutlierConfig(Config):
         )
 
 
+def outlier_ports(config: KllmOutlierConfig) -> dict:
+    """Members of a sparse path, with many multipliers or few."""
+    return {
+        "i": In(
+            stream.Signature(config.i_layout),
+            "one outlier and the weight index that it meets in every column",
+        ),
+        "o": Out(
+            stream.Signature(config.o_layout),
+            "exact sums on the grid 2**-48, column by column",
+        ),
+        "codebook": In(
+            config.codebook_layout,
+            "C_B: the weight centroids as FP16 words, stable while in use",
+            FP16,
+        ),
+    }
+
+
 class KllmOutlier(Block):
     """``sum[c] = sum over present words of x * codebook[index[c]]``, exact, for every column c.
 
@@ -88,24 +107,7 @@ class KllmOutlier(Block):
     configs = FieldOf("kllm_pe_lane", "outlier_config", ("table1", "small"))
 
     def __init__(self, config: KllmOutlierConfig):
-        super().__init__(
-            config,
-            {
-                "i": In(
-                    stream.Signature(config.i_layout),
-                    "one outlier and the weight index that it meets in every column",
-                ),
-                "o": Out(
-                    stream.Signature(config.o_layout),
-                    "exact sums on the grid 2**-48, column by column",
-                ),
-                "codebook": In(
-                    config.codebook_layout,
-                    "C_B: the weight centroids as FP16 words, stable while in use",
-                    FP16,
-                ),
-            },
-        )
+        super().__init__(config, outlier_ports(config))
 
     # From the word with last to the sum of column 0; columns leave one per cycle.
     timing = Timing(latency=3)

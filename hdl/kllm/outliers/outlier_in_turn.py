@@ -3,14 +3,11 @@
 from itertools import pairwise
 
 from amaranth import Array, Cat, Const, Module, Mux, Signal, signed
-from amaranth.lib import stream
 
-from golden.fp16.format import FP16
 from golden.timing import Timing
 from hdl.block import Block, FieldOf, Tier
 from hdl.index.reducer import centroid_parts
-from hdl.kllm.outliers.outlier import KllmOutlierConfig, finite_parts
-from hdl.ports import In, Out
+from hdl.kllm.outliers.outlier import KllmOutlierConfig, finite_parts, outlier_ports
 
 
 class KllmOutlierInTurn(Block):
@@ -34,24 +31,7 @@ class KllmOutlierInTurn(Block):
     configs = FieldOf("kllm_pe_lane", "outlier_config", ("serial",))
 
     def __init__(self, config: KllmOutlierConfig):
-        super().__init__(
-            config,
-            {
-                "i": In(
-                    stream.Signature(config.i_layout),
-                    "one outlier and the weight index that it meets in every column",
-                ),
-                "o": Out(
-                    stream.Signature(config.o_layout),
-                    "exact sums on the grid 2**-48, column by column",
-                ),
-                "codebook": In(
-                    config.codebook_layout,
-                    "C_B: the weight centroids as FP16 words, stable while in use",
-                    FP16,
-                ),
-            },
-        )
+        super().__init__(config, outlier_ports(config))
 
     timing = Timing(latency=2)
 
